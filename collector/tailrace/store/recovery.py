@@ -312,8 +312,8 @@ class _Repair:
     # 2. Checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
-        """Remove damaged checkpoints newer than the newest complete one. Return the version of the complete one, or
-        -1."""
+        """Remove damaged checkpoints newer than the newest complete one. Return the version of that
+        complete checkpoint, or -1."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)

@@ -1,3 +1,3 @@
-"""The loops between sources and table, one file each, as generators of steps."""
+"""The loops between sources and table, as generators of steps, one file for each loop."""
 
 from __future__ import annotations

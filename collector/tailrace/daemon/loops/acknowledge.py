@@ -1,17 +1,17 @@
-"""Acknowledge what is on disk, as long as the names on disk lead to it.
+"""Acknowledge durable data, while the paths on disk lead to the opened files.
 
-Constraints: somebody may remove, rename or replace locks, store and spool, or mount another file system over them, while
-the collector goes on with open files. A later start finds nothing that is written from then on. So nothing is
-acknowledged to which no name leads, and no client can delay the loop.
+Constraints: another process may remove, rename or replace locks, store and spool, or mount a file system over them,
+while the collector uses open files. A later start would not find data written after that. So the collector
+acknowledges only data in files that their paths lead to, and no client can delay the loop.
 
-Operation: `HeldNames` checks the names before every acknowledgement, before and after every commit, and now and then;
-the spool checks its own at each sync. Once a name is lost for good, the collector acknowledges nothing more,
-commits what it still can, and ends.
+Operation: `HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals.
+The spool checks its own paths at each sync. After the permanent loss of a path, the collector acknowledges nothing
+more, commits the remaining rows if possible, and ends.
 
-`Acknowledging` is the loop that answers the clients that asked which of their events are on disk. Decoded events are
-durable, so the ingest's answers may be sent at once. A client that reads slowly is answered when it reads again. A lost
-datagram is not repeated; the client asks again with another announcement. While there is no answer to send,
-the loop sleeps until an entry comes.
+`Acknowledging` is the loop that answers clients that ask which events are durable. Decoded events are durable, so the
+ingest's answers may be sent at once. A slow client is answered when it reads again. A lost datagram is not repeated,
+because the client asks again with its next announcement. Without a pending answer, the loop sleeps until the next
+entry.
 """
 
 from __future__ import annotations
@@ -28,29 +28,32 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks while nothing is acknowledged or committed."""
+"""Seconds between two checks of the paths while nothing is acknowledged or committed."""
 
 
 class HeldNames:
-    """The names of one collector. `spool` checks those of the spool, `store` those of a local store and its locks. Both block.
-    They raise LostError for a name that is lost for good, StoreError for a lock's file that cannot be made again for now,
-    although the lock is still held, and FullError for a name that cannot be looked up for now."""
+    """The paths of one collector. `spool` checks the spool's paths, and `store` the paths and locks of a local
+    store.
+
+    Both functions block. They raise LostError for a permanently lost path, StoreError for a held lock whose file
+    cannot be created again for now, and FullError for a path that cannot be checked for now.
+    """
 
     def __init__(
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Set once a name is lost for good."""
+        """Set once a path is permanently lost."""
         self.loss: LostError | None = None
-        """The first loss."""
+        """The first loss of a path."""
         self.store_is_lost = False
         self._spool = spool
         self._store = store
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Check the names every second until closed. Once a name is lost, check whether the store can still take what
-        is left."""
+        """Check the paths every second until closed. After a loss, check whether the store still accepts the
+        remaining rows."""
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
                 with suppress(LostError, FullError):
@@ -58,7 +61,7 @@ class HeldNames:
             yield Wait(LOOK_SECONDS, together=True)
 
     def lead_there(self) -> Steps[bool]:
-        """Return whether all names are known to lead to what is held."""
+        """Return whether all paths lead to the opened files."""
         if self.loss is not None:
             return False
         try:
@@ -73,8 +76,10 @@ class HeldNames:
         return True
 
     def check_store(self) -> StoreError | None:
-        """Raise LostError if a name of the store is lost, FullError if a name cannot be looked up for now. Return why a
-        lock's file cannot be made again. This blocks."""
+        """Check the paths of the store, which blocks. Return an error if a lock file cannot be created again.
+
+        Raise LostError for a lost path, and FullError for a path that cannot be checked for now.
+        """
         try:
             self._store()
         except LostError:
@@ -85,7 +90,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Note that a name is lost for good."""
+        """Record that a path is permanently lost."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")
@@ -104,15 +109,17 @@ EVERY = 0.1
 """Seconds between two rounds of answers."""
 
 IN_A_ROUND = 250
-"""Answers, of 15 to 70 µs each, after which the next round comes later: more clients are each answered
-less often, so that receiving and decoding keep their time."""
+"""Number of answers (15 to 70 µs each) in a round after which the next round is delayed.
+
+With more clients, each client is answered less often, so that receiving and decoding keep their share of time.
+"""
 
 AT_ONCE = 32
-"""Answers between two points at which other tasks run."""
+"""Number of answers after which other tasks run."""
 
 
 class Replier(Protocol):
-    """A source that can hand packets to its sessions' peers (see `sources.source.Source`)."""
+    """A source that can send packets to the peers of its sessions (see `sources.source.Source`)."""
 
     def can_reply(self, number: int) -> bool: ...
 
@@ -120,7 +127,7 @@ class Replier(Protocol):
 
 
 class Acknowledging:
-    """The loop that answers. `came` is set when an entry was appended to the spool."""
+    """The loop that answers clients. `came` is set when an entry is appended to the spool."""
 
     def __init__(
         self,
@@ -137,7 +144,7 @@ class Acknowledging:
         self._came = came
 
     def run(self, before: Steps[None]) -> Steps[None]:
-        """Take the steps `before`, then answer until closed."""
+        """Perform the steps `before`, then answer clients until closed."""
         yield from before
         while True:
             count = yield from self.once()
@@ -146,15 +153,15 @@ class Acknowledging:
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:
-        """Return once everything received until now is decoded and answered."""
+        """Wait until everything received so far is decoded, then answer clients."""
         end = self._spool.end
         while self._ingest.position < end:
-            yield Wait(EVERY / 10)  # there may be no idle moment to wait for
+            yield Wait(EVERY / 10)  # the ingest may never be idle
         yield from self.once()
 
     def once(self) -> Steps[int]:
-        """Answer all peers that can take an answer. Return the number of answers."""
-        # News taken before this check would be lost if it failed, or if the daemon stopped meanwhile.
+        """Answer all clients that can receive an answer. Return the number of answers."""
+        # Check the paths first, because answers that were taken before a failed check or a stop would be lost.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

@@ -1,15 +1,15 @@
-"""The two loops that commit rows to the table, one commit after the other, and let checkpoints be saved (`Saving`).
+"""The two loops that commit rows to the table, one commit after the other, and trigger checkpoints (`Saving`).
 
-One loop takes a batch between two entries, and prepares its rows. A commit's position is therefore a place in the
-spool: the table has all rows of entries below it and none of entries behind it. The other loop lets the rows land in
-the table. A failed commit is repeated with the same rows until it is known whether it landed. The spool keeps new
+The preparing loop takes a batch between two entries and prepares its rows. A commit's position is therefore an offset
+in the spool: the table has all rows of entries below the offset and none of later entries. The landing loop commits
+the prepared rows. A failed commit is repeated with the same rows until the result is known. The spool stores new
 bytes meanwhile.
 
-A batch is taken while the one before lands only if it is full, or to make room in the spool: so a table that answers
-slowly gets few large commits. No batch is taken while table or disk refuse the one before. `Pipeline` is the state that
-decides this: what is demanded, and the stage of either loop.
+During a commit, a new batch is taken only if the batch is full or the spool needs space. So a slow table gets few
+large commits. No batch is taken while the table or the disk refuses the previous one. `Pipeline` has the state for
+this decision: the demand, and the stage of each loop.
 
-`Saving` decides when a checkpoint of the ingest is due, and saves it once the table has all rows below it.
+`Saving` decides when a checkpoint of the ingest is due, and saves the checkpoint once the table has all earlier rows.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 
 PER_STATE = 16
-"""A checkpoint is due only after the decoding of this many times the bytes of the sessions' state. Sessions with many
-streams would otherwise write more state than events (docs/decisions/speed.md, D143)."""
+"""Minimum number of decoded bytes between two checkpoints, as a multiple of the size of the sessions' state.
+
+Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
+"""
 LITTLE_STATE = 2**20
-"""Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
+"""Maximum size (bytes) of a state that is saved after every `checkpoint_bytes`, because saving a small state is
+cheap."""
 
 
 class Saving:
-    """Saves checkpoints of an ingest. There is one snapshot at a time, since each may take as much memory as all state."""
+    """Saves checkpoints of an ingest, with one snapshot at a time, because a snapshot may take as much memory as all
+    state."""
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class Saving:
         context: Context,
     ) -> None:
         self.under_way = False
-        """Whether a snapshot was taken and is not saved."""
+        """Whether a snapshot is taken and not yet saved."""
         self._spool = spool
         self._ingest = ingest
         self._checkpoints = checkpoints
@@ -62,7 +66,7 @@ class Saving:
 
     @property
     def is_due(self) -> bool:
-        """Return whether time or bytes since the last checkpoint call for another one."""
+        """Return whether a checkpoint is due, by time or by decoded bytes since the last checkpoint."""
         spool = self._context.config.spool
         state = self._ingest.budget.total
         worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
@@ -72,12 +76,13 @@ class Saving:
         )
 
     def snapshot(self) -> UnfinishedSnapshot:
-        """Return the ingest's state, to be saved once the table has all rows up to its position."""
+        """Return a snapshot of the ingest. Save the snapshot once the table has all rows up to the ingest's
+        position."""
         self.under_way = True
         return self._ingest.checkpoint(self._named_from())
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
-        """Save a snapshot of a position, and release the segments that no restart needs any more."""
+        """Save a snapshot, and release the spool segments that no restart needs."""
         try:
             needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
@@ -105,8 +110,8 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot, and return the position below which no start needs the log, or why it is unknown for now. This
-        blocks."""
+        """Save a snapshot, which blocks. Return the offset below which no start needs the log, or the error if it is
+        unknown for now."""
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
             return self._checkpoints.needed_from
@@ -114,9 +119,11 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the position from which on a checkpoint may leave unfinished records in the spool.
+        """Return the offset from which a checkpoint may refer to unfinished records in the spool.
 
-        The spool keeps their segments until the second checkpoint after it, so they may be an eighth of the spool at most."""
+        The spool keeps the segments of such records until the second later checkpoint, so their total is limited to
+        an eighth of the spool.
+        """
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within
 
@@ -127,19 +134,19 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """The purpose for which a commit is wanted. The greatest demand counts, until a batch is taken."""
+    """The purpose of a requested commit. The greatest demand counts until a batch is taken."""
 
     NOTHING = 0
     ROWS = 1
-    """The batch has rows, and may wait for more."""
+    """The batch has rows, and may wait for more rows."""
     FULL = 2
-    """The batch has no room for more rows."""
+    """The batch is full."""
     RELIEF = 3
-    """The spool needs a checkpoint: even a position without rows is to be committed."""
+    """The spool needs a checkpoint, so even a position without rows must be committed."""
 
 
 class CommitLoop(Enum):
-    """One of the two loops."""
+    """The two commit loops."""
 
     PREPARING = auto()
     LANDING = auto()
@@ -151,11 +158,11 @@ class Stage(Enum):
     IDLE = auto()
     BUSY = auto()
     REFUSED = auto()
-    """Disk or table refuse the commit, and the loop tries again."""
+    """Disk or table refuses the commit, and the loop retries."""
 
 
 class Move(Enum):
-    """An event in the life of a loop's commit."""
+    """An event that changes the stage of a loop's commit."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -171,29 +178,29 @@ STAGES = {
     (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
     (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
 }
-"""The stage that follows a stage and a move. No other move occurs."""
+"""The next stage for each stage and move. No other combination occurs."""
 
 
 class Pipeline:
-    """The way of batches to the table: what is demanded of it, and the stage of each loop. The flags follow this state."""
+    """The demand for commits, and the stage of each loop. The flags are derived from both."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
         self.stages = dict.fromkeys(CommitLoop, Stage.IDLE)
         self.some = Flag()
-        """Set while anything is demanded."""
+        """Set while there is a demand."""
         self.enough = Flag()
-        """Set while more is demanded than rows that may wait."""
+        """Set while the demand cannot wait for more rows."""
         self.due = Flag()
-        """Set while a batch may be taken: nothing is on its way to the table, or the next batch cannot wait."""
+        """Set while a batch may be taken: no commit is in progress, or the next batch cannot wait."""
         self.idle = Flag()
-        """Set while no batch is on its way to the table."""
+        """Set while no commit is in progress."""
         self.free = Flag()
         """Set while no prepared commit waits or lands."""
         self.handed = Flag()
         """Set while a prepared commit waits or lands."""
         self.relieved = Flag()
-        """Set while no relief is demanded."""
+        """Set while the spool needs no checkpoint."""
         self._follow()
 
     def ask(self, demand: Demand) -> None:
@@ -201,7 +208,7 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return what was demanded, and demand nothing more."""
+        """Return the demand and reset it."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken
@@ -211,7 +218,7 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Let a prepared commit land."""
+        """Pass a prepared commit to the landing loop."""
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()
@@ -232,8 +239,11 @@ logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """The table, as the loops need it (see `store.table.Table`). All calls block. One thread calls `prepare`,
-    another one `land`, with what `prepare` returned, and `checkpoint` after every `checkpoint_every` commits."""
+    """The table's interface for the loops (see `store.table.Table`). All calls block.
+
+    One thread calls `prepare`. Another thread calls `land` with the result, and `checkpoint` after every
+    `checkpoint_every` commits.
+    """
 
     @property
     def checkpoint_every(self) -> int: ...
@@ -246,7 +256,7 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The quarantine, as the loop needs it (see `store.quarantine.Quarantine`). Both calls block."""
+    """The quarantine's interface for the loops (see `store.quarantine.Quarantine`). Both calls block."""
 
     def write(self, session: str, at: int, data: bytes) -> bool: ...
 
@@ -254,7 +264,7 @@ class Frames(Protocol):
 
 
 class Opened(NamedTuple):
-    """Everything that a collector has on disk, opened; the table stands at `committed`."""
+    """The open files of a collector. `committed` is the table's offset in the spool."""
 
     spool: Spool
     ingest: Ingest
@@ -263,11 +273,11 @@ class Opened(NamedTuple):
     checkpoints: Checkpoints
     committed: int
     check_store: Callable[[], None] = lambda: None
-    """Raises LostError if a name of the store no longer leads to it (see `HeldNames`)."""
+    """Function that raises LostError if a path of the store leads to another file or directory (see `HeldNames`)."""
 
 
 class TakenBatch(NamedTuple):
-    """The content of one commit, taken at `begun`; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
+    """The content of one commit, taken at time `begun`. `snapshot` is set if a checkpoint is due."""
 
     batch: Batch
     quarantined: list[QuarantinedBytes]
@@ -278,7 +288,7 @@ class TakenBatch(NamedTuple):
 
 
 class PreparedCommit(NamedTuple):
-    """A commit whose `rows` are ready to land; the other fields are those of its `TakenBatch`."""
+    """A commit with prepared `rows`. The other fields are those of its `TakenBatch`."""
 
     rows: Sized
     position: int
@@ -288,9 +298,10 @@ class PreparedCommit(NamedTuple):
 
 
 class Committing:
-    """The loops `run` and `land`, which commit from the ingest's position `committed` on, where the table stands.
+    """The loops `run` and `land`, which commit rows from the table's position `committed` on.
 
-    They call `done` with the seconds and rows of each commit, and `taken` when a batch was taken."""
+    The loops call `done` with the seconds and rows of each commit, and `taken` after taking a batch.
+    """
 
     def __init__(
         self,
@@ -305,9 +316,9 @@ class Committing:
         self.commits = 0
         self.pipeline = Pipeline()
         self.between = Between()
-        """Batches are taken between two entries."""
+        """Delays taking a batch until the current entry is decoded."""
         self.said_missing: dict[str, int] = {}
-        """Events that the rows in the table call missing, by source; empty until `begin`."""
+        """Number of missing events in committed gap rows, by source. Empty until `begin`."""
         self._committed = opened.committed
         self._ingest = opened.ingest
         self._table = opened.table
@@ -318,24 +329,25 @@ class Committing:
         self._taken = taken
         self._done = done
         self._prepared: list[PreparedCommit] = []
-        """The commit that waits for the loop `land`, if any."""
+        """The prepared commit for the loop `land`, if any."""
         self._ending = False
 
     def begin(self) -> None:
-        """Note that the ingest has reached the table's position."""
+        """Record that the ingest has reached the table's position."""
         self.said_missing = _said_missing(self._ingest)
 
     @property
     def committed(self) -> int:
-        """Return the position in the spool below which the table has every row. It never falls.
+        """Return the spool offset below which all rows are in the table. The offset never decreases.
 
-        Entries without rows move it, too, as long as no row waits."""
+        Entries without rows advance the offset too, while no row waits.
+        """
         if self.pipeline.idle.is_set and not self._ingest.yielded.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
-        """Note that the batch has rows."""
+        """Request a commit, because the batch has rows."""
         batch = self._ingest.yielded.batch
         store = self._context.config.store
         full = len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
@@ -356,19 +368,19 @@ class Committing:
                 continue
             rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
             prepared = PreparedCommit(rows, *taken[2:])
-            del taken, rows  # a batch takes much memory
+            del taken, rows  # free the memory of the batch
             yield Wait(flag=pipeline.free)
             self._prepared.append(prepared)
-            del prepared  # and so does a snapshot
+            del prepared  # free the memory of the snapshot
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
-        """Let prepared commits land until closed. Raise SyncError or FencedError."""
+        """Commit prepared rows until closed. Raise SyncError or FencedError."""
         insist = partial(self._insist, CommitLoop.LANDING)
         while True:
             yield Wait(flag=self.pipeline.handed)
             rows, position, snapshot, said_missing, begun = self._prepared.pop()
-            # The table that the store's names lead to, before and after.
+            # Check before and after the commit that the store's paths lead to the opened table.
             yield from insist(self._names.check_store)
             yield from insist(partial(self._table.land, rows, position))
             yield from insist(self._names.check_store)
@@ -387,8 +399,11 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Return once `run` and `land`, which must be running, have committed what is left, or the position alone, and saved
-        a checkpoint, or once the store is lost. After the `last` call, no relief is taken."""
+        """Wait until all remaining rows, or the position alone, are committed and a checkpoint is saved.
+
+        The loops `run` and `land` must be running. Return early if the store is lost. After the `last` call,
+        `relieve` does nothing.
+        """
         self.relieve()
         self._ending = last
         pipeline = self.pipeline
@@ -399,26 +414,29 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return how many seconds the loop waits for more rows: less than the interval, since rows waited for the spool's sync."""
+        """Return the seconds to wait for more rows: less than `commit_interval`, because rows have waited for the
+        spool's sync."""
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the commit that lands must end first: it is refused, or has the snapshot that is to be saved."""
+        """Return whether the current commit must end first: it is refused, or its snapshot is not saved."""
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
         return refused or (relief and self._saving.under_way)
 
     def relieve(self) -> None:
-        """Make a commit and a checkpoint due, even without rows: a full spool can be released only below a checkpoint."""
+        """Request a commit and a checkpoint even without rows, because a checkpoint is needed to release spool
+        segments."""
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> TakenBatch | None:
-        """Return the batch, or None if it has no rows. For relief, return also a position without rows, with a snapshot."""
+        """Return the batch, or None if the batch has no rows. If the spool needs a checkpoint, return an empty batch
+        too."""
         relief = self.pipeline.take() is Demand.RELIEF
         batch, quarantined = self._ingest.yielded.take()
         if not len(batch) and not relief:
@@ -431,7 +449,7 @@ class Committing:
         return TakenBatch(batch, quarantined, position, snapshot, missing, begun)
 
     def _prepare(self, taken: TakenBatch) -> Sized:
-        """Write quarantined bytes, then prepare the rows that name them. This blocks."""
+        """Write quarantined bytes, then prepare the rows that refer to them. This call blocks."""
         for session, at, frame in taken.quarantined:
             self._quarantine.write(session, at, frame)
         if taken.quarantined:
@@ -439,7 +457,8 @@ class Committing:
         return self._table.prepare(taken.batch)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
-        """Repeat a call until disk and table accept it, and return its result. Once the store is lost, wait for the end."""
+        """Repeat a call until disk and table accept it. Return the result of the call. If the store is lost, wait
+        for ever."""
         delay = RETRY_FIRST
         while True:
             try:
@@ -459,5 +478,5 @@ class Committing:
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:
-    """Return the events that all gap rows made so far call missing, by source."""
+    """Return the number of missing events in all gap rows so far, by source."""
     return {source: tally.said_missing for source, tally in ingest.state.tallies.items()}

@@ -1,13 +1,13 @@
-"""The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
+"""The decoding loop, which passes synced entries of the spool to the ingest, one at a time.
 
-Constraint: the loop shares the event loop with the receivers. It lets other tasks run after a few short entries, after a
-long one of at most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry.
-It pauses while a full batch waits for its commit; the spool absorbs new bytes meanwhile.
+Constraint: the loop shares the event loop with the receivers. It lets other tasks run after a few short entries,
+after a long entry of at most `CHUNK_MAX` bytes, and after `TURN_SECONDS`, also within an entry. It pauses while a
+full batch waits for its commit; the spool stores new bytes meanwhile.
 
-A start brings the ingest to where an earlier life of the daemon ended (`restored`, `replay`). The ingest goes on from a
-checkpoint. Entries from there up to the last commit are decoded once more for the ingest's state alone, since their
-rows are in the table. The sources need not wait for that: `look_ahead` finds what they must know of the log's end
-without decoding.
+A start restores the ingest of the previous run (`restored`, `replay`). The ingest continues from a checkpoint.
+Entries from the checkpoint up to the last commit are decoded again only for the ingest's state, because their rows
+are in the table. Sources need not wait for decoding: `look_ahead` reads the required facts from the log without
+decoding.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
 READ_BYTES = 1 * 2**20
-"""Read from the spool at a time."""
+"""Number of bytes in one read from the spool."""
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the log can reproduce all rows from a position on; None means from its beginning."""
+    """Return whether the log can reproduce all rows from an offset on. None means from its beginning."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest that a checkpoint holds. The table has all rows below `committed`.
+    """Return the ingest of a checkpoint. The table has all rows below `committed`.
 
-    Raise StoreError if spool, table and checkpoint do not belong together."""
+    Raise StoreError if spool, table and checkpoint do not match.
+    """
     if committed > spool.end:
         raise StoreError(
             f"the table holds what the spool had up to {committed}, but {spool.directory}"
@@ -60,7 +61,7 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
-    """Return the ingest that a checkpoint holds, with the unfinished records that it left in the spool."""
+    """Return the ingest of a checkpoint, with the unfinished records that the checkpoint left in the spool."""
     state = read_state(checkpoint.state)
     begin = since(state)
     damage: list[StoreError] = []
@@ -71,7 +72,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Take an entry in steps, only to update the ingest's state: its rows are in the table, and its consequences in the log."""
+    """Decode an entry in steps, only for the ingest's state, because its rows are already in the table."""
     yield from ingest.steps(entry)
     ingest.yielded.take()
     ingest.rejected.clear()
@@ -80,7 +81,7 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
 def replay(
     ingest: Ingest, committed: int, *, read: Callable[[], list[Entry]], working: Callable[[], None]
 ) -> None:
-    """Repeat all entries below `committed`. `read` returns the next entries; `working` is called now and then."""
+    """Decode all entries below `committed` again. `read` returns the next entries; `working` is called at intervals."""
     while ingest.position < committed:
         working()
         for entry in read():
@@ -91,7 +92,7 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return what the end of the log says. Read all entries that are not decoded, and decode none of them."""
+    """Return the facts at the end of the log. Read all undecoded entries without decoding."""
     ahead = Ahead(ingest)
     for entry in _entries_from(spool, ingest.position):
         ahead.apply(entry)
@@ -101,7 +102,7 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
 def _entries_from(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield the durable entries from a position on. Pass over bytes that the disk lost, and call `damaged` for each loss."""
+    """Yield the durable entries from an offset on. Skip bytes that the disk lost, and call `damaged` for each loss."""
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)
@@ -114,27 +115,29 @@ def _entries_from(
 
 
 TURN_BYTES = CHUNK_MAX // 4
-"""Bytes of entries after which other tasks run. To give way costs some 10 µs."""
+"""Number of bytes of entries after which other tasks run. Each switch costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""Bytes that an entry counts as at least, since it takes time however short it is."""
+"""Minimum number of bytes that an entry counts, because even a short entry takes time."""
 
 TURN_SECONDS = 0.01
-"""Seconds after which other tasks run. An entry that takes longer goes on in the next turn: a record of 23 bytes can
-begin a session, which takes as long as a hundred events."""
+"""Seconds after which other tasks run. A longer entry continues in the next turn: a record of 23 bytes can begin a
+session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Seconds from which a turn is long, because Python decoded a chunk, and the share of the turn for which other tasks then run."""
+"""Minimum duration (seconds) of a long turn, in which Python decoded a chunk, and the share of the turn for which
+other tasks then run."""
 
 LOOK_SECONDS = 0.02
-"""How often `reached` looks at the position."""
+"""Interval (seconds) at which `reached` checks the position."""
 
 
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
     """Return the next entries, or none after damage.
 
-    Bytes that the disk lost although they were synced are passed over. Rows say so at once or, below `committed`,
-    once the ingest has reached the table's position. Raise FullError when no descriptor is free."""
+    Synced bytes that the disk lost are skipped. Gap rows report the loss at once or, below `committed`, once the
+    ingest has reached the table's position. Raise FullError if no descriptor is free.
+    """
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
@@ -145,11 +148,13 @@ def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -
 
 
 class Decoding:
-    """The loop that decodes.
+    """The decoding loop.
 
-    `more` is to be set when the spool was synced or a batch was taken. The table has the rows of entries below
-    `opened.committed` already. The loop calls `replayed` once, when the ingest is there, before it decodes anything
-    else, `reject` for each session whose peer is to be cut, and `turned` before others have their turn."""
+    The caller sets `more` after a sync or after taking a batch. The table has the rows of entries below
+    `opened.committed`. The loop calls `replayed` once, when the ingest has reached that offset and before decoding
+    further entries. It calls `reject` for each session whose peer must be disconnected, and `turned` before other
+    tasks run.
+    """
 
     def __init__(
         self,
@@ -177,7 +182,7 @@ class Decoding:
 
     @property
     def behind(self) -> int:
-        """Return how many durable bytes are not decoded."""
+        """Return the number of durable bytes that are not decoded."""
         return self._spool.durable - self._ingest.position
 
     @property
@@ -186,14 +191,14 @@ class Decoding:
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def caught_up(self, given_up: Callable[[], bool] = lambda: False) -> Steps[None]:
-        """Return once all that is durable is decoded, or its rows are `given_up`: a full batch has no room for more."""
+        """Wait until all durable entries are decoded, or until `given_up` returns True."""
         while self.behind and not given_up():
             yield Wait(LOOK_SECONDS, self._idle)
 
     def reached(self, position: int) -> Steps[None]:
-        """Return once all below a position is decoded."""
+        """Wait until all entries below an offset are decoded."""
         while self._ingest.position < position:
-            yield Wait(LOOK_SECONDS)  # there may be no idle moment to wait for
+            yield Wait(LOOK_SECONDS)  # the ingest may never be idle
 
     def run(self) -> Steps[None]:
         """Decode until closed."""
@@ -217,7 +222,7 @@ class Decoding:
             yield from self._turn()
 
     def _read(self) -> Steps[list[Entry]]:
-        """Return the next entries, once a descriptor is free to read them; none after damage."""
+        """Return the next entries once a descriptor is free, or none after damage."""
         health = self._context.health
         while True:
             try:
@@ -232,15 +237,15 @@ class Decoding:
         return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let other tasks run once, or repeatedly after a long turn. Otherwise a request, which needs about ten runs, would wait
-        for ten long turns."""
+        """Let other tasks run once, or repeatedly after a long turn. Otherwise a request, which needs about ten task
+        switches, would wait for ten long turns."""
         self._turned()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
         self._turn_began = self._context.clock.monotonic()
 
     def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
-        """Take an entry, in several turns if it takes long."""
+        """Decode an entry, in several turns if decoding takes long."""
         self._committing.between.begun()
         for _ in steps:
             if self._turn_is_over:
@@ -260,7 +265,7 @@ class Decoding:
             replayed()
 
     def _work(self) -> Steps[None]:
-        """Return when there are durable entries to decode and the batch has room."""
+        """Wait until there are durable entries to decode and the batch has space."""
         while not (behind := self.behind) or self.full:
             if not behind:
                 self._idle.pulse()

@@ -1,15 +1,15 @@
-"""The loops between sources and table, and the order in which they begin and end.
+"""The loops between sources and table, and the order of their starts and stops.
 
-The order guarantees that nothing is decoded before it is durable, and nothing is released before it is committed.
-Nothing here waits by itself (see `steps`): the daemon drives the loops with trio, the simulator drives the same loops
-in virtual time.
+The order guarantees that only durable bytes are decoded, and that bytes stay in the spool until their rows are
+committed. No code in this module waits (see `steps`): the daemon drives the loops with trio, and the simulator in
+virtual time.
 
-`Timekeeping` follows the wall clock, while the log's time goes on steadily: an entry of the log says when the clock was
-set.
+`Timekeeping` tracks the wall clock, while the log's time advances steadily. An entry in the log records each clock
+step.
 
-`Heartbeats` send an event of our own through spool, sync, ingest and commit into the table, once an interval. A stall
-anywhere on this way is therefore visible while nobody sends: in the age of the newest heartbeat in the table, and to
-the service manager's watchdog, which commits feed.
+`Heartbeats` sends an event of the daemon through spool, sync, ingest and commit into the table, once an interval. So
+a stall is visible even without input: in the age of the newest committed heartbeat, and to the service manager's
+watchdog, because each commit causes a watchdog signal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 _UNDER_WAY_MAX = 1024
-"""Heartbeats that are tracked on their way; older ones are dropped from the figures."""
+"""Maximum number of uncommitted heartbeats in the figures. Older heartbeats are dropped from the figures."""
 
 
 class _UnderWay(msgspec.Struct):
@@ -51,8 +51,8 @@ class _UnderWay(msgspec.Struct):
 
 
 class Heartbeats:
-    """The heartbeats of one life of the daemon, one every `interval` seconds. `describe` says what each of them has in
-    its row."""
+    """The heartbeats since the start of the daemon, one every `interval` seconds. `describe` returns the values of a
+    row."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Heartbeats:
         self._session = session
         self._made = self._committed = 0
         self._newest = clock.monotonic()
-        """When the newest heartbeat in the table was made."""
+        """Monotonic time (seconds) at which the newest committed heartbeat was created."""
         self._way: dict[str, float] = {}
         self._seconds = Durations()
         self._under_way: deque[_UnderWay] = deque(maxlen=_UNDER_WAY_MAX)
@@ -87,19 +87,19 @@ class Heartbeats:
         )
 
     def run(self) -> Steps[None]:
-        """Emit heartbeats until closed, the first after one interval."""
+        """Send heartbeats until closed, the first after one interval."""
         while True:
             yield Wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:
-        """Note that the spool is on disk below a position."""
+        """Record that the spool is synced up to offset `durable`."""
         for beat in self._under_way:
             if beat.end <= durable and not beat.sync_seconds:
                 beat.sync_seconds = self._clock.monotonic() - beat.made
 
     def committed(self, position: int) -> None:
-        """Note that the table has the spool's rows below a position."""
+        """Record that the table has the spool's rows up to offset `position`."""
         while self._under_way and self._under_way[0].end <= position:
             beat = self._under_way.popleft()
             seconds = self._clock.monotonic() - beat.made
@@ -117,16 +117,16 @@ class Heartbeats:
 
 
 LARGE_NS = 60 * 10**9
-"""A clock step of this size becomes a condition."""
+"""Minimum size (ns) of a clock step that becomes a condition."""
 
 CONDITION_SECONDS = 3600.0
-"""Seconds for which the condition lasts."""
+"""Seconds until the condition for a clock step ends."""
 
 logger = logging.getLogger(__name__)
 
 
 class Timekeeping:
-    """Follows the wall clock, from the log's last entry on."""
+    """Tracks steps of the wall clock, from the log's last entry on."""
 
     def __init__(
         self, spool: Spool, gate: Gate, clock: Clock, health: Health, figures: Figures
@@ -139,8 +139,7 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Go on where the end of the log is, and say how far the wall clock is ahead, if the log says
-        something else."""
+        """Continue the timeline at the end of the log. Append the wall clock's offset if the log has another value."""
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
         now = timeline.ahead
@@ -151,7 +150,7 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Append an entry if the clock was set, and report a large step."""
+        """Append an entry if the wall clock was set, and report a large step."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
@@ -176,22 +175,25 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Seconds between two looks at open windows; a window closes at most this late."""
+"""Seconds between two checks of open windows, and maximum delay of closing a window."""
 
 LAST_ANSWERS_SECONDS = 0.5
-"""Seconds that a stop waits for earlier bytes to be decoded and acknowledged."""
+"""Timeout (seconds) of a stop for decoding and acknowledging received bytes."""
 
 STOP_SECONDS = 60.0
-"""Seconds that a stop waits for the table; uncommitted entries stay in the spool."""
+"""Timeout (seconds) of a stop for the table. Uncommitted entries stay in the spool."""
 
 
 class Loops:
-    """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
-    `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`; and, while sources receive, `answer` and, if there are `heartbeats`,
-    their `run`. At the end `answer_last`, and once the sources have ended, `finish`.
+    """The loops of a running collector.
 
-    `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer. With `beats`,
-    there are heartbeats, which say what `describe` returns."""
+    After `begin`, run concurrently `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and
+    `names.watch`. While sources receive, also run `answer` and the `run` of `heartbeats`, if any. At the end run
+    `answer_last` and, once the sources have ended, `finish`.
+
+    `at_table` is called when the ingest has reached the table's position, and `cut` to disconnect a session's peer.
+    With `beats`, there are heartbeats with the values of `describe`.
+    """
 
     def __init__(
         self,
@@ -206,10 +208,10 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """The most bytes of log that a stop leaves, besides those that unfinished records need. The table has the
-        rows of these bytes."""
+        """Maximum number of log bytes after a stop, besides bytes of unfinished records. The table has the rows of
+        these bytes."""
         self.left = 0
-        """Position up to which earlier lives left the log."""
+        """Spool offset at which the log ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
@@ -237,24 +239,24 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Begin a life. Return what the end of the log says, before anything is decoded."""
+        """Begin the loops. Return the facts at the end of the log, before any entry is decoded."""
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # First of all, so that no session ever has the number 0, which is the daemon's.
+        # Append an entry first, because session number 0 (the first offset) is reserved for the daemon.
         self.timekeeping.begin(ahead)
         self.gate.append(EntryKind.START, 0, __version__.encode())
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the steps that answer clients once what earlier lives left in the log is decoded."""
+        """Return the steps that answer clients once the entries before this start are decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Return the steps that commit from where the table stood on."""
+        """Return the steps that commit rows from the table's position on."""
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
-        """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""
+        """Append ticks to the spool while a window is open. Check the clock, limits and a full spool."""
         while True:
             yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()
@@ -263,26 +265,29 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # Two checkpoints at different places let go of all before the older one.
+                # Two checkpoints at different offsets release all segments before the older checkpoint.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
     def answer_last(self) -> Steps[None]:
-        """Acknowledge what came in until now, while connections are still open.
+        """Acknowledge everything received so far, while connections are open.
 
-        Later bytes are taken in and not acknowledged: the client sends them again, and their numbers are known then."""
+        Later bytes are stored without an acknowledgement. The client sends such bytes again, and their sequence
+        numbers are then recognised as duplicates.
+        """
         yield from within(self._context.clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
-        """Commit everything received, within STOP_SECONDS; after a loss of names as much as the store still takes. Return
-        whether all of it is in the table.
+        """Commit everything received within `STOP_SECONDS`. Return whether everything is in the table.
 
-        With `last`, no producer outlives the collector."""
+        After the loss of a path, commit as much as the store accepts. With `last`, no producer continues after the
+        collector.
+        """
 
         def stop() -> None:
             if (
                 self.names.loss is None
-            ):  # no start reads a lost log, where the entry would count as received
+            ):  # no start reads a lost log, where the stop entry would count as received
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
         steps = self._finish(stop) if decodes else self._synced_stop(stop)
@@ -296,11 +301,14 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. If the log is long, begin a segment with two stop entries and save a
-        checkpoint after each, so that all earlier segments can be removed."""
+        """Decode and commit everything.
+
+        For a long log, begin a segment with two stop entries and save a checkpoint after each, so that all earlier
+        segments can be removed.
+        """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
-            with suppress(FullError, LostError):  # the log stays as long as it is
+            with suppress(FullError, LostError):  # the log keeps its length
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)
@@ -310,7 +318,7 @@ class Loops:
         yield from self.committing.settled(last=True)
 
     def _is_given_up(self) -> bool:
-        """Return whether the store takes nothing any more, and the end says so."""
+        """Return whether the store accepts no more rows because of a lost path."""
         return self.names.loss is not None and self.names.store_is_lost
 
     def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
@@ -337,7 +345,7 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return a message that names the sources with streams that are not followed, or None."""
+    """Return a message with the sources whose streams are not all followed, or None."""
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
     if not found:

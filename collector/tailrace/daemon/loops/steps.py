@@ -1,8 +1,8 @@
-"""The next step of a loop of the daemon, as data: a wait, or a call that blocks.
+"""The steps of the daemon's loops as data: a wait, or a blocking call.
 
-A loop is a generator. It decides, yields a step, and goes on once the step is done; it has no thread, no
-scheduler and no clock but the `Clock` that it was given. `drive` takes the steps with trio: it waits in the
-event loop, and makes blocking calls in threads. The simulator takes the steps in virtual time.
+A loop is a generator that yields a step and continues after the step. A loop has no thread, no scheduler, and no
+clock except its `Clock`. `drive` performs the steps with trio: it waits in the event loop, and makes blocking calls
+in threads. The simulator performs the steps in virtual time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Flag:
-    """A condition that loops wait for. Only the loops' thread sets and clears it."""
+    """A condition on which loops wait. Only the thread of the loops sets and clears a flag."""
 
     def __init__(self, *, is_set: bool = False) -> None:
         self.is_set = is_set
@@ -35,17 +35,17 @@ class Flag:
         self.is_set = False
 
     def put(self, is_set: bool) -> None:
-        """Set or clear the flag, unless it is so already."""
+        """Set or clear the flag, unless the flag already has the value."""
         if is_set != self.is_set:
             self.set() if is_set else self.clear()
 
     def pulse(self) -> None:
-        """Wake the present waiters and no later ones."""
+        """Wake the loops that wait now, and no later ones."""
         self.set()
         self.clear()
 
     def add(self, listener: Callable[[], None]) -> None:
-        """Call the listener when the flag is set, at once if it is, until `remove`."""
+        """Call `listener` each time that the flag is set, and at once if the flag is set, until `remove`."""
         self._listeners[listener] = None
         if self.is_set:
             listener()
@@ -55,8 +55,10 @@ class Flag:
 
 
 class Wait(NamedTuple):
-    """Go on after so many seconds, or earlier if the flag is set. With `together`, and without a flag, go on when
-    others do that look as often: after so many seconds at most."""
+    """A step that ends after `seconds`, or earlier when the flag is set.
+
+    With `together` and without a flag, the wait ends at the next common moment for waits of this duration.
+    """
 
     seconds: float = math.inf
     flag: Flag | None = None
@@ -64,7 +66,7 @@ class Wait(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Go on when the call has returned, with its result or its exception. The call blocks."""
+    """A step that makes a blocking call. The loop receives the result or the exception."""
 
     call: Callable[[], Any]
 
@@ -74,9 +76,10 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """Delays calls until the ingest stands between two entries.
+    """Delays calls until the ingest is between two entries.
 
-    The loop that decodes calls `begun` and `over`. Between these two calls, other loops may only read from the ingest."""
+    The decoding loop calls `begun` and `over`. Between both calls, other loops may only read from the ingest.
+    """
 
     def __init__(self) -> None:
         self._within = False
@@ -86,13 +89,14 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Make the waiting calls."""
+        """Mark the entry as decoded, and make the delayed calls."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call at the end of the present entry, or at once if there is none, and return its result."""
+        """Make a call after the current entry, or at once if there is no current entry. Return the result of the
+        call."""
         if not self._within:
             return call()
         results: list[T] = []
@@ -112,9 +116,10 @@ GIVE_WAY = Wait(0)
 
 
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
-    """Take steps for so many seconds at most. Return whether they ended in time.
+    """Perform steps until a timeout. Return whether the steps ended in time.
 
-    A call that blocks is waited for, however long it takes."""
+    A blocking call is not interrupted by the timeout.
+    """
     deadline = clock.monotonic() + seconds
     result: object = None
     error: Exception | None = None
@@ -139,7 +144,7 @@ def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
 
 
 async def drive(steps: Steps[T]) -> T:
-    """Take all steps; return what the loop returns, or raise what it raises."""
+    """Perform all steps of a loop with trio. Return the loop's result, or raise its exception."""
     result: object = None
     error: Exception | None = None
     try:
@@ -159,7 +164,7 @@ async def drive(steps: Steps[T]) -> T:
 
 
 async def flagged(flag: Flag) -> None:
-    """Return once a flag is set."""
+    """Wait until a flag is set."""
     event = trio.Event()
     flag.add(event.set)
     try:

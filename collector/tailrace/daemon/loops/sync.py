@@ -1,12 +1,12 @@
-"""The way into the spool: the gate that all entries pass, and the loop that syncs them every `sync_interval`.
+"""The gate that all entries pass into the spool, and the loop that syncs the entries every `sync_interval`.
 
-Constraints: whoever loses nothing by waiting waits first. A file keeps its bytes; the peer of a connection keeps what it
-cannot send; datagrams wait in the kernel, which drops and counts those for which it has no room. Sources wait before
-they read, so that the gate takes every entry at once, whether it is open or not.
+Constraints: sources that lose nothing by a wait must wait first. A file keeps its bytes, and the peer of a connection
+keeps unsent bytes. Datagrams wait in the kernel, which drops and counts datagrams without buffer space. Sources wait
+before reading, so the gate accepts every entry at once, whether open or closed.
 
-Operation: tasks wait at the `Gate` until there is room for more, in a `RoomQueue` of their kind: first come, first
-served. Each entry wakes the sync loop. After each sync the loop wakes the decoder, and opens or closes the gate by
-the spool's size. While the disk has no room, the loop tries again and the gate stays closed.
+Operation: tasks wait at the `Gate` for free space, in a first-in first-out `RoomQueue` for each kind of source. Each
+entry wakes the sync loop. After each sync the loop wakes the decoder, and opens or closes the gate by the spool's
+size. While the disk is full, the loop retries and the gate stays closed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from tailrace.spool.spool import Spool
 
 
 class RoomQueue:
-    """A queue of tasks that wait for room. The first task takes its bytes before the next task looks for room.
+    """A queue of tasks that wait for free space. A task appends its bytes before the next task checks for space.
 
-    If each task looked whenever there is room, a thousand connections would leave no time for anything else."""
+    If all tasks checked at once, a thousand connections would leave no time for other work.
+    """
 
     def __init__(self, closed: Callable[[], bool]) -> None:
-        """Let nobody go on while `closed` says that there is no room."""
+        """Create a queue whose tasks wait while `closed` returns True."""
         self._closed = closed
         self._waiting: deque[_Waiting] = deque()
 
     def wake(self) -> None:
-        """Let the first one look again."""
+        """Wake the first task, which checks for space again."""
         if self._waiting:
             self._waiting[0].awake.set()
 
     async def wait(self) -> None:
-        """Return once there is room, without a pause if there is."""
+        """Wait until there is space. Return at once if there is space and no other task waits."""
         if not self._waiting and not self._closed():
             return
         me = _Waiting()
@@ -59,37 +60,41 @@ class RoomQueue:
 
 
 class _Waiting:
-    """One that waits."""
+    """A waiting task."""
 
     def __init__(self) -> None:
         self.awake = trio.Event()
 
 
 BUFFER_MAX = 32 * 2**20
-"""Bytes received and not yet on disk at which datagrams wait: a disk that stalls for a second."""
+"""Number of received unsynced bytes at which datagrams wait: a disk that stalls for a second."""
 
 SYNC_EARLY = 4 * 2**20
-"""Bytes received at which the next sync does not wait for its time."""
+"""Number of received unsynced bytes at which the next sync starts early."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""Bytes received and not yet decoded at which files wait. All that comes is decoded in its order, so what files bring
-delays the rows of all others: by 0.2 s where a kernel decodes 100 MB a second."""
+"""Number of received undecoded bytes at which files wait.
+
+Entries are decoded in order, so bytes of files delay the rows of all other sources: by 0.2 s if a kernel decodes 100
+MB/s.
+"""
 
 _RESERVE = 64 * 2**20
-"""Bytes of the spool that are left to datagrams, or an eighth of it."""
+"""Number of bytes of the spool reserved for datagrams, at most an eighth of the spool."""
 
 
 class Gate:
-    """The way into `spool`, whose entries `ingest` decodes: open while there is room. The sync loop opens and closes it."""
+    """The gate to `spool`, whose entries `ingest` decodes. The sync loop opens the gate while there is space."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
-        """Let files wait for the ingest, unless the store refuses rows: then only the spool keeps what comes."""
+        """Create a gate. Files wait for the ingest unless the store refuses rows, because only the spool stores
+        bytes then."""
         self.dirty = Flag()
         self.urgent = Flag()
         self.opened = Flag()
-        """Pulsed when there may be room: whoever waits looks again."""
+        """Pulsed when space may be free, so that waiting tasks check again."""
         self.full = False
-        """Whether the spool is at its limit or its disk has no room."""
+        """Whether the spool has reached its limit or its disk is full."""
         self.of_datagrams = RoomQueue(lambda: self.shut)
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
@@ -102,37 +107,39 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources have to wait: datagrams, connections and files."""
+        """Return whether all sources must wait: datagrams, connections and files."""
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     @property
     def closed(self) -> bool:
-        """Return whether connections have to wait."""
+        """Return whether connections must wait."""
         return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait for segments of the spool to be released, which takes a checkpoint.
+        """Return whether connections wait for the release of spool segments, which needs a checkpoint.
 
-        It is False where they wait for a slow disk: a checkpoint would give that disk more to write."""
+        The result is False while connections wait for a slow disk, because a checkpoint would write even more.
+        """
         return self.full or self.crowded
 
     @property
     def crowded(self) -> bool:
-        """Return whether connections and files have to wait because the rest of the spool is kept for datagrams."""
+        """Return whether connections and files must wait because the rest of the spool is reserved for datagrams."""
         return self.spool.held > self._held_max
 
     @property
     def behind(self) -> bool:
-        """Return whether files have to wait."""
+        """Return whether files must wait."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry to the spool and wake the sync loop; return the entry's position.
+        """Append an entry to the spool and wake the sync loop. Return the entry's position.
 
-        Every entry takes this way, whether the gate is open or not: sources wait before they read."""
+        The gate accepts every entry, whether open or closed, because sources wait before reading.
+        """
         position = self.spool.append(kind, session, payload)
         self.dirty.set()
         if self.spool.buffered > SYNC_EARLY:
@@ -140,16 +147,16 @@ class Gate:
         return position
 
     def decoded(self) -> None:
-        """Note that entries were decoded."""
+        """Wake waiting files after entries were decoded."""
         self.of_files.wake()
 
 
 RETRY_AFTER = 0.5
-"""Seconds between tries while the disk has no room."""
+"""Seconds between two tries while the disk is full."""
 
 
 class Syncing:
-    """The loop that syncs. After each sync it sets `synced`, and calls `done` with the seconds that the sync took."""
+    """The sync loop. After each sync it sets `synced`, and calls `done` with the duration (seconds) of the sync."""
 
     def __init__(
         self,
@@ -171,7 +178,7 @@ class Syncing:
         """Sync until closed. Raise SyncError."""
         gate = self._gate
         while True:
-            # A full spool may have room again without anything new: look from time to time.
+            # A full spool may have free space later without a new entry, so check at intervals.
             yield Wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
             yield Wait(self._context.config.spool.sync_interval, gate.urgent)
             gate.dirty.clear()
@@ -179,8 +186,10 @@ class Syncing:
             yield from self.once()
 
     def once(self) -> Steps[None]:
-        """Sync what is buffered. Wait until the disk has room, however long that takes. Once a name of the spool is lost,
-        nothing becomes durable."""
+        """Sync the buffered entries, with retries until the disk has space.
+
+        After the loss of a spool path, no further entry becomes durable.
+        """
         while True:
             begun = self._context.clock.monotonic()
             try:
@@ -194,7 +203,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                self._synced.set()  # a part may be durable
+                self._synced.set()  # some of the entries may be durable
                 return
             self._done(self._context.clock.monotonic() - begun)
             self._synced.set()
@@ -202,7 +211,7 @@ class Syncing:
             return
 
     def admit(self) -> None:
-        """Open or close the gate by the spool's size."""
+        """Open or close the gate, depending on the spool's size."""
         spool = self._spool
         self._gate.full = spool.full
         if spool.full or self._gate.crowded:

@@ -1,8 +1,8 @@
-"""Starts `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
+"""Starts `tailrace upkeep` (compaction, vacuum, retention) as a child process when an upkeep of the table is due.
 
-The table and its last upkeep say what is due (`store.upkeep.look`), so a daemon that restarts often does what
-its earlier lives left undone. A merge takes some 200 MB, therefore it runs in a child that exits, at low
-priority. Writer and child meet only in the table's own protocol.
+The table and its last upkeep determine the due steps (`store.upkeep.look`), so a daemon that restarts often also
+performs steps that are due since earlier runs. A merge takes about 200 MB, so the upkeep runs in a child process with
+low priority. Daemon and child process communicate only through the table's protocol.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
 
 LOOK_COMMITS = 30
-"""Commits between two looks at the table: half of the files that make it crowded."""
+"""Number of commits between two checks of the table: half of the number of files that makes a table crowded."""
 LOOK_SECONDS = 3600.0
-"""Seconds between two looks at a table that gets fewer commits, but any."""
+"""Seconds between two checks of a table with fewer commits. A table without commits is not checked."""
 RETRY_SECONDS = 60.0
-"""Seconds until the next attempt to start an upkeep that got no process or no descriptor."""
+"""Seconds until the next try to start an upkeep for which no process or descriptor was available."""
 WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
-"""How long a stop waits at most for a store that does not answer."""
+"""Timeout (seconds) of a stop for a store that does not respond."""
 
 COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
-    """Run upkeep of a store when it is due. `committed` returns how many commits the store got.
+    """Run an upkeep of a store when due. `committed` returns the number of commits.
 
-    Look at the table at the start, every LOOK_COMMITS commits, and every LOOK_SECONDS if there were commits."""
+    Check the table at the start, every `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were commits.
+    """
     while True:
-        # A stop does not wait for a table whose answers are slow.
+        # Abandon the check on a stop, which must not wait for a slow table.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
             while not await once(store, context):
                 await pause(RETRY_SECONDS)
@@ -56,9 +57,10 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether upkeep is due, in a worker thread. Held-up retention becomes a condition.
+    """Return whether an upkeep is due. Run in a worker thread, and update the condition for suspended retention.
 
-    A table that cannot be read counts as due: the upkeep's failure is a condition that people see."""
+    An unreadable table counts as due, because the failure of the upkeep becomes a visible condition.
+    """
     try:
         due, held = look(store, context.config.store, context.clock)
     except StoreError:
@@ -70,9 +72,10 @@ def _is_due(store: str, context: Context) -> bool:
 
 
 async def once(store: str, context: Context) -> bool:
-    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds. Return whether it could be started.
+    """Run `tailrace upkeep` once. Return whether the process could be started.
 
-    Its turn does not outlive it, however it ends."""
+    A failure is a condition until the next successful run. The upkeep's lease always ends with the process.
+    """
     number, ended_well = draw(context.clock), False
     try:
         result = await trio.run_process(
@@ -84,7 +87,7 @@ async def once(store: str, context: Context) -> bool:
             preexec_fn=_be_nice,
         )
         ended_well = result.returncode == 0
-    except OSError as error:  # neither a pipe nor a process can be had
+    except OSError as error:  # no pipe or process is available
         context.figures.upkeeps["failed"] += 1
         context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
@@ -109,8 +112,8 @@ async def once(store: str, context: Context) -> bool:
 
 
 async def _give_back(store: str, context: Context, number: int) -> None:
-    """End the turn of an upkeep that has ended, unless that did so itself. Nobody would work on the table otherwise until
-    its lease ends."""
+    """End the lease of a failed upkeep, unless the upkeep has ended its lease. Otherwise no upkeep could run until
+    the lease expires."""
     root = layout.table_root(store)
     its = turn(root, context.config.store.options, context.clock, number)
     with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
@@ -118,7 +121,7 @@ async def _give_back(store: str, context: Context, number: int) -> None:
 
 
 def _report(output: bytes) -> UpkeepReport:
-    """Return what an upkeep says of itself; its output may begin with warnings."""
+    """Return the report in an upkeep's output, which may begin with warnings."""
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
@@ -126,9 +129,10 @@ def _report(output: bytes) -> UpkeepReport:
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return our environment with the section [store] of the running configuration.
+    """Return the environment of this process with the current values of the section [store].
 
-    The configuration file may have changed since, or be broken."""
+    The configuration file may have changed since it was loaded, or be invalid.
+    """
     said: dict[str, object] = {
         "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
         "TAILRACE_STORE_RETENTION_AGE": config.retention_age or "",
