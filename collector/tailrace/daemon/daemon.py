@@ -98,12 +98,12 @@ class DaemonProgress(NamedTuple):
     """The progress of a daemon, for the watchdog."""
 
     decoded: int
-    """Offset in the spool up to which entries are decoded."""
+    """Position in the spool up to which entries are decoded."""
     commits: int
     refusals: int
     """Number of refused operations; see `Health`."""
     replayed: int
-    """Offset in the spool up to which entries are decoded, at most the table's offset at the start."""
+    """Position in the spool up to which entries are decoded, at most the table's position at the start."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
         """Return whether commits, refusals or replay advanced since the progress `before`."""

@@ -147,7 +147,7 @@ def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
 class OpenedDisk(NamedTuple):
     """The open files of a collector.
 
-    `committed` is the table's offset in the spool. `directory` is local and belongs to one collector
+    `committed` is the table's position in the spool. `directory` is local and belongs to one collector
     (`config.load.collector_path`).
     """
 

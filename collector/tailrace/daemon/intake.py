@@ -2,7 +2,7 @@
 
 `SourceIntake` opens and closes the sessions of one source, and appends their events to the spool. Received bytes go
 directly to the gate (`loops/sync`). `FileSessions` keeps the open sessions of files, independent of the source that
-reads a file. The read offset of a file belongs to the store and survives a change of sources. A session stays open
+reads a file. The read position of a file belongs to the store and survives a change of sources. A session stays open
 while its file exists, even if its source is removed or changes its patterns. An entry in the log then marks the file
 as unfollowed. Another source of the same format that finds the file, or a copy of the file, continues the session. If
 several sources match a file, one source reads the file and the others wait.
@@ -48,7 +48,7 @@ class FileSessions:
         """Unfollowed sessions by inode and by the part of the path that copies of a file share. None means that the
         index is not computed."""
         self._known_at = 0
-        """Spool offset up to which the ingest must decode to have the read offset of each unfollowed file."""
+        """Spool position up to which the ingest must decode to have the read position of each unfollowed file."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
@@ -79,7 +79,7 @@ class FileSessions:
         """Remove and return the unfollowed sessions that `source` continues with this file.
 
         A session matches if its file is the same file, had the same path, or may be the original of a copy. Return
-        None while another source claims the file, or while the ingest has not decoded the read offsets.
+        None while another source claims the file, or while the ingest has not decoded the read positions.
         """
         format_ = self._sources[source][0]
         claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
@@ -253,7 +253,7 @@ class SourceIntake:
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
-        number = self._spool.end  # the session number is the spool offset of its first entry
+        number = self._spool.end  # the session number is the spool position of its first entry
         self._gate.append(EntryKind.OPEN, number, encode(info))
         self._open_now[number] = info
         return number

@@ -358,7 +358,7 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read offsets of the files are known once the log is decoded up to the current end. Files can
+                    # The read positions of the files are known once the log is decoded up to the current end. Files can
                     # wait until the source starts.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED

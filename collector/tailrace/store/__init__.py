@@ -1,3 +1,3 @@
-"""The table: rows, gap rows and the spool offset, committed together."""
+"""The table: rows, gap rows and the spool position, committed together."""
 
 from __future__ import annotations

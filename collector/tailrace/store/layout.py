@@ -60,9 +60,9 @@ REMOVED_RETENTION = "interval 150 minutes"
 vacuums; otherwise the vacuum would miss files."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time that a collector's spool offset is kept after its last commit: without limit.
+"""Time that a collector's spool position is kept after its last commit: without limit.
 
-Without the offset, after a long pause or with a wrong clock, the spool would be stored twice.
+Without the position, after a long pause or with a wrong clock, the spool would be stored twice.
 """
 
 STATED = (

@@ -5,7 +5,7 @@ files look alike. Recovery changes nothing before the best source for each repai
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
 3. A version with an unrestorable entry or a damaged file is removed with all later versions, **if the spools of all
-   its writers still have the rows**. The entries become `N.json.bad`, the collectors' spool offsets go back with
+   its writers still have the rows**. The entries become `N.json.bad`, the collectors' spool positions go back with
    the versions, and each collector decodes its rows from its spool again.
 4. Otherwise a damaged *file* is removed from the table and its rows become gaps (`damage`); all other rows stay. For an
    unrestorable entry, a StoreError explains what to do, and nothing is changed.
@@ -42,7 +42,7 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, place_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a spool still has all rows from an offset on. Offset None is the begin of the spool.
+"""Function that returns whether a spool still has all rows from a position on. Position None is the begin of the spool.
 """
 
 Others = Mapping[str, Refills]

@@ -1,12 +1,12 @@
-"""The table `events`: rows and the spool offset, committed together and exactly once.
+"""The table `events`: rows and the spool position, committed together and exactly once.
 
-A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool offset up to
+A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool position up to
 which all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector instance that
-wrote the commit. A restart continues at the committed offset. If two instances use one name, the older one is refused
+wrote the commit. A restart continues at the committed position. If two instances use one name, the older one is refused
 and ends.
 
-A commit that raises an exception may have succeeded (the response of an object store can be lost). The offset in the
-table decides: the new offset means success, the old offset means failure, and any other offset means that another
+A commit that raises an exception may have succeeded (the response of an object store can be lost). The position in the
+table decides: the new position means success, the old position means failure, and any other position means that another
 instance writes under the same name.
 
 CPU time on a local disk: 6 ms for a commit of few rows, or 26 ms with a table that was opened 90 commits ago. A
@@ -191,7 +191,7 @@ class Table:
         """Open or create the table in the store `path`, a directory or URL.
 
         A local table is repaired if this collector is `alone` in the store. `collector` is the permanent name of the
-        collector in the table. `refills` returns whether the spool still has the rows from an offset on; `others` has
+        collector in the table. `refills` returns whether the spool still has the rows from a position on; `others` has
         such a function for each other collector. Raise StoreError for an unusable table, FullError if the disk is
         full, or SyncError.
         """
@@ -215,7 +215,7 @@ class Table:
         return self
 
     def position(self) -> int | None:
-        """Return the spool offset up to which all rows are in the table, or None before the first commit."""
+        """Return the spool position up to which all rows are in the table, or None before the first commit."""
         return self._position
 
     def version(self) -> int:
@@ -398,10 +398,10 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """Return the table at its newest version, and this collector's offset and epoch in the table. Raise
+        """Return the table at its newest version, and this collector's position and epoch in the table. Raise
         StoreError.
 
-        Check offset and epoch before a commit with the returned handle: the library refuses no commit because of
+        Check position and epoch before a commit with the returned handle: the library refuses no commit because of
         versions that existed when the handle was opened.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
@@ -427,7 +427,7 @@ class Table:
             raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
-        """Return this collector's spool offset and epoch in a table."""
+        """Return this collector's spool position and epoch in a table."""
         return table.transaction_version(self._spool_id), table.transaction_version(self._collector)
 
     def _fenced(self, found: int | None) -> FencedError:

@@ -1,7 +1,6 @@
 """The two loops that commit rows to the table, one commit after the other, and trigger checkpoints (`Saving`).
 
-The preparing loop takes a batch between two entries and prepares its rows. A commit's position is therefore an offset
-in the spool: the table has all rows of entries below the offset and none of later entries. The landing loop commits
+The preparing loop takes a batch between two entries and prepares its rows. A commit's position is therefore a position in the spool: the table has all rows of entries below the position and none of later entries. The landing loop commits
 the prepared rows. A failed commit is repeated with the same rows until the result is known. The spool stores new
 bytes meanwhile.
 
@@ -110,7 +109,7 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot, which blocks. Return the offset below which no start needs the log, or the error if it is
+        """Save a snapshot, which blocks. Return the position below which no start needs the log, or the error if it is
         unknown for now."""
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
@@ -119,7 +118,7 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the offset from which a checkpoint may refer to unfinished records in the spool.
+        """Return the position from which a checkpoint may refer to unfinished records in the spool.
 
         The spool keeps the segments of such records until the second later checkpoint, so their total is limited to
         an eighth of the spool.
@@ -264,7 +263,7 @@ class Frames(Protocol):
 
 
 class Opened(NamedTuple):
-    """The open files of a collector. `committed` is the table's offset in the spool."""
+    """The open files of a collector. `committed` is the table's position in the spool."""
 
     spool: Spool
     ingest: Ingest
@@ -338,9 +337,9 @@ class Committing:
 
     @property
     def committed(self) -> int:
-        """Return the spool offset below which all rows are in the table. The offset never decreases.
+        """Return the spool position below which all rows are in the table. The position never decreases.
 
-        Entries without rows advance the offset too, while no row waits.
+        Entries without rows advance the position too, while no row waits.
         """
         if self.pipeline.idle.is_set and not self._ingest.yielded.some:
             self._committed = max(self._committed, self._ingest.position)

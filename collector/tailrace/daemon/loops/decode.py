@@ -31,7 +31,7 @@ READ_BYTES = 1 * 2**20
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the log can reproduce all rows from an offset on. None means from its beginning."""
+    """Return whether the log can reproduce all rows from a position on. None means from its beginning."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
@@ -102,7 +102,7 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
 def _entries_from(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield the durable entries from an offset on. Skip bytes that the disk lost, and call `damaged` for each loss."""
+    """Yield the durable entries from a position on. Skip bytes that the disk lost, and call `damaged` for each loss."""
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)
@@ -151,7 +151,7 @@ class Decoding:
     """The decoding loop.
 
     The caller sets `more` after a sync or after taking a batch. The table has the rows of entries below
-    `opened.committed`. The loop calls `replayed` once, when the ingest has reached that offset and before decoding
+    `opened.committed`. The loop calls `replayed` once, when the ingest has reached that position and before decoding
     further entries. It calls `reject` for each session whose peer must be disconnected, and `turned` before other
     tasks run.
     """
@@ -196,7 +196,7 @@ class Decoding:
             yield Wait(LOOK_SECONDS, self._idle)
 
     def reached(self, position: int) -> Steps[None]:
-        """Wait until all entries below an offset are decoded."""
+        """Wait until all entries below a position are decoded."""
         while self._ingest.position < position:
             yield Wait(LOOK_SECONDS)  # the ingest may never be idle
 

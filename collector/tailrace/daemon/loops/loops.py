@@ -93,13 +93,13 @@ class Heartbeats:
             self._beat()
 
     def synced(self, durable: int) -> None:
-        """Record that the spool is synced up to offset `durable`."""
+        """Record that the spool is synced up to position `durable`."""
         for beat in self._under_way:
             if beat.end <= durable and not beat.sync_seconds:
                 beat.sync_seconds = self._clock.monotonic() - beat.made
 
     def committed(self, position: int) -> None:
-        """Record that the table has the spool's rows up to offset `position`."""
+        """Record that the table has the spool's rows up to position `position`."""
         while self._under_way and self._under_way[0].end <= position:
             beat = self._under_way.popleft()
             seconds = self._clock.monotonic() - beat.made
@@ -211,7 +211,7 @@ class Loops:
         """Maximum number of log bytes after a stop, besides bytes of unfinished records. The table has the rows of
         these bytes."""
         self.left = 0
-        """Spool offset at which the log ended when the daemon started."""
+        """Spool position at which the log ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
@@ -242,7 +242,7 @@ class Loops:
         """Begin the loops. Return the facts at the end of the log, before any entry is decoded."""
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # Append an entry first, because session number 0 (the first offset) is reserved for the daemon.
+        # Append an entry first, because session number 0 (the first position) is reserved for the daemon.
         self.timekeeping.begin(ahead)
         self.gate.append(EntryKind.START, 0, __version__.encode())
         return ahead
@@ -265,7 +265,7 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # Two checkpoints at different offsets release all segments before the older checkpoint.
+                # Two checkpoints at different positions release all segments before the older checkpoint.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
