@@ -1,17 +1,17 @@
-"""The contract between the bytes of a source and the rest of Tailrace.
+"""The interfaces of decoders, encoders and formats.
 
-A decoder turns bytes into records: it reads no clock, does no I/O, logs nothing and raises nothing.
-Every format keeps three promises, which one suite (`tests/decoding/test_conformance.py`) checks:
+A decoder turns bytes into records. A decoder reads no clock, does no I/O, logs nothing and raises nothing.
+Each decoder fulfils three guarantees, which `tests/decoding/test_conformance.py` checks:
 
-1. How the bytes are cut into `feed` calls never changes the records; where the input rests may (`SettlingDecoder`).
-2. Records *tile* the input: sorted by offset, each begins where the one before it ended; nothing is
-   skipped, nothing is read twice. Events that a producer writes late (ovni) may stand in the order of their clocks. Bytes that cannot be read are a malformed record with a reason.
-   Records of size 0 may stand in between, for facts that follow from the bytes so far (missing events,
-   a name that is known only now).
-3. No input raises.
+1. The division of the input into `feed` calls never changes the records. Only a pause in the input may (`SettlingDecoder`).
+2. Records *tile* the input: sorted by offset, each record begins where the previous record ended. No byte is skipped or read
+   twice. Events that a producer writes late (ovni) may be sorted by clock. Unreadable bytes become a malformed record with a
+   reason. Records of size 0 may stand between other records, for facts that follow from the bytes so far (missing events,
+   late names).
+3. No input raises an exception.
 
-Everything that a decoder must remember between calls is in `state`, a msgspec struct that survives
-`msgspec.msgpack` unchanged: a checkpoint stores it and a restarted daemon continues from it.
+`state` holds all data that a decoder must keep between calls. `state` is a msgspec struct that survives `msgspec.msgpack`
+unchanged: a checkpoint stores the state, and a restarted daemon continues from the stored state.
 Memory is bounded: an unfinished record never exceeds `limit` bytes, and all other growing state can be
 evicted (`HoldingDecoder`).
 """
@@ -31,14 +31,14 @@ from tailrace.rows.block import Block
 
 
 class Decoder(Protocol):
-    """A decoder of one session's bytes, in order, to records. `state` is None at first."""
+    """Decodes the bytes of one session, in order, into records."""
 
     @property
     def state(self) -> msgspec.Struct: ...
 
     @property
     def pending(self) -> int:
-        """How many bytes `feed` took that no record covers yet."""
+        """Number of bytes that `feed` took and that no record covers yet."""
         ...
 
     def feed(self, data: bytes, /) -> list[Record]:
@@ -46,81 +46,83 @@ class Decoder(Protocol):
         ...
 
     def end(self) -> list[Record]:
-        """Decode what is left: the input is over or, for datagrams, no record can continue past this point.
+        """Decode the pending bytes at the end of the input or of a datagram, where no record can continue.
 
-        The decoder can be fed again afterwards; offsets go on."""
+        The caller may call `feed` again afterwards. Offsets continue to count."""
         ...
 
     def give_up(self) -> list[Record]:
-        """Return what is pending as records, malformed as `too_long` where it is part of a record.
+        """Return the pending bytes as records. A part of a record becomes a malformed record with the reason `too_long`.
 
-        Called when memory is short. The rest of that record is unreadable as well, as it is for a record over
-        `limit`. An empty list means that the few pending bytes cannot be told apart yet."""
+        The caller uses this method when memory is short. The rest of the partial record becomes unreadable, like the rest of
+        a record over `limit`. Return an empty list if the pending bytes are too few to classify."""
         ...
 
 
 @runtime_checkable
 class BlockDecoder(Decoder, Protocol):
-    """A decoder with a kernel, which packs events of the usual shape into blocks."""
+    """A decoder with a compiled kernel, which packs events of the usual shape into blocks."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
-        """Decode what `data` completes, in order. The blocks' records and the records between them are
-        those that `feed` would return, but the rows of several processes in turn may be one behind the other."""
+        """Decode the records that `data` completes, in order, into blocks and single records.
+
+        The result has the records that `feed` would return. Only rows of interleaved processes may be grouped by process."""
         ...
 
 
 @runtime_checkable
 class QuickDecoder(Decoder, Protocol):
-    """A decoder with a quick way for usual records."""
+    """A decoder with a fast path for records of the usual shape."""
 
     def take_slow(self) -> int:
-        """Return how many records were read the slow way, one by one, since the last call."""
+        """Return the number of records that the slow path has read, one by one, since the last call."""
         ...
 
 
 @runtime_checkable
 class FileDecoder(Decoder, Protocol):
-    """A decoder that wants to know which file it reads, and the documents beside the file."""
+    """A decoder that needs the path of its file, and the documents in the same directory."""
 
     def begin(self, path: str, dialect: str) -> None:
-        """Take the file's path before the first byte; called only for sessions of files.
+        """Take the path of the file. The caller calls `begin` before the first byte, and only if the session reads a file.
 
-        `path` is absolute and may be the path of a compressed file; `dialect` is one of the format's
-        `dialects`, or "auto"."""
+        `path` is absolute, and may be the path of a compressed file. `dialect` is "auto" or one of the format's
+        `dialects`."""
         ...
 
     def document(self, name: str, data: bytes, /) -> list[Record]:
-        """Read a document of this stream that was found or has changed.
+        """Read a new or changed document of this stream.
 
         `name` is one of `Files.documents`. `data` is the whole content, which may be empty or half-written.
-        Return records of size 0 at the offset that the stream has reached. Documents may come before or
+        Return records of size 0 at the current offset of the stream. The caller may pass documents before or
         after any byte."""
         ...
 
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of streams that state their end, so that a missing end means something."""
+    """A decoder of a format in which a producer marks the end of a stream, so that a missing end mark is a finding."""
 
     @property
     def stream(self) -> str:
-        """The stream whose end is meant, "" for the whole session."""
+        """The stream that must have an end mark, or "" for the whole session."""
         ...
 
     @property
     def lacking(self) -> str | None:
-        """The part of the end that is missing so far, as the detail of the gap that `end` would return; "" when nothing
-        is missing, None while it is unknown whether the stream will state its end."""
+        """The detail of the gap that `end` would now return for the missing end mark.
+
+        The value is "" if nothing is missing, and None while it is unknown whether the stream will have an end mark."""
         ...
 
 
 @runtime_checkable
 class AskingDecoder(Decoder, Protocol):
-    """A decoder whose events ask for names (see `model.record.NAME_OF_ROW`)."""
+    """A decoder of events that refer to names by key (see `model.record.NAME_OF_ROW`)."""
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys that events ask for and that this input has not named so far. With "", there are more."""
+        """The keys that events refer to and that have no name in this input so far. The key "" means that there are more."""
         ...
 
 
@@ -130,38 +132,39 @@ class SettlingDecoder(Decoder, Protocol):
     record."""
 
     def settle(self) -> list[Record]:
-        """Decode the waiting bytes if they are a whole record, because no more bytes are expected for now.
+        """Decode the waiting bytes if they are a whole record. The caller calls `settle` when no bytes are expected for now.
 
-        No bytes that come later may be able to change that record. If its terminator comes later, the terminator is a
-        record of its own."""
+        The decoder must only return a record that later bytes cannot change. A terminator that comes later becomes a
+        separate record."""
         ...
 
 
 @runtime_checkable
 class HoldingDecoder(Decoder, Protocol):
-    """A decoder with state, besides unfinished records, that grows with its input.
+    """A decoder with state, besides unfinished records, that grows with the input.
 
-    How bytes are cut still does not change the records, unless state is evicted in between."""
+    The division of the input into `feed` calls does not change the records, unless state is evicted between the calls."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
-        """The containers of its state as they are now."""
+        """The current containers of the decoder's growing state."""
         ...
 
 
 @runtime_checkable
 class SeparatingDecoder(HoldingDecoder, Protocol):
-    """A decoder that tells apart the processes of its input, and may forget some when its state is evicted."""
+    """A decoder that distinguishes the processes in its input. Eviction of state may remove some processes."""
 
     @property
     def processes(self) -> Collection[int]:
-        """The numbers of the processes that may have further records."""
+        """The ids of the processes that may have further records."""
         ...
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """By process, the part that the input has of its last run, where more of the run may exist. None: its ids prove
-        nothing, so no other input can be known to have the rest."""
+        """For each process, the part of its last run that is in the input, if other inputs may have more of the run.
+
+        None means that the event ids cannot show which other input has the rest."""
         ...
 
 
@@ -171,27 +174,27 @@ def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
 
 
 def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:
-    """Return whether a decoder has a quick way for usual records."""
+    """Return whether a decoder has a fast path for usual records."""
     return _keeps(decoder, QuickDecoder)
 
 
 def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
-    """Return whether a decoder wants to know its file."""
+    """Return whether a decoder needs the path of its file."""
     return _keeps(decoder, FileDecoder)
 
 
 def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
-    """Return whether a missing end of a decoder's stream means something."""
+    """Return whether streams of a decoder's format have end marks."""
     return _keeps(decoder, EndingDecoder)
 
 
 def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
-    """Return whether a decoder's events ask for names."""
+    """Return whether a decoder's events refer to names by key."""
     return _keeps(decoder, AskingDecoder)
 
 
 def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
-    """Return whether a decoder can decode a last record before its end has come."""
+    """Return whether a decoder can decode the last record before its terminator arrives."""
     return _keeps(decoder, SettlingDecoder)
 
 
@@ -201,12 +204,13 @@ def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
 
 
 def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:
-    """Return whether a decoder tells processes apart."""
+    """Return whether a decoder distinguishes the processes in its input."""
     return _keeps(decoder, SeparatingDecoder)
 
 
 _KEPT: dict[tuple[type, type], bool] = {}
-"""Whether a class of decoders keeps a protocol: Python takes 15 µs to find out, for each new session several times."""
+"""Cache of whether a decoder class implements a protocol. The `isinstance` check takes 15 µs, and runs several times a
+session."""
 
 
 def _keeps(decoder: Decoder, protocol: type) -> bool:
@@ -217,47 +221,50 @@ def _keeps(decoder: Decoder, protocol: type) -> bool:
 
 
 class Encoder(Protocol):
-    """Writes the records of one session as bytes of their format, which a decoder reads as the same records.
+    """Turns the records of one session into bytes of their format, which a decoder reads as the same records.
 
-    An encoder does no I/O and raises nothing. Records come in the order of their offsets. A span that a record of its
-    own ended comes as two, a begin and an end, each with all columns and attributes of the span, flaws among them.
+    An encoder does no I/O and raises nothing. Records come ordered by offset. A span with a separate end record comes as two
+    records, a begin and an end. Both have all columns and attributes of the span, including flaws.
 
-    An encoder that repairs leaves out what the format's readers refuse, and closes what is open. `added` counts what
-    it wrote that the producer did not write, by what that is."""
+    An encoder that repairs leaves out records that the format's readers refuse, and closes open spans and streams. `added`
+    counts the additions that the producer did not write, by kind."""
 
     @property
     def added(self) -> Mapping[str, int]: ...
 
     def encode(self, record: Record, /, *, following: Record | None) -> bytes | None:
-        """Return bytes that decode to the same record. `following` is the next one, None if none follows.
+        """Return bytes that decode to the same record. `following` is the next record, or None after the last record.
 
-        Return nothing for a record that the producer did not write, and None for a record that the repair leaves out."""
+        Return empty bytes for a record that the producer did not write, and None for a record that a repair leaves out."""
         ...
 
     def close(self) -> bytes | None:
-        """Return what the trace lacks at its end; nothing without a repair. None: a repair leaves the whole stream out,
-        since readers refuse it."""
+        """Return the bytes that a repair appends to the stream. Without a repair, return empty bytes.
+
+        Return None if the repair leaves out the whole stream because readers refuse the stream."""
         ...
 
 
 @runtime_checkable
 class FileEncoder(Encoder, Protocol):
-    """An encoder that wants to know which file it writes, and that writes the documents beside the file."""
+    """An encoder that needs the path of its file, and that returns the documents in the same directory."""
 
     def begin(self, path: str, run: dict[str, Any]) -> None:
-        """Take the path that the file had, before the first record; called only for sessions of files.
+        """Take the original path of the file. The caller calls `begin` before the first record, and only for sessions of files.
 
-        `run` is what the encoders of one group of files tell one another."""
+        `run` is a dict that the encoders of one group of files share."""
         ...
 
     def documents(self) -> dict[str, bytes]:
-        """Return the documents beside the stream, by the names that `Files.documents` gives them. Called once all
-        encoders of the group have closed their streams. Where two of them return one document, the first counts."""
+        """Return the contents of the documents by name (`Files.documents`).
+
+        The caller calls `documents` after all encoders of the group have closed their streams. If two encoders return the
+        same document, the first one is used."""
         ...
 
 
 class Writer(NamedTuple):
-    """The process that writes a file, as the file's path names it."""
+    """The process that writes a file, according to the file's path."""
 
     host: str
     pid: int
@@ -276,7 +283,7 @@ def _visible(path: str) -> bool:
 
 
 def without_gz(path: str) -> str:
-    """Return the name that a file and its compressed form have in common."""
+    """Return the path without the suffix `.gz` of a compressed file."""
     return path.removesuffix(".gz")
 
 
@@ -290,13 +297,14 @@ _DERIVED = re.compile(
     | (?P<stem>.+?) (?: [ ]\([^()]*\) | [ _-]+(?:copy|old|orig|bak|backup)(?:[ ]?\(?\d+\)?)? ) (?P<suffix>\.[^ ]*)?
     """
 )
-"""The names that editors, download tools, log rotations, file managers and people give to a copy: behind the original's name,
-around it, before it, or before its suffix."""
+"""Pattern of the names that editors, download tools, log rotation, file managers and people give to copies. The addition
+comes after, around or before the original name, or before the suffix of the original name."""
 
 
 def originals(path: str) -> list[str]:
-    """Return the paths of files of which this one may be a copy by its name, the nearest first, without `.gz`. Only contents
-    tell whether it is one."""
+    """Return the paths of possible originals of a file, according to its name, without `.gz` and the most similar name first.
+
+    The caller must compare the contents to decide whether the file is a copy."""
     found: list[str] = []
     directory, name = posixpath.split(without_gz(path))
     while match := _DERIVED.fullmatch(name):
@@ -306,19 +314,19 @@ def originals(path: str) -> list[str]:
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """How a format's streams lie in directories. Paths are absolute, with "/" between their parts.
+    """The layout of a format's files in directories. Paths are absolute, with "/" as separator.
 
-    `stream`: whether a file has the name of a stream.
-    `documents`: the files that describe a stream, relative to its directory.
-    `group`: the run that a stream belongs to; streams of one group share names and a clock.
-    `copy`: the same for two files of which one may be a moved or compressed copy of the other; they count
-        as one stream only if their first bytes are equal, too.
-    `writer`: the process that writes a stream, where its path names one.
-    `recognises`: whether a file is of this format, by its first bytes (uncompressed, up to 4 KiB). The name of a stream may
-        lower what is asked of them, but no name is asked for.
-    `pieces`: whether a file has a name that a tool gives to pieces of other traces, None where no tool cuts traces. An import that has all their lines leaves
-        such a file out.
-    `document_max`: the longest document that is read, in bytes.
+    `stream(path)`: whether the file name is a possible name of a stream.
+    `documents(path)`: the paths of the files that describe a stream, relative to the stream's directory.
+    `group(path)`: the run that a stream belongs to. Streams of one group share names and a clock.
+    `copy(path)`: a key that is equal for a file and its moved or compressed copy. Two files with equal keys are one stream
+        only if their first bytes are equal.
+    `writer(path)`: the process that writes a stream, if the path names the process.
+    `recognises(path, head)`: whether a file has this format, according to its first bytes (uncompressed, up to 4 KiB). A
+        typical file name may relax the check of the bytes, but is never required.
+    `pieces(path)`: whether a tool that splits traces may have given the file its name. `pieces` is None if no tool splits
+        traces of the format. An import leaves out such a file if the other files have all its lines.
+    `document_max`: the maximum size (bytes) of a document.
     """
 
     stream: Callable[[str], bool] = _visible
@@ -338,10 +346,11 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 class Acknowledgement(msgspec.Struct, frozen=True):
     """The collector's answer to a client about its announced session (clients/PROTOCOL.md, `tailrace.ack`).
 
-    `streams`: for each stream a number; every event below it is durable, in `holes` (stream, first number,
-        how many), or given up. `given_up`: how many events of a stream are missing and no longer asked for.
-    `uncounted`: streams whose missing events nobody knows. `turn`: the turn of the client's last
-        announcement. All numbers are as on the wire."""
+    `streams`: for each stream, a sequence number. Each event with a lower number is durable, in `holes` or given up.
+    `holes`: ranges of missing events, as stream, first sequence number and number of events.
+    `given_up`: for each stream, the number of missing events that the collector no longer requests.
+    `uncounted`: the streams with an unknown number of missing events.
+    `turn`: the turn of the client's last announcement. All numbers are as on the wire."""
 
     session: str
     turn: int
@@ -353,7 +362,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """The part of a decoder's state that holds the bytes of an unfinished record."""
+    """A part of a decoder's state, with the bytes of an unfinished record."""
 
     waiting: bytes
 
@@ -363,23 +372,24 @@ def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a format that the rest of Tailrace needs. Each package in `formats` exports one as FORMAT.
+    """The properties of a format that the rest of Tailrace needs. Each package in `formats` exports a `Format` as FORMAT.
 
-    `transports`: the types of source that can carry it; at least files (`tail`).
-    `decoder(limit, state)`: make a decoder whose longest record is `limit` bytes; it starts fresh for None,
-        or continues from a `state` decoded as `state_type`.
-    `counter_bits`: the width of the producer's per-stream counter, None where it has none.
-    `whole(data, sizes, first, begin)`: how many datagrams, from the one at index `first` on, hold whole events and
-        nothing else, so that they may be decoded in one piece. All datagrams have `sizes`, and lie one behind the
-        other in `data`; the first of them is at `begin`.
-    `flaws`, `malformed`: the closed sets of reasons that its records may carry.
-    `files`: how its files are found. `dialects`: the values, beside "auto", of a source's `dialect`.
-    `waiting`: the part of a state that holds the bytes of an unfinished record as its `waiting`; a
-        checkpoint may leave these bytes out and read them from the spool again.
-    `acknowledge`: the bytes of an answer to a client, for formats that have answers.
-    `encoder(repair)`: make an encoder for one session; None where records do not tell what the producer wrote. `suffix`
-        is that of its file if the session had none.
-    `compresses`: its producers compress files themselves, and its readers may want it.
+    `transports`: the types of source that can carry the format; at least files (`tail`).
+    `decoder(limit, state)`: create a decoder with a maximum record size of `limit` bytes. The decoder starts fresh if `state`
+        is None, or continues from a `state` of type `state_type`.
+    `counter_bits`: the width (bits) of the producer's sequence numbers, or None if events have no sequence numbers.
+    `whole(data, sizes, first, begin)`: the number of consecutive datagrams, from index `first` on, that contain only whole
+        events, so that the datagrams may be decoded in one piece. `data` has all datagrams, one after the other, and
+        `sizes` has their sizes. `begin` is the position of datagram `first` in `data`.
+    `flaws`, `malformed`: the closed sets of reasons in records of the format.
+    `files`: the layout of the format's files.
+    `dialects`: the values of a source's `dialect` besides "auto".
+    `waiting(state)`: the part of a state that has the bytes of an unfinished record as `waiting`. A checkpoint may omit these
+        bytes, and read them from the spool again.
+    `acknowledge`: a function that encodes an answer to a client, or None if the format has no answers.
+    `encoder(repair)`: create an encoder for one session. `encoder` is None if records cannot be turned back into bytes.
+    `suffix`: the suffix of an encoded file if the session had no file.
+    `compresses`: whether producers of the format compress files themselves.
     """
 
     name: str

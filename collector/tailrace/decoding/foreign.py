@@ -1,7 +1,7 @@
-"""Contents that no decoder reads, recognised by their first bytes, and what makes traces of them.
+"""Recognise foreign content, which no decoder reads, by its first bytes.
 
-An import leaves such a file out as a whole. In a followed file, a connection or a datagram, all bytes are unreadable for
-this one reason: pieces of them are no records, so nothing that is counted in them says how many events are missing."""
+An import leaves out a file with foreign content. In a followed file, a connection or a datagram, all bytes become unreadable
+with the foreign content as the one reason. The number of pieces says nothing about the number of missing events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
-"""The first bytes of a content tell what it is."""
+"""Number of leading bytes that `foreign` needs to recognise foreign content."""
 
 OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
@@ -46,7 +46,7 @@ FOREIGN = {
     "tls": "the beginning of a TLS connection; configure `tls` for the source, or connect without it",
     OLD_HEPH: "Heph of early 2021, whose events have no substream; no release of Tailrace reads this layout",
 }
-"""The contents that no decoder reads, each with words for what it is and what to do."""
+"""The kinds of foreign content, each with a description and advice for the user."""
 
 FIRST_BYTES = (
     (b"\0\0\xfe\xff", WIDE),
@@ -67,7 +67,7 @@ _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
-"""A CR between two lines of numbers."""
+"""Pattern of a CR between two lines of numbers."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -75,29 +75,30 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 
 
 def foreign(path: str, head: bytes) -> str:
-    """Return what a content is, given its first bytes, if no decoder reads it: one of `FOREIGN`; else an empty text. `path` is
-    that of its file, if it has one."""
+    """Return the kind of foreign content that begins with `head`, a key of `FOREIGN`, or "" if the content is not foreign.
+
+    `path` is the path of the file, or "" without a file."""
     if _is_wide(head):
         return WIDE
-    if head.startswith(_ANY_FIRST):  # one call, since each connection is looked at
+    if head.startswith(_ANY_FIRST):  # one call for speed, because each connection is checked
         return next(what for first, what in FIRST_BYTES if head.startswith(first))
     if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
         return "tar"
     if _is_old_heph(head):
         return OLD_HEPH
-    # Brotli has no first bytes of its own.
+    # Brotli files have no characteristic first bytes.
     if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
         return "brotli"
     return CR_LINES if _has_cr_lines(path, head) else ""
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the readable records that stand before a foreign content: an epoch before old Heph, else none."""
+    """Return the readable records before foreign content: an epoch before old Heph, and none before other content."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a datagram of which something could not be read: if it is foreign, it is one piece."""
+    """Return the records of a partly unreadable datagram. A datagram with foreign content becomes one unreadable piece."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)
@@ -106,8 +107,9 @@ def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
 
 
 class ForeignDecoder:
-    """Report every byte of a foreign content as unreadable, to its end. The decoder keeps no state but that of the
-    decoder that it replaces, which reads nothing more."""
+    """Reports each byte of foreign content as unreadable, up to the end.
+
+    The state is the unchanged state of the replaced decoder, which reads no further bytes."""
 
     def __init__(self, what: str, offset: int, replaced: Decoder) -> None:
         self.state = replaced.state
@@ -126,7 +128,7 @@ class ForeignDecoder:
 
 
 def _is_tar(header: bytes) -> bool:
-    """Return whether a header has the right checksum: a trace may have any text or number where a header has its magic."""
+    """Return whether a tar header has the right checksum. The magic alone proves nothing, because a trace may contain it."""
     try:
         tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -135,8 +137,10 @@ def _is_tar(header: bytes) -> bool:
 
 
 def _is_wide(head: bytes) -> bool:
-    """Return whether a byte order mark stands before a character of ASCII, as all traces begin, or each character has one
-    byte that is not zero, the first or the last of two or four. Zeros alone may be a hole before a trace."""
+    """Return whether the content is UTF-16 or UTF-32.
+
+    Such content has a byte order mark before an ASCII character, or two or four bytes a character of which only the first or
+    the last is not zero. Content of only zeros may be a hole before a trace."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -148,8 +152,10 @@ def _is_wide(head: bytes) -> bool:
 
 
 def _has_cr_lines(path: str, head: bytes) -> bool:
-    """Return whether a text has several lines only if CR ends them, and then is a trace. CR is white space of a line, and a
-    string that can be repaired may have one: an object must be whole before the first CR."""
+    """Return whether a text is a trace with CR, without LF, as the line terminator.
+
+    A CR may also be white space in a line or part of a damaged string. A JSON object must therefore be whole before the first
+    CR."""
     if b"\n" in head or b"\r" not in head or _CONTROL.search(head):
         return False
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
@@ -166,7 +172,7 @@ def _has_cr_lines(path: str, head: bytes) -> bool:
 
 
 def _is_old_heph(head: bytes) -> bool:
-    """Return whether the first event is only whole if its description stands where it stood without a substream."""
+    """Return whether the first event is whole only in the old Heph layout, which has no substream field."""
     at = 0
     while len(head) - at >= METADATA_MIN and _prefix(head, at)[0] == METADATA:
         size = _prefix(head, at)[1]
@@ -177,17 +183,17 @@ def _is_old_heph(head: bytes) -> bool:
         return False
     size = _prefix(head, at)[1]
     if at + size > len(head):
-        return False  # torn, or its rest is still to come
+        return False  # the event is incomplete, or its rest has not arrived
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # only the first event is damaged
-    # Where a length is damaged, the last bytes of a time stand there, which are often 0.
+    # A damaged length may be the last bytes of a time, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether the bytes behind the first event, as far as they are there, begin a packet that is no whole event of
-    today."""
+    """Return whether the available bytes after the first event begin a packet that is not a whole event of the current
+    layout."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

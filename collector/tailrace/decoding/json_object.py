@@ -1,8 +1,8 @@
 """Read one JSON object strictly, and keep the text of each value as its producer wrote it.
 
-Python's own parser decides what is JSON, made stricter here: no NaN or Infinity, no lone surrogates,
-only UTF-8, and nothing nested deeper than `DEPTH_MAX`. So every returned text can be stored in a table
-as it is, and other parsers accept it; only a number may be larger than they can hold.
+The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no nesting
+deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the text. Only a
+number may be too large for other parsers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 DEPTH_MAX = 128
-"""How deep objects and arrays may nest, the outermost counted: common JSON parsers take as much."""
+"""Maximum nesting depth of objects and arrays, including the outermost. Common JSON parsers accept this depth."""
 
 BEYOND = 1 << 70
-"""Stands for any integer of more than 20 characters: no range of interest contains it, and converting
-it would take time that grows with the square of its length."""
+"""Replacement for each integer of more than 20 characters. Such an integer is outside of all valid ranges, and the conversion
+of its digits would take quadratic time."""
 
 INTEGRAL_MAX = 1 << 53
-"""The largest integer that a number with a fraction or an exponent may spell: programs that spell integers so keep no
-larger ones exactly."""
+"""The largest integer that may be written with a fraction or an exponent. Programs that write integers in this way use doubles,
+which do not hold larger integers exactly."""
 
 WHITE = " \t\r\n"
 _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
@@ -34,7 +34,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)
 
 
 class Field(NamedTuple):
-    """A key with its value, and the value's own text."""
+    """A key of an object with its value, and the source text of the value."""
 
     key: str
     value: Any
@@ -42,15 +42,18 @@ class Field(NamedTuple):
 
 
 def integer(field: Field) -> int | None:
-    """Return the integer that a field has, None for any other value. `1.0` and `1e3` are integers, as JavaScript and jq have it."""
+    """Return the value of a field as an integer, or None if the value is not an integer.
+
+    `1.0` and `1e3` are integers, as in JavaScript and jq."""
     if type(field.value) is float:
         return integral(field.text)
     return int(field.value) if type(field.value) is int else None
 
 
 def integral(text: str) -> int | None:
-    """Return the integer that a number of JSON spells with a fraction or an exponent, None if it is not integral, beyond
-    `INTEGRAL_MAX`, or longer than `_SPELLED_MAX` characters."""
+    """Return the integer value of a JSON number that is written with a fraction or an exponent.
+
+    Return None if the value is not integral, if it is beyond `INTEGRAL_MAX`, or if the text is longer than `_SPELLED_MAX`."""
     found = _NUMBER.fullmatch(text) if len(text) <= _SPELLED_MAX else None
     if found is None:
         return None
@@ -65,7 +68,7 @@ def integral(text: str) -> int | None:
 
 
 class _RefusedError(ValueError):
-    """A text is refused; the argument is the reason."""
+    """The text is not an acceptable JSON object; the argument is the reason."""
 
 
 def _integer(text: str) -> int:
@@ -81,8 +84,9 @@ _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a cont
 
 
 def read_object(line: bytes) -> list[Field] | str:
-    """Return the fields of an object in their order, repeated ones included, or the reason to refuse it:
-    invalid_utf8, too_deep, bad_json, hex_number, not_a_number, not_an_object, lone_surrogate."""
+    """Return the fields of a JSON object in their order, including repeated keys, or the reason to refuse the line.
+
+    The reasons are invalid_utf8, too_deep, bad_json, hex_number, not_a_number, not_an_object and lone_surrogate."""
     try:
         return _read(line.decode().strip(WHITE))
     except UnicodeDecodeError:
@@ -114,7 +118,7 @@ def _read(text: str) -> list[Field]:
 
 
 def _fields(text: str) -> tuple[list[Field], int]:
-    """Return the fields of the object at the start of `text`, and where it ends.
+    """Return the fields of the object at the start of `text`, and the position after the object.
 
     Raise ValueError, IndexError or StopIteration if there is no object."""
     fields: list[Field] = []
@@ -139,14 +143,14 @@ def _fields(text: str) -> tuple[list[Field], int]:
 
 
 def _skip(text: str, at: int) -> int:
-    """Return where the white space at `at` ends."""
+    """Return the position of the first character from `at` on that is not white space."""
     while text[at] in WHITE:
         at += 1
     return at
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """Return where `mark` stands, at `at` or behind white space. Raise ValueError if it is not there."""
+    """Return the position of `mark`, at `at` or after white space. Raise ValueError for any other character."""
     at = _skip(text, at)
     if text[at] != mark:
         raise ValueError(at)

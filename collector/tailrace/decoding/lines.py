@@ -1,15 +1,16 @@
 """Cut a stream of bytes into lines, for all formats that consist of lines.
 
-`Lines` promises three things: its pieces tile the input, how the input is cut into `feed` calls never
-changes where a line begins or ends, and no more than `limit` bytes ever wait. Its work is linear in the
-input, even if that comes byte by byte.
+`Lines` has three guarantees: the pieces tile the input, the division of the input into `feed` calls never changes the
+boundaries of lines, and at most `limit` bytes wait. The run time is linear in the size of the input, even if the input arrives
+byte by byte.
 
-A *line* is the bytes up to and including a newline (LF), together with the blank lines before it: blank
-lines carry nothing, but every byte belongs to some record. "Blank" is JSON's white space: space, tab,
-CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes whose
-boundaries count from the beginning of the line.
+A *line* is the bytes up to and including a newline (LF), together with the blank lines before the line. Blank
+lines have no content, but each byte must belong to a record. "Blank" is JSON's white space: space, tab,
+CR. A line longer than `limit` is returned
+in pieces of `PIECE` bytes, counted from the beginning of the line. The last piece may be shorter.
 
-A *mark* is no part of a line: the byte order mark that Windows' editors put before a text, and the Ctrl-Z that DOS puts behind it.
+A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
+DOS writes at the end of a text.
 """
 
 from __future__ import annotations
@@ -22,29 +23,28 @@ from typing import Literal, NamedTuple
 import msgspec
 
 PIECE = 64 * 1024
-"""Size of the pieces in which unreadable bytes are handed on: as much as one datagram can hold."""
+"""Maximum size (bytes) of a piece of an overlong line: the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
-"""Whole lines are handed out in pieces of about this many bytes: the records read from a piece stay in the
-processor's cache."""
+"""Approximate size (bytes) of a piece of whole lines. The records from one piece fit into the processor's cache."""
 
 WHITE = b" \t\r\n"
 
 BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 
 BLANK_MAX = 2**20
-"""The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
+"""Maximum number of blank bytes that an encoder writes. A larger distance to the next record means that bytes are lost."""
 
 
 _UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")
 
 
 class Piece(NamedTuple):
-    """Bytes cut off the input, from `offset` on.
+    """A piece of the input that begins at `offset`.
 
     lines: one or more whole lines, each at most `limit` bytes; `split_lines` splits them.
-    tail: a line that the end of the input cut off; no newline, and no blank lines before it.
-    blank: blank lines that no line follows within `limit` bytes, or at all.
+    tail: an incomplete last line, without a newline and without blank lines before the line.
+    blank: blank lines that are not followed by a line within `limit` bytes.
     mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end.
     too_long: a part of a line longer than `limit`.
     """
@@ -55,15 +55,16 @@ class Piece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the session record that blank lines or a mark are."""
+        """Return the name of the session record for blank lines or for a mark."""
         if self.kind == "blank":
             return "blank_lines"
         return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
 
 
 class LinesState(msgspec.Struct):
-    """The bytes that wait for a newline, their offset, and whether they are part of a line over the limit. Whether the
-    last line was read before its newline."""
+    """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags.
+
+    The flags are whether the bytes belong to a line over the limit, and whether the last line was read before its newline."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -72,8 +73,9 @@ class LinesState(msgspec.Struct):
 
 
 class Lines:
-    """Cuts bytes into pieces. `limit` is the longest line in bytes, newline and blanks included. With `marked`, a byte order mark
-    is a part of the first line."""
+    """Splits bytes into pieces. `limit` is the maximum size (bytes) of a line, including the newline and blank lines.
+
+    `marked`: whether a byte order mark is part of the first line."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -101,7 +103,7 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """Return the offset of the first byte that no piece has."""
+        """Return the offset of the first byte that is not in a returned piece."""
         return self._offset
 
     @property
@@ -111,20 +113,20 @@ class Lines:
 
     @property
     def after_blank(self) -> bool:
-        """Return whether a line begins with the next byte, and only blank lines wait, or nothing."""
+        """Return whether a line begins with the next byte, and no bytes wait other than blank lines."""
         if self._too_long:
             return False
         return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
 
     def take_back(self) -> bytes:
-        """Return what waits as the beginning of a line; whoever takes it puts it before the next bytes."""
+        """Remove and return the waiting bytes of an unfinished line. The caller must put these bytes before the next input."""
         if self._too_long:
             return b""
         taken, self._waiting, self._blank = bytes(self._waiting), bytearray(), True
         return taken
 
     def skip(self, size: int) -> None:
-        """Pass over whole lines that another reader has read. Call this only while `between` lines."""
+        """Skip `size` bytes of whole lines that another reader has read. Call this only while `between` is true."""
         self._offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
@@ -154,9 +156,9 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return what waits, since the input is over. If more is fed, offsets go on."""
+        """Return the waiting bytes at the end of the input. The caller may call `feed` again: offsets continue to count."""
         data = bytes(self._waiting)
-        # Blank lines are cut off a line that may be torn: the whole line might not have had room for them.
+        # Separate the blank lines from a possibly incomplete line: with blank lines, the complete line might exceed the limit.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
         kind: Literal["too_long", "blank", "tail"]
@@ -171,8 +173,9 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes, as `end` does, if they are blank or if `whole` accepts them as a line without its
-        newline. A newline that comes later counts as a blank line."""
+        """Return the waiting bytes, like `end`, if they are blank or if `whole` accepts them as a line without a newline.
+
+        A newline that arrives later counts as a blank line."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)
@@ -182,7 +185,7 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return what waits: blank lines, or the beginning of a line that counts as too long from now on."""
+        """Return the waiting bytes: blank lines, or the beginning of a line. The rest of the line is then `too_long`."""
         data = bytes(self._waiting)
         kind: Literal["too_long", "blank"] = "too_long"
         if self._blank and not self._too_long:
@@ -195,7 +198,7 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` completes nothing, so that it only has to be kept."""
+        """Return whether `data` completes no piece, so that the bytes only have to be stored."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -206,7 +209,7 @@ class Lines:
         return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Cut one piece at `at`; return where it stops, 0 if nothing can be cut yet."""
+        """Append the piece that begins at `at` to `pieces`. Return the end of the piece, or 0 if the piece is incomplete."""
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self._limit
@@ -235,7 +238,7 @@ class Lines:
 
 
 def _last_line_end(data: bytes, at: int, stop: int) -> int:
-    """Return the position behind the newline of the last non-blank line in `data[at:stop]`, or 0."""
+    """Return the position after the newline of the last non-blank line in `data[at:stop]`, or 0 if there is none."""
     newline = data.rfind(b"\n", at, stop)
     if newline < 0:
         return 0
@@ -259,14 +262,15 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def only_white(data: bytes, again: bytes) -> bool:
-    """Return whether JSON that was read and written again lacks nothing but white space, if a writer never writes more
-    than was read."""
+    """Return whether JSON `data` and its rewritten form `again` differ only in white space.
+
+    The writer must never add bytes."""
     dropped = len(data) - len(again)
     return not dropped or dropped == _white(data) - _white(again)
 
 
 def same_value(data: bytes, again: bytes) -> bool:
-    """Return the same where the writer may also spell characters otherwise."""
+    """Return whether JSON `data` and its rewritten form `again` differ only in white space and escapes of characters."""
     if only_white(data, again):
         return True
     spared = len(data) - len(again) - _white(data) + _white(again)
@@ -274,7 +278,7 @@ def same_value(data: bytes, again: bytes) -> bool:
 
 
 def _spare(data: bytes) -> int:
-    """Return how many bytes a writer spares that spells the characters of valid JSON with the fewest, but counts spaces as none."""
+    """Return the number of bytes that a writer saves with the shortest spelling of each character. Spaces count as 0 bytes."""
     data = data.replace(rb"\\", b"--")
     spare = data.count(rb"\/")
     return spare + sum(map(_spare_of, _UNICODE.findall(data))) if rb"\u" in data else spare
@@ -291,11 +295,11 @@ def _white(data: bytes) -> int:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a record of blank lines or marks, None if it is another one."""
+    """Return the bytes of a record of blank lines or marks, or None for any other record name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 
 
 def blank_lines(size: int) -> bytes:
-    """Return blank lines of a size, which are a record because they are no part of the next line."""
+    """Return blank lines of `size` bytes, but at most `BLANK_MAX` spaces and a newline."""
     return b" " * min(size - 1, BLANK_MAX) + b"\n"

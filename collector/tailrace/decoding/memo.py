@@ -1,8 +1,7 @@
 """A bounded cache of a pure function's results, for keys that come again and again.
 
-Producers repeat themselves: the same call site sends the same description and often the same
-attributes. A memo changes only the time that decoding takes, so all decoders share one and no state
-holds it.
+Producers send the same descriptions and often the same attributes again. A memo changes only the run time of decoding. All
+decoders therefore share one memo, and a memo is not part of a decoder's state.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ V = TypeVar("V")
 
 
 class Memo(dict[K, V], Generic[K, V]):
-    """A dict that forgets everything once it has `entries_max` entries; it refuses keys over `key_max`.
+    """A dict that removes all entries when it has `entries_max` entries, and does not store keys longer than `key_max`.
 
-    Look up with `get`, for speed; it returns None for a key that is not remembered.
+    Look up keys with `get`, for speed. `get` returns None for an unknown key.
     """
 
     def __init__(self, entries_max: int, key_max: int) -> None:
@@ -25,8 +24,8 @@ class Memo(dict[K, V], Generic[K, V]):
         self._entries_max = entries_max
         self._key_max = key_max
         self.is_eighth = cycle([True] + 7 * [False]).__next__
-        """Returns True for the first of every eight calls. A caller that keeps only these results soon remembers
-        frequent keys, and keys that change all the time cost little and evict little."""
+        """Returns True for the first of every eight calls. A caller that stores only these results soon has all frequent keys.
+        Keys that never repeat then cost little time and evict few entries."""
 
     def keep(self, key: K, value: V) -> V:
         if len(key) <= self._key_max:

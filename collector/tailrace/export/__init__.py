@@ -1,8 +1,8 @@
-"""Write a store's events in the formats of other tools, with what is missing from them.
+"""Write a store's events in the formats of other tools, with a description of the missing events.
 
-A format is a function `write(selected, output, progress)` in a module here, and a line in `WRITERS`. It gets
-the rows from `Selected` or, to draw them in time, from a `DrawnRows` of it; it writes to the files of
-`Output`; and it returns how many rows it left out, by what they are.
+Each format has a function `write(selected, output, progress)` in a module of this package, and an entry in `WRITERS`. The
+function reads the rows from `Selected` or, to draw a timeline, from `DrawnRows`. The function writes to the files of `Output`,
+and returns the number of rows that it left out, by kind of row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """`place` is MODULE:FUNCTION, `meaning` what it writes, and `pipes` whether one file holds all of it."""
+    """One export format.
+
+    `place`: the function that writes the format, as MODULE:FUNCTION.
+    `meaning`: a description of the format.
+    `pipes`: whether one file can hold the whole export."""
 
     place: str
     meaning: str
@@ -44,11 +48,11 @@ WRITERS = {
         pipes=False,
     ),
 }
-"""Every format of `tailrace export --to` that goes to files."""
+"""Each format of `tailrace export --to` that is written to files."""
 
 ORIGINAL, OTF2 = "original", "otf2"
 DIRECTORIES = {
     ORIGINAL: "the formats of the producers again, in a directory",
     OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
 }
-"""Every format that goes to a directory (`original`, `otf2_archive`), and what comes of it."""
+"""Each format that is written to a directory (`original`, `otf2_archive`), with a description."""

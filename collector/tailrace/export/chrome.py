@@ -1,8 +1,8 @@
-"""Write Chrome's JSON trace format (see `drawing` for what is drawn where).
+"""Write Chrome's JSON trace format (see `drawing` for the layout of tracks).
 
-Times are microseconds with three decimals, counted from the first one: as doubles, microseconds since 1970
-would lose nanoseconds, and viewers would drop slices. `otherData.base_unix_ns` is the time of zero. Slices
-are begins and ends; a begin and a duration could be rounded to slices that overlap.
+Times are microseconds with three decimals, relative to the first time. As doubles, microseconds since 1970 would lose
+nanoseconds, and viewers would drop slices. `otherData.base_unix_ns` is the Unix time of zero. Slices are pairs of begin and end
+events, because rounded durations could make slices overlap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class ChromeTrace:
-    """A canvas of JSON objects, one a line. A track is a place in `_tracks`: process, thread and name."""
+    """A canvas that writes one JSON object a line. A track is an index into `_tracks`, which has process, thread and name."""
 
     def __init__(self, out: BinaryIO, base: int) -> None:
         self._out = out

@@ -1,14 +1,13 @@
-"""Draw a timeline: rows as slices, instants and counters on tracks, and gaps on tracks beside them.
+"""Draw a timeline: rows as slices, instants and counters on tracks, and gaps on separate tracks.
 
-- Each session is a process and each stream a thread of it. A substream, and spans that overlap others of
-  their lane, have tracks of their own.
-- Each stream that lacks something has a track LOST EVENTS; what no known stream lacks stands at its session.
-- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
-  instants.
-- One instant, on a track of its own, states what is missing from the whole.
-- Notes are slices, or instants, on one more track.
+- Each session is a process, and each stream is a thread of the process. Each substream has a separate track. Spans that overlap
+  without nesting also have separate tracks.
+- Each stream with gaps has a track LOST EVENTS. Gaps without a stream are on such a track of the session.
+- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are instants.
+- One instant on a separate track describes all missing events.
+- Notes are slices or instants on one more track.
 
-`Nesting` spreads the spans of a lane over tracks, since viewers demand that the slices of a track nest.
+`Nesting` distributes the spans of a lane over tracks, because viewers require that the slices of a track nest.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NEVER = 2**63
 
 
 class Track:
-    """The ends of the spans that have begun on a track and not ended, the innermost last."""
+    """The open spans of one track. `ends` has their end times, the innermost span last."""
 
     __slots__ = ("ends", "latest")
 
@@ -34,10 +33,10 @@ class Track:
 
 
 class Nesting:
-    """The tracks of one lane. A span goes to the first one on which it nests.
+    """The tracks of one lane. Each span goes to the first track on which the span nests.
 
-    Spans come by their begins and, of equal begins, the longer one first. One that comes out of order, or
-    overlaps another, gets a further track."""
+    Spans must come ordered by begin, and the longer span first if begins are equal. A span that is out of order, or that
+    overlaps another span without nesting, gets a further track."""
 
     __slots__ = ("_tracks",)
 
@@ -45,8 +44,9 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Take a span; an open one has no end. Return the number of its track, and which spans end before
-        it, as track and time, in order."""
+        """Take a span, whose `end` is None if the span is open.
+
+        Return the track number of the span, and the track number and end time of each span that ends before it."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):
@@ -66,7 +66,7 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the spans that end after the last one began, as track and time, in order."""
+        """Yield the track number and end time of each span that has not ended yet. Open spans are left out."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:
@@ -80,22 +80,22 @@ NOTES = "notes"
 
 
 class Canvas(Protocol):
-    """A format with tracks, which are numbers. Events of one track come in the order of their nesting."""
+    """A writer of a format with tracks. A track is a number. Begins and ends of one track must nest."""
 
     def summary(self, name: str) -> int:
-        """Return a track that belongs to no session."""
+        """Create a track that belongs to no session."""
 
     def process(self, session: SessionClock) -> int:
-        """Return the track of a session."""
+        """Create the track of a session."""
 
     def thread(self, process: int, name: str) -> int:
-        """Return a track for a stream of a session."""
+        """Create a track for a stream of the session with the track `process`."""
 
     def track(self, parent: int, name: str) -> int:
-        """Return one more track beside that of a stream or session."""
+        """Create a further track for the stream or session with the track `parent`."""
 
     def counter(self, parent: int, name: str) -> int:
-        """Return a track for values."""
+        """Create a track for the values of a counter."""
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         """Begin a slice."""
@@ -104,10 +104,10 @@ class Canvas(Protocol):
         """End the innermost slice of a track."""
 
     def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Draw something without duration."""
+        """Draw an event without a duration."""
 
     def count(self, track: int, time: int, value: float) -> None:
-        """Draw the value of a counter from now on."""
+        """Set the value of a counter from `time` on."""
 
 
 def draw(timeline: DrawnRows, canvas: Canvas) -> None:
@@ -162,7 +162,7 @@ def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
 
 
 class Threads:
-    """The tracks of sessions and streams, made when they are first needed."""
+    """The tracks of sessions and streams. Each track is created on first use."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -183,15 +183,15 @@ class Threads:
         return self._threads[key]
 
     def of_gaps(self, each: Lost) -> int:
-        """Return the track beside which a gap is drawn."""
+        """Return the parent track for a gap: the track of its stream or, without a stream, of its session."""
         return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
 
 
 class Slices:
-    """Slices below a track, on as many tracks as they need to nest."""
+    """Slices that belong to a parent track, on as many tracks as nesting requires."""
 
     def __init__(self, canvas: Canvas, parent: int, name: str, first: int | None = None) -> None:
-        """With `first`, the slices begin on that track, otherwise on a new one called `name`."""
+        """Use `first` as the first track of the slices, or a new track called `name` if `first` is None."""
         self._canvas = canvas
         self._parent = parent
         self._name = name
@@ -225,7 +225,7 @@ class Slices:
 
 
 class DrawnLane:
-    """Draws the rows of a lane."""
+    """Draws the rows of one lane on a canvas."""
 
     def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
         self.lane = lane

@@ -1,7 +1,7 @@
-"""The rows that are drawn, in the order of lanes and times, with their place on one axis (`timeline`).
+"""Read the rows to draw, ordered by lane and time, with their times on one common axis (`timeline`).
 
-A lane is a stream of a session, or one of its substreams. Gaps have no times of their own: `lost` places them between
-their neighbours.
+A lane is a stream of a session, or one substream of the stream. Gaps have no times of their own: `lost` places each gap
+between the nearest events.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 _Row = tuple[Any, ...]
-"""The values of `_COLUMNS`."""
+"""One row, with the columns in `_COLUMNS`."""
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
     ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
-"""Ends of spans that `spans` has."""
+"""Condition for end rows whose span is already in the view `spans`."""
 
 _ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
@@ -44,8 +44,8 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""Rows as they are stored. The kinds are listed, since that leaves begins out before the statement runs: to sort what
-several scans give together, the database needs more memory than it may take."""
+"""Statement that selects the stored rows except begins. The list of kinds excludes begins before the statement runs. To sort
+the result of several scans, the database would need more memory than its limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -55,7 +55,7 @@ SELECT {{columns}} FROM (
 WHERE {{events}}
 {_ORDER}
 """  # noqa: S608 - our own words
-"""The few spans that are begins as stored."""
+"""Statement that selects the few spans that are stored as begin rows."""
 
 _EXTENTS = """
 SELECT source, session, any_value(format), min(time),
@@ -70,7 +70,7 @@ GROUP BY source, session ORDER BY source, session
 
 
 class Number(TypedDict):
-    """One number of a counter: its name if there are several, and its text."""
+    """One number of a counter. `member` is the name of the number if the counter has several, and `value` is JSON text."""
 
     member: str | None
     value: str
@@ -83,7 +83,7 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One thing to draw. `end` is None for what has no duration, and for an open span."""
+    """One row to draw. `end` is None for an open span and for a row without a duration."""
 
     lane: Lane
     kind: str
@@ -97,14 +97,14 @@ class Item(NamedTuple):
     open: bool
     attributes: str | None
     numbers: list[Number] | None = None
-    """The value of a counter, as the view `counters` finds it."""
+    """The numbers of a counter, as in the view `counters`."""
 
     @property
     def is_span(self) -> bool:
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the attributes, or text that is no object under the name `attributes`."""
+        """Return the members of the attributes. If the text is not a JSON object, return it under the name `attributes`."""
         if self.attributes is None:
             return {}
         try:
@@ -114,7 +114,7 @@ class Item(NamedTuple):
         return found if isinstance(found, dict) else {"attributes": self.attributes}
 
     def values(self) -> dict[str, int | float]:
-        """Return the values of a counter, by name; none if it has no number."""
+        """Return the values of a counter by name. Return an empty dict if the counter has no number."""
         return {
             self.name if member is None else f"{self.name}.{member}": number
             for member, number in map(_read, self.numbers or ())
@@ -123,7 +123,7 @@ class Item(NamedTuple):
 
 
 class DrawnRows:
-    """The drawn rows of a selection. `left` counts the rows that have no place, by what they are."""
+    """The rows of a selection to draw. `left` counts the rows without a time, by kind of row."""
 
     def __init__(self, selected: Selected, progress: RowCount) -> None:
         self.selected = selected
@@ -136,13 +136,13 @@ class DrawnRows:
 
     @cached_property
     def first(self) -> int:
-        """Return a time before which nothing is drawn, the earliest one that is known."""
+        """Return the earliest time of all sessions and notes, in Unix nanoseconds."""
         firsts = [max(s.first, 0) for s in self.sessions.values() if s.first is not None]
         return min([*firsts, *(note.from_ for note in self.notes)], default=0)
 
     @cached_property
     def notes(self) -> list[Note]:
-        """Return the notes about the selection, by their times."""
+        """Return the notes about the selection. `left` counts the notes about times before 1970, which are left out."""
         notes = self.selected.notes.notes
         placed = [note for note in notes if note.from_ >= 0]
         if len(placed) < len(notes):
@@ -151,17 +151,17 @@ class DrawnRows:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return the filters of the selection, those that are given."""
+        """Return the filters of the selection that the user gave."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return a session, even one that has nothing but gaps."""
+        """Return the clock of a session, even of a session that has only gaps."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
-        """Yield what is drawn, lane by lane; of a lane by start, and the longer span first."""
+        """Yield the items to draw by lane, then by start, then by descending end."""
         chosen = self.selected.condition(EVENTS)
-        places = self.sessions  # asked before the rows, since one question is asked at a time
+        places = self.sessions  # queried before the rows, because only one query runs at a time
         begun = self.selected.few_batches(
             _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values
         )
@@ -221,14 +221,14 @@ class DrawnRows:
 
 
 def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
-    """Yield rows in order, those of `begun` among the others; both are in order."""
+    """Merge the sorted `rows` and the sorted `begun` into one sorted sequence."""
     if not begun:
         return rows
     return merge(rows, begun, key=_place)
 
 
 def _place(row: _Row) -> tuple[object, ...]:
-    """Return where a row stands in the order of `_ORDER`."""
+    """Return the sort key of a row that matches `_ORDER`."""
     source, session, stream, substream, _, _, _, _, _, seq, start, end, *_, offset = row
     at = end if start is None else start
     return (
@@ -242,7 +242,7 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Return a number with its name among several; None in place of one that is too large."""
+    """Return the member name and the value of a number. The value is None if the number is too large."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:
@@ -250,7 +250,7 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
 
 
 def session_clocks(selected: Selected) -> dict[SessionKey, SessionClock]:
-    """Return the selected sessions, in the order of source and id."""
+    """Return the clocks of the selected sessions, ordered by source and session id."""
     rows = selected.condition(EVENTS)
     extents = [
         Extent(*row)

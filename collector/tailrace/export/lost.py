@@ -1,12 +1,12 @@
-"""Place gaps in time, from the event before what is missing to the event behind it.
+"""Place gaps in time, between the event before the gap and the event after the gap.
 
-A gap has no time, but mostly numbers: it lies between the events of its stream with the next lower and
-the next higher number. A gap without numbers, or whose stream has none, lies between the events before and
-behind its offset in the session's bytes. Where there is no event before or behind, the session's first or
-last time takes its place.
+A gap has no time, but usually sequence numbers. Such a gap lies between the events of the stream with the next lower and the
+next higher sequence number. A gap without sequence numbers, or in a stream without numbers, lies between the events before and
+after the gap's offset in the session's bytes. If there is no event before or after the gap, the session's first or last time
+is the limit.
 
-`Neighbours` finds the events around places in a stream, in one pass over events in any order. Its memory is that of the
-places, not of the events: a join in the database holds one side or sorts it.
+`Neighbours` finds the events around given positions in one pass over the events, in any order. The memory use grows with the
+number of gaps, not with the number of events. A join in the database would hold or sort one whole side.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tailrace.reading.question import unix_ns
 from tailrace.timeline import DRAWN, GAPS_OF, NUMBERS, Gap, SessionClock, StreamPlace, between
 
 Seen = tuple[int, int]
-"""An event: its number, and the time at which it begins."""
+"""The sequence number or offset of an event, and the start time of the event."""
 
 
 class Neighbours:
-    """The nearest event below each of some numbers, and above each of some others."""
+    """The nearest event below each number in `lows`, and the nearest event above each number in `highs`."""
 
     def __init__(self, lows: Iterable[int], highs: Iterable[int]) -> None:
         self._lows, self._highs = sorted(set(lows)), sorted(set(highs))
@@ -36,7 +36,9 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Take an event. It may be nearest to the next place on either side; `below` looks further."""
+        """Take an event, and record it for the next number in `lows` and the previous number in `highs`.
+
+        `below` and `above` also search the numbers farther away."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -49,14 +51,14 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time of the event with the highest number below one of `lows`."""
+        """Return the time of the event with the highest number below `low`, one of the `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time of the event with the lowest number above one of `highs`."""
+        """Return the time of the event with the lowest number above `high`, one of the `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -67,11 +69,11 @@ EVENTS_OF = f"""
 SELECT source, session, stream, {NUMBERS} AS number, "offset", time, aligned
 FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
 """  # noqa: S608 - our own words
-"""The events that may be a gap's neighbours."""
+"""Statement that selects the events that may lie directly before or after a gap."""
 
 
 class Lost(NamedTuple):
-    """A gap with its place. `members` are the columns of `gaps`, and how exact the place is."""
+    """A gap with its time range. `members` has columns of the view `gaps`, and words on how exact the range is."""
 
     session: SessionClock
     stream: str
@@ -82,7 +84,7 @@ class Lost(NamedTuple):
 
 
 class Neighbourhood:
-    """The events around the gaps of each stream: by their numbers, and by their offsets."""
+    """The events nearest to the gaps of each stream, by sequence number and by offset."""
 
     def __init__(self, gaps: list[Gap]) -> None:
         self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
@@ -107,7 +109,7 @@ class Neighbourhood:
                 found[1].see(offset, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the events before and behind a gap."""
+        """Return the times of the events directly before and after a gap."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -117,9 +119,9 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps that lie within the selected times, stream by stream and by their begins.
+    """Yield the gaps within the selected time range, by stream and then by begin.
 
-    Count in `timeline.left` those without a place, and those that lie outside of the times."""
+    `timeline.left` counts the gaps without a time and the gaps outside of the selected range."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
@@ -133,9 +135,9 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Show `around` all events of the sessions that have gaps, also those that are not selected.
+    """Pass all events of the sessions with gaps to `around`, even events that are not selected.
 
-    The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
+    The statement lists the sessions as values, because for a join DuckDB might hold all events in memory."""
     selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -170,7 +172,7 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
 
 
 def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the part of a range that lies within the selected times, if any does."""
+    """Return the part of a time range within the selected times, or None if the ranges do not overlap."""
     filters = timeline.selected.filters
     if filters.since is not None:
         begin = max(begin, since := unix_ns(filters.since, "since"))

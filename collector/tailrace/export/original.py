@@ -1,13 +1,13 @@
 """Write sessions in the formats of their producers, into a directory: `SOURCE/…` as the files lay there.
 
-The encoder of the format (`Format.encoder`) makes the bytes. Beside the sources, `sessions.jsonl` says of each file what it
-is of, and `gaps.jsonl` has the gaps. Sessions are written whole: a range of time selects those that were open then.
+The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file (`WrittenSession`),
+and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the sessions that were open in the range.
 
-A copy must not look more complete than what it was made of. Most gaps are found again in a copy, since the numbers of its
-events lack the same ones. Gaps of bytes are not: a copy with such gaps is compressed, and breaks off, is damaged or says what it
-lacks where its original does (`PackedFile`).
+A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the same sequence
+numbers are missing there. Readers cannot find lost bytes in this way. A copy of a session with lost bytes is therefore
+compressed, and it is truncated, damaged or marked at the same offsets as the original (`PackedFile`).
 
-A session's file goes where it lay, below the deepest directory that has all of a source's files.
+The path of a session's file is relative to the deepest directory that contains all files of the source.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session, without its restarts, and the path of its file; `damaged` is a compressed file with damage."""
+    """A session and the path of its file. `session` is the id without a restart suffix.
+
+    `damaged`: whether only a compressed copy can reproduce the session's bytes and losses."""
 
     source: str
     session: str
@@ -63,10 +65,13 @@ class Origin(NamedTuple):
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
-    """Return a name for each session's file: `SOURCE/PATH` for a file's, else `SOURCE/SESSION.SUFFIX`. A compressed file
-    keeps its `.gz` only where its producer compresses files, or where only compressed bytes show what it lacks.
+    """Return a relative path for the copy of each session: `SOURCE/PATH` if the session came from a file, otherwise
+    `SOURCE/SESSION.SUFFIX`.
 
-    Where two sessions had one path, as when a file was read again, the later one gets a directory of its own."""
+    A name ends in `.gz` only if the producer itself compressed the file or if `Origin.damaged` is set.
+
+    If two sessions had the same path, for example because a file was read twice, the later session gets a separate
+    directory."""
     names: dict[Origin, PurePosixPath] = {}
     sources = defaultdict(list)
     for origin in origins:
@@ -86,14 +91,14 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the name of a document beside a session's file. None leads out of the source's directory."""
+    """Return the path of a document in the directory of a session's file. The path never leaves the source's directory."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
 
 
 def _path(origin: Origin) -> str | None:
-    """Return the path of the uncompressed file, absolute and normal."""
+    """Return the absolute, normalized path of the session's file without `.gz`."""
     return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
 
 
@@ -104,7 +109,7 @@ def _packed(origin: Origin) -> bool:
 
 
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
-    """Return the deepest directory that has all runs of a source's files."""
+    """Return the deepest directory that contains the run directories of all files of a source."""
     runs = []
     for origin, path in files:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
@@ -128,8 +133,8 @@ SELECT source, part.root(session) AS root, reason, detail, "offset", attributes 
 WHERE (detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
-"""The gaps that a decoder cannot find again, or not in each copy. A part that broke off stands before damage at the same
-place."""
+"""Statement that selects the gaps that a decoder of the copy may not find. At the same offset, a truncated gzip member sorts
+before a damaged gzip member."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -139,7 +144,7 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of so many bytes at a place in the session's bytes; `data` are the damaged bytes of a compressed file."""
+    """A loss of `size` bytes at an offset in the session's bytes. `data` has the damaged bytes of a compressed file."""
 
     offset: int
     detail: str = TORN
@@ -148,10 +153,12 @@ class Loss(NamedTuple):
 
 
 class WrittenSession(NamedTuple):
-    """The facts of a session's file, None where a repair left it out.
+    """The facts about the written copy of one session.
 
-    `bytes` are those of the trace, which may be compressed in the file. `left_out` are bytes that a repair left out, since nobody could read them or readers refuse them; `added` counts what
-    it added, by what that is."""
+    `file`: the path of the copy, or None if a repair left the whole session out.
+    `bytes`: the number of trace bytes in the copy, before compression.
+    `left_out`: the number of bytes that a repair left out because they are unreadable or because readers refuse them.
+    `added`: the number of additions by a repair, by kind of addition."""
 
     file: str | None
     source: str
@@ -170,10 +177,10 @@ def write(
     quarantine: Sequence[Path],
     added: Counter[str] | None = None,
 ) -> Left:
-    """Write the sessions of a selection; `quarantine` are the collectors' directories of unreadable bytes.
+    """Write the sessions of a selection. `quarantine` lists the collectors' directories of unreadable bytes.
 
-    With `added`, repair: leave out these bytes and what readers refuse, close what is open, and count there what that
-    took."""
+    With `added`, repair the traces: leave out unreadable bytes and records that readers refuse, and close open spans and
+    streams. `added` then counts the additions, by kind of addition."""
     left: Left = Counter()
     files: list[_SessionFile] = []
     runs: defaultdict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
@@ -220,7 +227,7 @@ def write(
 
 
 class _SessionFile:
-    """Writes one session's file and the documents beside it."""
+    """Writes one session's file and the documents in the same directory."""
 
     def __init__(
         self,
@@ -252,7 +259,7 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield the rows, and count those that stand for records of the producer in `rows`."""
+        """Yield each row, and count the producer's rows in the attribute `rows`."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -280,14 +287,16 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the losses up to an offset in the session's bytes, or all. A session that has any is compressed."""
+        """Write the losses at offsets up to `offset` in the session's bytes, or all losses if `offset` is None.
+
+        The output of a session with losses is a `PackedFile`."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
             out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write a record's bytes; return how many there are."""
+        """Write the bytes of a record, and return the number of bytes written."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
@@ -303,7 +312,7 @@ class _SessionFile:
 
 @contextmanager
 def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedFile]:
-    """Compress what is written, if the file's name says so."""
+    """Compress the written bytes if the file's name ends in `.gz`."""
     if name.suffix != PACKED:
         yield file
         return
@@ -313,11 +322,12 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses what is written, and breaks off or is damaged where its original was; equal bytes become equal files. Other
-    losses are stated (`sources.tail.stated`).
+    """Compresses bytes with gzip, and reproduces the truncated and damaged places of the original file.
 
-    A member without content stands behind each loss: readers take a member that breaks off for damage if it is short and
-    another one broke off before."""
+    The file states other losses in a form that `sources.tail.stated` reads. Equal input gives equal files.
+
+    An empty gzip member follows each loss. Otherwise readers would report a short truncated member after another truncated
+    member as damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -329,7 +339,7 @@ class PackedFile:
         return len(data)
 
     def lose(self, loss: Loss) -> None:
-        """Break off, write damaged bytes, or state the loss."""
+        """Write a loss: truncate the gzip member, write the damaged bytes, or write a statement of the loss."""
         if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
             self._member = None
@@ -346,7 +356,7 @@ class PackedFile:
         self._end(empty=self._out.tell() == 0)
 
     def _end(self, *, empty: bool) -> None:
-        """End the member. With `empty`, write one without content if none has begun."""
+        """End the current gzip member. If none has begun and `empty` is set, write an empty member."""
         if empty or self._member is not None:
             self._out.write(self._begun().flush())
         self._member = None
@@ -367,9 +377,10 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses by source and session, and count in `left` those that no copy shows. A session
-    of compressed bytes that were read as they are has none, but stands among them: its copy is compressed once more, so
-    that readers find the same bytes."""
+    """Return the losses by source and session, and count in `left` the losses that a copy cannot show.
+
+    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once more, so
+    that readers find the same bytes after decompression."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
@@ -392,7 +403,7 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return what reads the quarantine for a session."""
+    """Return a function that reads the quarantine frames of the session `of`."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for what is drawn where).
+"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of tracks).
 
-A session is a location group and a track a location. Slices are regions that are entered and left. A gap is a region
-`LOST` of its track, during which measurement is off. Instants are regions without duration on a location of their own,
-beside that of the slices, so that the events of each location are in order. Attributes have no place.
+A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A gap is a
+region `LOST`, during which measurement is off. Instants are regions without a duration. Instants have a separate location, so
+that the events of each location are in order. Attributes are not written.
 
 The library `otf2` keeps a buffer for each location.
 """
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 10**9
 BUFFER = 256 * 2**10
-"""The bytes of a location's buffer: the least that the library takes."""
+"""Size (bytes) of the buffer of a location: the minimum that the library accepts."""
 
 LOST = "lost"
-"""The category of slices that are gaps."""
+"""The category of slices that represent gaps."""
 
 _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 
 
 def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
-    """Write the archive `traces.otf2`. Raise ExportError without the package `otf2`."""
+    """Write the archive `traces.otf2`. Raise ExportError if the package `otf2` is not installed."""
     otf2 = library()
     timeline = DrawnRows(selected, progress)
     with otf2.writer.open(
@@ -56,14 +56,14 @@ def library() -> ModuleType:
 
 
 class GroupTrack(NamedTuple):
-    """A location group and a name; a location is made of them when the first event comes."""
+    """The location group and the name of a track. The first event of the track creates the location."""
 
     group: Any
     name: str
 
 
 class Otf2Trace:
-    """A canvas of locations. A track is a place in `_tracks`."""
+    """A canvas that writes an OTF2 archive. A track is an index into `_tracks`."""
 
     def __init__(self, otf2: ModuleType, archive: Any) -> None:  # noqa: ANN401 - the library has no types
         self._modes = otf2.MeasurementMode
@@ -124,7 +124,7 @@ class Otf2Trace:
         self._writer(track).metric(time, self._metrics[track], float(value))
 
     def finish(self) -> None:
-        """Leave the regions that nothing has left, at the latest time of their locations."""
+        """Write the missing leave events of open regions, at the latest time of each location."""
         for track, inside in self._inside.items():
             while inside:
                 self.end(track, self._latest[track])

@@ -1,10 +1,11 @@
-"""Write OpenTelemetry's protocol as JSON lines, one kind of telemetry a file, as its file exporter does.
+"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's file exporter.
 
-The named file has the spans, and each gap as a span LOST with the status error; its neighbour `logs` has
-instants, annotations, ends without a begin, and notes; `metrics` has the values of counters. A resource is a
-session, whose attribute `tailrace.clock` describes its times. A session is one trace. OpenTelemetry has
-no open spans: one ends where it begins, and its attribute `tailrace.open` is true. A time of 0 means an unknown one there:
-what is at 0 is written at 1, with `tailrace.begins` or `tailrace.ends` as an attribute.
+The named file has the spans, and each gap as a span LOST with the status error. The file `logs` has instants, annotations, ends
+without a begin, and notes. The file `metrics` has the values of counters.
+
+Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the session.
+OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`. In OpenTelemetry, time 0
+means that the time is unknown. Time 0 is therefore written as 1, with the attribute `tailrace.begins` or `tailrace.ends`.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from tailrace.store.notes import Note
 from tailrace.timeline import SessionClock
 
 LINE_RECORDS = 1000
-"""Records of one session that share a line at most."""
+"""Maximum number of records in one line."""
 
 ERROR = 2
 DEEPEST = 16
-"""Levels of nested values. Readers of protocol buffers refuse more than 100, and each level takes up to three of them."""
+"""Maximum number of levels of nested values.
+
+Readers of protocol buffers refuse more than 100 nested messages, and each level takes up to three messages."""
 
 _SHARED = """
 SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
 """
-"""The ids that several spans of a session have. No id of a span comes of them."""
+"""Statement that selects the ids that several spans of a session share. Shared ids determine no OpenTelemetry span id."""
 
 _NOTES = SessionClock("notes", "", "")
-"""The resource of what people wrote."""
+"""The resource of the notes, which people wrote."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -74,7 +77,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class TelemetryLines:
-    """Records of one kind of telemetry, collected to lines."""
+    """Collects records of one kind of telemetry, and writes them as lines."""
 
     def __init__(self, out: BinaryIO | None, missing: str, *levels: str) -> None:
         self._out = out
@@ -90,7 +93,7 @@ class TelemetryLines:
         self._records.append(record)
 
     def end(self) -> None:
-        """Write the records that wait."""
+        """Write the collected records as one line."""
         if self._session is None or self._out is None or not self._records:
             return
         resources, scopes, records = self._levels
@@ -192,7 +195,7 @@ def _time(nanoseconds: int) -> str:
 
 
 def _at_zero(begin: int, end: int = 1) -> Object:
-    """Return attributes for times of 0."""
+    """Return the attributes that mark a begin or end at time 0."""
     times = {"tailrace.begins": begin, "tailrace.ends": end}
     return {name: time for name, time in times.items() if time == 0}
 
@@ -214,7 +217,8 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the id of a span. It follows from the span's own id, if it has one, so that its children can name it as their parent."""
+    """Return the OpenTelemetry id of a span. A span with a unique id gets an id derived from that id, so that child spans can
+    refer to their parent."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 
@@ -228,7 +232,8 @@ def _attributes(values: Object, level: int = 0) -> list[Object]:
 
 
 def _value(value: object, level: int) -> Object:
-    """Return a value of JSON as OpenTelemetry spells it: whole numbers of 64 bits as text, others as strings."""
+    """Return a JSON value in OpenTelemetry's encoding. A 64-bit integer becomes an `intValue` with text, and a larger integer
+    becomes a `stringValue`."""
     found: Object = {}
     match value:
         case list() | dict() if level == DEEPEST:

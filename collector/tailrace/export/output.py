@@ -1,7 +1,7 @@
-"""Write exports to places that get their names only once they are whole, and show how far an export is.
+"""Write exports to temporary files that get their final names only when the export is complete, and show the progress.
 
-`Output` is the file PATH, and other files beside it (`trace.gaps.csv`). `Directory` is a directory. `RowCount` shows
-on a terminal how far an export is.
+`Output` writes the file PATH and further files in the same directory (`trace.gaps.csv`). `Directory` writes a directory.
+`RowCount` shows the progress of an export on a terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts rows: those that were read, and in the end those that are in the file. `terminal` shows the count, or is None."""
+    """Counts the rows that an export has read and, at the end, the rows in the file.
+
+    The terminal shows the count if `terminal` is not None."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -33,7 +35,7 @@ class RowCount:
         self._said = time.monotonic()
 
     def begin(self, of: int) -> None:
-        """Begin to count: `of` is about how many rows there will be."""
+        """Reset the count. `of` is the approximate number of rows to expect."""
         self.rows = 0
         self._of = of
 
@@ -51,7 +53,7 @@ class RowCount:
         self.rows = rows
 
     def end(self) -> None:
-        """Clear the line."""
+        """Clear the progress line on the terminal."""
         if self._terminal:
             self._terminal.write(_CLEAR)
             self._terminal.flush()
@@ -61,11 +63,10 @@ STANDARD_OUTPUT = "-"
 
 
 class Output:
-    """Where an export goes. Leave the context without an exception, and the files get their names.
+    """The files of an export. The files get their final names when the context ends without an exception.
 
-    Standard output, a pipe and a device take one file, and nothing beside it. Methods raise ExportError when
-    a file cannot be made; writing to a file raises OSError, which leaving the context turns into
-    ExportError."""
+    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be created. Writing
+    to a file raises OSError, which the end of the context turns into ExportError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -84,7 +85,7 @@ class Output:
         return self._stream
 
     def beside(self, word: str) -> BinaryIO | None:
-        """Return a file whose name has one more word before its suffix, or None where there is one file."""
+        """Create a further file, with `word` before the suffix of the name. Return None if the output takes only one file."""
         if self.pipe:
             return None
         named = self._named
@@ -96,7 +97,7 @@ class Output:
         return [name for _, name, _ in self._files]
 
     def restart(self) -> None:
-        """Remove what was written, so that it can be written anew. Raise ExportError if it has been read."""
+        """Remove the written files, so that the export can start again. Raise ExportError if the output is a pipe."""
         if self.pipe:
             raise ExportError("the table's files were deleted while they were read; ask again")
         self._discard()
@@ -127,7 +128,7 @@ class Output:
         return refusal_text(error.errno, self.path)
 
     def _make(self, path: Path) -> BinaryIO:
-        place = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
+        place = Path(os.path.realpath(path))  # keep a symbolic link, and replace its target
         part = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
             file = part.open("wb")
@@ -147,7 +148,7 @@ class Output:
             raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
 
     def _finish(self) -> None:
-        """Sync all files and name them, the main one last: where it is, the others are."""
+        """Sync all files, then rename them, the main file last: if the main file exists, all other files exist."""
         if self._stream is not None:
             self._stream.flush()
         for file, _, _ in self._files:
@@ -158,9 +159,9 @@ class Output:
             part.replace(os.path.realpath(path))
 
     def _discard(self) -> None:
-        """Close all files, and remove those that have no name yet."""
+        """Close all files, and remove the temporary files."""
         if self._stream not in {None, sys.stdout.buffer}:
-            with suppress(OSError):  # there is no room for its content, which was reported
+            with suppress(OSError):  # the disk is full, which was already reported
                 self._stream.close()
         for file, _, part in self._files:
             with suppress(OSError):
@@ -169,10 +170,10 @@ class Output:
 
 
 class Directory:
-    """Where an export of many files goes: a directory that is not there yet, or is empty.
+    """The directory of an export with many files. The directory must be empty or must not exist yet.
 
-    Leave the context without an exception, and the directory gets its name. Methods raise ExportError when a file
-    cannot be made; writing to a file raises OSError, which leaving the context turns into ExportError."""
+    The directory gets its final name when the context ends without an exception. Methods raise ExportError if a file cannot
+    be created. Writing to a file raises OSError, which the end of the context turns into ExportError."""
 
     pipe = False
 
@@ -193,12 +194,14 @@ class Directory:
         return [Path(self.path)]
 
     def has(self, name: PurePosixPath) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return whether a file or directory with the relative path `name` exists."""
         return os.path.lexists(self._part / name)
 
     @contextmanager
     def file(self, name: PurePosixPath) -> Iterator[BinaryIO]:
-        """Make a file; `name` is relative and does not lead out of the directory."""
+        """Create a file. `name` is a relative path without "..".
+
+        Raise ExportError for other paths, and if the file cannot be created."""
         path = self._part / name
         if name.is_absolute() or ".." in name.parts:
             raise ExportError(f"{self.path}: {name} is not in it")
@@ -212,11 +215,11 @@ class Directory:
             yield file
 
     def place(self, name: str) -> Path:
-        """Return the path at which a library is to make a file of this name by itself."""
+        """Return the path at which a library must create the file `name`."""
         return self._part / name
 
     def remove(self, name: PurePosixPath) -> None:
-        """Remove a file, and the directories that are empty without it."""
+        """Remove a file, and then its parent directories that have become empty."""
         path = self._part / name
         path.unlink()
         for parent in path.parents:
@@ -225,7 +228,7 @@ class Directory:
             parent.rmdir()
 
     def restart(self) -> None:
-        """Remove what was written, so that it can be written anew."""
+        """Remove the written files, so that the export can start again."""
         shutil.rmtree(self._part)
         self._part.mkdir()
 
@@ -255,7 +258,7 @@ class Directory:
             raise ExportError(f"{self.path}: is not empty; name another directory")
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give this one its name, which an empty directory may have."""
+        """Sync all files and directories, then give the directory its final name. An existing empty directory is replaced."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))

@@ -1,4 +1,7 @@
-"""Write Perfetto's protobuf (see `drawing` for what is drawn where), with the few kinds of fields that it needs."""
+"""Write Perfetto's protobuf format (see `drawing` for the layout of tracks).
+
+The module encodes the few protobuf field types that the format needs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _MASK = 2**64 - 1
 
 
 def varint(number: int) -> bytes:
-    """Encode a number of 64 bits; a negative one as its two's complement."""
+    """Encode a 64-bit number as a protobuf varint. A negative number is encoded as its two's complement."""
     if 0 <= number < 2**14:
         return _SMALL[number]
     number &= _MASK
@@ -53,7 +56,7 @@ def text(field: int, value: str) -> bytes:
 
 
 TABLE_BYTES = 4 * 2**20
-"""Bytes of interned names after which their table begins anew."""
+"""Maximum size (bytes) of the table of interned names. Beyond this size the writer starts a new table."""
 
 _BOOT_TIME, _REAL_TIME = 6, 1
 _BEGIN, _END, _INSTANT, _COUNTER = (integer(9, type_) for type_ in range(1, 5))
@@ -70,7 +73,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class PerfettoTrace:
-    """A canvas of packets, all of one sequence."""
+    """A canvas that writes trace packets, all with the same packet sequence id."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
         self._out = out
@@ -134,7 +137,7 @@ class PerfettoTrace:
             self._forget()
 
     def _number(self, field: int, name: str, new: list[bytes]) -> int:
-        """Return the number of a text. Append the text to `new` if it has none yet."""
+        """Return the interning id of a name. If the name has no id yet, assign one and append the table entry to `new`."""
         names = self._numbers[field]
         number = names.get(name)
         if number is None:
@@ -145,7 +148,7 @@ class PerfettoTrace:
         return number
 
     def _forget(self) -> None:
-        """Begin a new table of names, with the next event."""
+        """Start a new table of interned names with the next event."""
         self._numbers: dict[int, dict[str, int]] = {
             field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
         }
@@ -167,7 +170,7 @@ class PerfettoTrace:
 
 
 def _argument(value: object) -> bytes:
-    """Return the field of a debug annotation that holds a value; nested ones as JSON."""
+    """Return the protobuf field of a debug annotation that holds a value. Nested values become JSON text."""
     match value:
         case bool():
             return integer(2, value)

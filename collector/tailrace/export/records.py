@@ -1,7 +1,7 @@
-"""The records that a session's rows were made of, in the order of its bytes.
+"""Turn the stored rows of a session back into records, ordered by offset.
 
-The ingest turns records into rows; this goes back, as far as rows allow. A span that a record of its own
-ended stands for two records, at `offset` and at `end_offset`. Bytes that nobody could read are taken from the quarantine.
+The ingest stage turned these records into rows. A span with a separate end record becomes two records, at `offset` and at
+`end_offset`. Unreadable bytes come from the quarantine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ OWN = frozenset(
         "open", "moved", "restart", "resume", "continue", "rest", "evicted", "gave_way", "leave", "close",
     }
 )  # fmt: skip
-"""Session rows of the collector itself, which have a time and no start."""
+"""Names of the session rows that the collector itself writes. These rows have a `time` and no `start`."""
 
 ROWS = """
 SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
 UNION ALL
 SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
 """
-"""All rows, those of two records twice."""
+"""Statement that selects all rows. A row that stands for two records appears twice."""
 
 COLUMNS = """
   "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind, name, category, id, parent, start, "end",
@@ -37,13 +37,16 @@ COLUMNS = """
 """The columns of a `StoredRow`."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""The order of a session's rows: a row about the session stands before the rows that it describes."""
+"""The sort order of a session's rows. A row about the session comes before other rows at the same offset."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table. One that `spans` two records comes twice, with `ends` where the second one stands."""
+    """A row of the table.
+
+    `spans`: whether the row stands for two records. Such a row appears twice.
+    `ends`: whether this appearance stands for the second record."""
 
     at: int
     ends: bool
@@ -63,7 +66,7 @@ class StoredRow(NamedTuple):
 
     @property
     def is_record(self) -> bool:
-        """Return whether the producer wrote it, and not the collector."""
+        """Return whether the producer, not the collector, wrote the record of this row."""
         of_collector = self.name in OWN and self.start is None and self.time is not None
         return self.kind not in {Kind.GAP, Kind.HEAL} and not (
             self.kind == Kind.SESSION and of_collector
@@ -71,7 +74,9 @@ class StoredRow(NamedTuple):
 
 
 QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
-"""Returns frames of the quarantine: of a session (None: this one), from a position in its file on, so many."""
+"""A function that reads frames from the quarantine file of a session.
+
+The arguments are the session (None for the current session), the position in the file, and the number of frames."""
 
 _FLAWED = f'{{"{FLAW_OF_ROW}":"'
 _read_any = msgspec.json.Decoder(dict[str, object]).decode
@@ -85,15 +90,13 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records of a session, given its rows in their order.
 
-    A record's size is the distance to the next one, 0 if that is unknown. `unreadable` are the reasons for which the
-    format's decoder refuses bytes; `left` counts the pieces that the quarantine has lost."""
-    waiting: list[Record] = []  # at one offset
+    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable` has the
+    reasons for which the format's decoder refuses bytes. `left` counts the pieces that the quarantine no longer has."""
+    waiting: list[Record] = []  # records at the same offset
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
-            end = (
-                at  # rows that are no records need not stand where one ends; but the last one does
-            )
+            end = at  # the last row that is not a record stands at the end of the last record
             continue
         if waiting and at > waiting[0].offset:
             yield from (_sized(each, at) for each in waiting)
@@ -103,7 +106,7 @@ def records(
 
 
 def with_following(found: Iterable[Record]) -> Iterator[tuple[Record, Record | None]]:
-    """Yield each record and the one behind it."""
+    """Yield each record with the next record, or with None after the last record."""
     before = None
     for record in found:
         if before is not None:
@@ -125,7 +128,7 @@ def _placed(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
-    """Yield records in order, and None where a row stands that is no record."""
+    """Yield offsets in order, each with a record, or with None for a row that is not a record."""
     pieces: list[tuple[int, int, QuarantineFrame]] = []  # a heap
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:
@@ -147,7 +150,9 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the bytes of a gap row with one of these `details`; count in `left` those that the quarantine has lost."""
+    """Return the quarantine frames of a gap row whose detail is in `details`.
+
+    `left` counts the frames that the quarantine no longer has."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -168,7 +173,7 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Return the flaw in front of a record's attributes, and the attributes behind it."""
+    """Return the flaw, which is the first member of the attributes, and the attributes without the flaw."""
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')

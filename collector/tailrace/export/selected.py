@@ -1,6 +1,6 @@
-"""The rows to export: those of one snapshot that match the filters, what they lack, and the notes about their times.
+"""Select the rows to export: the rows of one snapshot that match the filters, with their gaps and notes.
 
-`export` writes a selection whole, from one snapshot.
+`export` writes a whole selection from one snapshot.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
 
 
 def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the notes that may concern what the filters select. Raise StoreError."""
+    """Return the notes that may concern the rows that the filters select. Raise StoreError."""
     kept = NoteStore(engine.store, engine.options).list()
     return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
@@ -47,14 +47,14 @@ def note_columns(shape: Shape) -> list[AnswerColumn]:
 
 
 def note_rows(notes: Iterable[Note]) -> Page:
-    """Return notes as rows of these columns."""
+    """Return notes as rows with the columns of `note_columns`."""
     return [
         tuple(words[name] for name, _ in _NOTE_COLUMNS) for words in map(msgspec.to_builtins, notes)
     ]
 
 
 def note_table(notes: Iterable[Note]) -> pa.Table:
-    """Return notes as a table of Arrow."""
+    """Return notes as an Arrow table."""
     schema = pa.schema([(name, _NOTE_TYPES[type_]) for name, type_ in _NOTE_COLUMNS])
     return pa.Table.from_pylist([msgspec.to_builtins(note) for note in notes], schema=schema)
 
@@ -62,7 +62,8 @@ def note_table(notes: Iterable[Note]) -> pa.Table:
 def _concerns(note: Note, filters: Filters) -> bool:
     """Return whether a note may be about selected rows.
 
-    A note without a source, session or stream is about all of them. Filters by label exclude no note, nor do those by job."""
+    A note without a source, session or stream applies to all sources, sessions or streams. Filters by label or by job
+    exclude no note."""
     sources, sessions, streams, *_ = filters.selection
     since, until = filters.window[1:]
     return (
@@ -77,7 +78,7 @@ def _concerns(note: Note, filters: Filters) -> bool:
 T = TypeVar("T")
 
 Left = Counter[str]
-"""How many rows a writer left out, by what they are: the target has no place for them."""
+"""Number of rows that a writer left out because the target format cannot hold them, by kind of row."""
 
 _COUNTED = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 
@@ -86,11 +87,11 @@ SELECT source, strftime(part.readable(min(time)), '%Y-%m-%d %H:%M:%S'),
   strftime(part.readable(max(time)), '%Y-%m-%d %H:%M:%S')
 FROM events WHERE {_COUNTED} GROUP BY source ORDER BY source
 """  # noqa: S608 - our own words
-"""Each source, and the times of its first and last event."""
+"""Statement that selects each source with the times of its first and last event."""
 
 
 class Selected:
-    """A selection of one snapshot. One question is asked at a time, and its answer read to the end.
+    """A selection of rows of one snapshot. The caller must read each answer to the end before the next query.
 
     Methods raise QueryError and StoreError, and BrokenOffError if the snapshot's files were deleted."""
 
@@ -111,11 +112,12 @@ class Selected:
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:
-        """Return the condition on a view's rows: of gaps, that they may concern the selected events."""
+        """Return the condition on a view's rows. The condition on the view `gaps` selects gaps that may concern the selected
+        events."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
-        """Return the statement that selects rows of a view, whose parameters are its condition's."""
+        """Return the statement that selects the rows of a view. The statement takes the parameters of `condition(view)`."""
         order = f" ORDER BY {view.order}" if view.order else ""
         return f"SELECT * FROM {view.name} WHERE {self.condition(view).sql}{order}"  # noqa: S608 - our own words
 
@@ -128,7 +130,7 @@ class Selected:
             progress.add(batch.num_rows)
 
     def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pa.RecordBatch]:
-        """Return rows that are few enough to hold."""
+        """Return all rows of a result that fits in memory."""
         return list(self._patience.batches(self.arrow(sql, values)))
 
     def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> RowAnswer:
@@ -140,16 +142,18 @@ class Selected:
             progress.add(len(page))
 
     def few(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return rows of numbers, truth values and text that are few enough to hold."""
+        """Return all rows of a result that fits in memory and has only numbers, booleans and text."""
         return self._patience.make(lambda: list(self.engine.rows(sql, values)))
 
     def same(self) -> None:
-        """Raise BrokenOffError unless all questions so far were of the same snapshot."""
+        """Raise BrokenOffError unless all queries so far read the same snapshot."""
         if self.engine.version != self._version:
             raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
     def _count(self) -> int:
-        """Return how many events match; the collector's own ones count if they are asked for."""
+        """Return the number of matching events. Events of the collector itself count only if the filters name its source.
+
+        Raise UnknownError if no event matches."""
         rows = self.filters.rows(EVENTS)
         asked_for_own = OWN_SOURCE in (self.filters.selection.sources or ())
         producers = RowCondition("source <> ?", (OWN_SOURCE,))
@@ -161,7 +165,7 @@ class Selected:
         return int(count)
 
     def _nothing(self) -> str:
-        """Return that no event is selected, and which there are."""
+        """Return the message that no event is selected, with a list of the sources that have events."""
         times = self.few(_THERE)
         known = ", ".join(
             f"{source} ({first} to {last})" if first else f"{source} (without wall time)"
@@ -171,10 +175,10 @@ class Selected:
 
 
 class Restartable(Protocol):
-    """A place to which an export goes: files or a directory."""
+    """The target of an export: files or a directory."""
 
     def restart(self) -> None:
-        """Remove what was written, so that it can be written anew."""
+        """Remove the written files, so that the export can start again."""
         ...
 
 
@@ -182,14 +186,14 @@ Target = TypeVar("Target", bound=Restartable)
 
 
 class Exported(NamedTuple):
-    """The rows that were selected, and what of them was left out."""
+    """The selected rows, and the number of rows that the writer left out."""
 
     selected: Selected
     left: Left
 
     @property
     def text(self) -> str:
-        """Return what the export lacks, in words."""
+        """Return a text on the missing events and the rows that the writer left out."""
         whole = self.selected.whole
         parts = [f"{'complete' if whole.complete else 'not complete'}: {whole.text}"]
         if self.left:
@@ -199,7 +203,7 @@ class Exported(NamedTuple):
 
     @property
     def words(self) -> dict[str, object]:
-        """Return the same as an object of JSON."""
+        """Return the members of a JSON object with the missing events and the rows that the writer left out."""
         return {**self.selected.whole.words, "left_out": dict(self.left)}
 
 
@@ -209,9 +213,9 @@ def export(
     output: Target,
     progress: RowCount,
 ) -> Exported:
-    """Write what `select` takes from the newest snapshot; again if files are deleted meanwhile.
+    """Write the rows that `select` takes from the newest snapshot. Restart if files of the snapshot are deleted meanwhile.
 
-    Raise QueryError, StoreError and ExportError."""
+    Raise BrokenOffError after `ATTEMPTS` attempts. Also raise QueryError, StoreError and ExportError."""
     for attempt in range(ATTEMPTS):
         selected = select()
         progress.begin(selected.events)

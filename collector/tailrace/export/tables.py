@@ -1,7 +1,7 @@
-"""Write the view `events` as a table, and beside it the view `gaps` and, if there are any, the notes.
+"""Write the view `events` as a table, and the view `gaps` and the notes, if any, to further files.
 
-Rows come as the table has them, all kinds of them, in no order. Files that can hold metadata state what is
-missing: the schemas of Parquet and Arrow have it as JSON, under `tailrace.completeness`.
+The table has rows of all kinds as they are stored, in no particular order. The metadata of Parquet and Arrow schemas describes
+the missing events as JSON, under the key `tailrace.completeness`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
 def write_csv(
     selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
 ) -> Left:
-    """Write CSV. With `safe`, write it for a spreadsheet, as `query.output` does."""
+    """Write CSV. With `safe`, put a `'` before each text that a spreadsheet would compute."""
 
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
@@ -83,7 +83,7 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
 def _all(
     write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
 ) -> Left:
-    """Write the events and, where there are several files, the gaps and the notes that there are."""
+    """Write the events and, if the output takes several files, the gaps and the notes."""
     left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
     gaps = output.beside("gaps")

@@ -1,6 +1,6 @@
-"""Find the formats: every package in this folder is one.
+"""Find the formats: each package in this directory is a format.
 
-Nothing lists the formats: a new one costs a package here and a vector in `tests/vectors/`.
+There is no list of formats. A new format needs a package in this directory and a vector in `tests/vectors/`.
 """
 
 from __future__ import annotations

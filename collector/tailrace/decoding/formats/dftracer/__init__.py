@@ -19,15 +19,15 @@ _BEGINNING = re.compile(
     rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
-"""The beginning of a trace: brackets, then a record, whose members a filter may have put in any order. A Chrome trace does not
-match."""
+"""Pattern of the beginning of a trace: brackets, then a record. A filter may have reordered the members of the record. Chrome
+traces do not match."""
 
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
 )
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
-"""A file in the directory that dftracer_split writes to by default, and the names that it gives."""
+"""Pattern of the paths that dftracer_split gives to pieces of traces: the default directory or the default file names."""
 
 
 def _is_trace(path: str) -> bool:
@@ -36,8 +36,9 @@ def _is_trace(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a trace, which may be empty until the first buffer is full; its brackets come first. Under another name,
-    recognise a whole record in the tracer's own order of members."""
+    """Recognise a trace by its first bytes. A file with the name of a trace may be empty or contain only brackets so far.
+
+    A file with another name must begin with a record whose members have the tracer's own order."""
     text = head.removeprefix(BYTE_ORDER_MARK)
     return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
 
@@ -57,12 +58,12 @@ FORMAT = Format(
     compresses=True,
     flaws=frozenset(
         {
-            "backslash",  # has a backslash, which the tracer does not escape: it may stand for itself
-            "bare_nan",  # a number is spelled nan or inf
+            "backslash",  # a backslash, which may be literal because the tracer does not escape it
+            "bare_nan",  # a number is written as nan or inf
             "duplicate_key",  # two fields have the same key
-            "glued",  # begins on a line where another record was cut off
+            "glued",  # the record follows a truncated record on the same line
             "invalid_utf8",  # a string is not UTF-8
-            "negative_duration",  # ends before it starts: the clock was set back
+            "negative_duration",  # the event ends before its start, because the clock was set back
             "split_line",  # newlines in a string
             "trailing_comma",  # a comma before a closing bracket
             "unescaped",  # quotes, backslashes or control characters in a string

@@ -1,4 +1,4 @@
-"""Decode DFTracer with the kernel: usual records to blocks, everything else by `DFTracerDecoder`, which decides."""
+"""Decode DFTracer with the compiled kernel: usual records into blocks. `DFTracerDecoder` decodes all other lines."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
-"""The size of a short record."""
+"""Size (bytes) of a short record."""
 
 STEP_MIN = 16
-"""Bytes after which the Python decoder takes more than one line; this doubles with each line that it takes."""
+"""Initial number of bytes that the Python decoder takes at once after an unusual line. The number doubles with each further
+unusual line."""
 
 WAITING_MAX = 16 * 1024
-"""The longest beginning of a line that is copied in front of its rest, for the kernel to read the whole line."""
+"""Maximum size (bytes) of an unfinished line that is joined with the next input so that the kernel reads the whole line."""
 
 _scan = Scanner().scan
-"""The scanner remembers nothing that changes a block's records, so all decoders share one, as they share memos."""
+"""The scanner of all decoders. The scanner's memory never changes the records of a block, so decoders may share it."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
@@ -42,7 +43,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
                 if rows >= ROWS_MIN:
                     step = 0
                 continue
-            # The line at `stop`, too: the kernel has left it to us. Where it leaves many, take more and more at once.
+            # Decode the unusual line at `stop` in Python. After many unusual lines, decode more and more bytes at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
             found += super().feed(data[at:stop])
             at, step = stop, min(2 * step + STEP_MIN, BLOCK)
@@ -50,7 +51,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether a record begins with the next byte, and nothing before it changes how it is read."""
+        """Return whether a record begins with the next byte, and earlier bytes do not affect the reading of the record."""
         return (
             self._lines.between
             and not self._held
@@ -59,7 +60,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Add what the kernel makes of the lines from `at` on. Return how many they are, and where they end."""
+        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number and the end of these lines."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

@@ -1,5 +1,5 @@
-"""DFTracer: one JSON object a line; complete events, counters and metadata of one process in one file, or of several
-where files were merged.
+"""Decode DFTracer: one JSON object a line, with the complete events, counters and metadata of one process. Merged files have
+several processes.
 
 | record                | kind    | columns                                                          |
 |-----------------------|---------|------------------------------------------------------------------|
@@ -11,27 +11,27 @@ where files were merged.
 | `[`, `]`, lone commas | session | name "bracket"; also the two blanks at the beginning of a file of 1.0 |
 | any other phase       | session | name                                                             |
 
-All dialects (0.x to 2.2, with or without brackets, quoted numbers, ph as text or number) are told apart
-by the shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric
-says otherwise. The clock's unit is told by `start`, by a time_metric, or by a session record "clock" of
-size 0. The record that tells the unit has the `ph` of releases before 2.2, which is a text.
+The shape of each record determines its dialect (0.x to 2.2, with or without brackets, quoted numbers, `ph` as text or number).
+Times are the producer's exact values, in microseconds unless a CM time_metric gives another unit. The record that states the
+unit is `start`, a time_metric, or a session record "clock" of size 0. This record keeps a `ph` that is a text, as in releases
+before 2.2.
 
 Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
-(`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while they are unknown, their keys under
-`$late`; then unknown fields and `args`, with the producer's own text. The process's statements about itself
-are under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
+(`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while the names are unknown, their keys under
+`$late`; then unknown fields and `args`, with the producer's own text. Metadata about the process
+is under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
 text under `$line` instead.
 
-A record that is not JSON is repaired where its meaning is certain (`salvage`), even if a newline in a
-string split it into several lines, or the tracer cut a long record and wrote the next one right behind.
-A record with several flaws gets the first of: glued, split_line, invalid_utf8, unescaped, bare_nan,
+An invalid JSON record is repaired if its meaning is certain (`salvage`), even if a newline in a string split the record into
+several lines, or if the tracer truncated a long record and wrote the next record directly after it.
+A record with several flaws gets the first of these: glued, split_line, invalid_utf8, unescaped, bare_nan,
 trailing_comma, backslash, duplicate_key, those of its own fields.
 
-A session record "process" of size 0 stands where the records of another process begin; the first process has none.
+A session record "process" of size 0 precedes the records of another process, except the first process of the file.
 
-The first lines of a split record wait for the others. The wait ends at a line with the beginning of
+The first lines of a split record wait for the other lines. The wait ends at a line with the beginning of
 another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
-`run` tells which events are missing, for each of the file's `processes`.
+The module `run` finds the missing events of each process in the file (`processes`).
 """
 
 from __future__ import annotations
@@ -64,16 +64,18 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
-"""How often the decoder tries whether a split record is whole."""
+"""Maximum number of attempts to join the lines of a split record."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
-"""The bytes before and behind a record of an array, whose commas may stand on either side."""
+"""The bytes that may stand before and after a record of an array. Commas may stand on either side."""
 
 
 class DFTracerState(msgspec.Struct):
-    """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
-    keys of their hashes; the processes whose records the file has; the keys that events ask for in vain so far,
-    and of names that were evicted (see `AskedNames`); whether a byte order mark came first."""
+    """The state of a decoder between calls.
+
+    The state has the unfinished lines, the first lines of a split record, the number of attempts to join these lines, the names
+    by hash key, and the processes of the file. It also has the hash keys without a name, with the keys of evicted names (see
+    `AskedNames`), and whether the file begins with a byte order mark."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
@@ -85,7 +87,7 @@ class DFTracerState(msgspec.Struct):
 
 
 class DFTracerDecoder:
-    """The decoder of one file. `limit` is the longest line in bytes, newline included."""
+    """Decodes one file. `limit` is the maximum size (bytes) of a line, including the newline."""
 
     def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
         state = state or DFTracerState()
@@ -121,7 +123,7 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The hashes without names. The service that counts for a node, PID 0, never names its host."""
+        """The keys of the hashes without a name. DFTracer's node service, PID 0, never gives a name to its host's hash."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -146,7 +148,7 @@ class DFTracerDecoder:
 
     @property
     def _run(self) -> TracedRun:
-        """The run of the process that has the last record."""
+        """The current run of the process with the last record."""
         return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:
@@ -157,7 +159,7 @@ class DFTracerDecoder:
         return self._taken()
 
     def end(self) -> list[Record]:
-        """Read a last line without its newline like any line; it is `truncated` if it cannot be read."""
+        """Read a last line without a newline like any other line. An unreadable last line becomes `truncated`."""
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -205,7 +207,7 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read an unusual line; return whether a split record still waits for its other lines."""
+        """Read an unusual line. Return whether a split record waits for further lines."""
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
         return bool(self._held)
@@ -220,7 +222,7 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """Read a line that does not continue another one."""
+        """Read a line that does not continue a split record."""
         self._slow += 1
         record = _record_of(line)
         if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
@@ -250,8 +252,8 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read a line that is not one record: each part by itself."""
-        member = True  # whether the part is the next one of an array
+        """Read each part of a line that is not a single record."""
+        member = True  # whether the part is the next member of an array
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
@@ -296,7 +298,7 @@ class DFTracerDecoder:
             self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
-        """Give up a split record: no more lines of it will come."""
+        """Report the waiting lines of a split record as malformed."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
@@ -304,7 +306,7 @@ class DFTracerDecoder:
     # Records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
-        """Add the record of a line, and the bracket behind it as a record of its own."""
+        """Add the record of a line, and a separate record for the bracket after it."""
         closing = line.find(b"]", line.index(record) + len(record))
         stop = len(line) if closing < 0 else closing
         self._readable(line[:stop], found)
@@ -317,7 +319,7 @@ class DFTracerDecoder:
             self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
-        """Add the record of a line that is JSON, if need be after repair."""
+        """Add the record of a line of valid or repaired JSON."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -347,7 +349,9 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Add what is found in the runs of processes. The last one for which something was found is the current one."""
+        """Add the records that `finds` returns for the runs of processes.
+
+        The last process with such records becomes the current process."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):
@@ -355,7 +359,7 @@ class DFTracerDecoder:
             self._records += found
 
     def _turned(self) -> None:
-        """Add the statement that what follows is of the current process."""
+        """Add a session record "process": the records after it belong to the current process."""
         self._records.append(turned(self._offset, self._processes))
 
     def _malformed(self, data: bytes, reason: str) -> None:
@@ -370,7 +374,9 @@ class DFTracerDecoder:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a line is an object or consists of brackets. Later bytes may change a record that was repaired."""
+    """Return whether a line is a complete JSON object or consists of brackets.
+
+    A repaired record is not complete, because later bytes may change its meaning."""
     record = _record_of(line)
     found = find_fields(record) if record else None
     return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})

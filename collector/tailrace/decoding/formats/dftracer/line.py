@@ -1,15 +1,16 @@
-"""Read one record of DFTracer into columns. This reader decides; `usual` is only faster.
+"""Read one record of DFTracer into columns. This reader is the reference: `usual` gives the same results faster.
 
-The `ph` alone says what a record is, so each record is read by the shape of its own dialect:
+The `ph` of a record alone determines the kind of the record and its dialect:
 
     1, "X"              complete: a span, or the tracer's own `start` and `end`
     2, "C"              counter
     3, "C" with dft_cnt aggregate: a counter of calls that were not written one by one
-    4, "M", "H"         metadata: HH, FH, SH are names for hashes, all else is about the process
+    4, "M", "H"         metadata: HH, FH, SH are names for hashes, all other metadata is about the process
 
-Numbers may be quoted (before 1.0), and integers spelled with a fraction or an exponent. A record that is JSON and cannot be used is refused with a reason:
+Numbers may be quoted (before 1.0). Integers may have a fraction or an exponent. A valid JSON record that is not a DFTracer
+record is refused with a reason:
 
-    missing_key   name, ph, pid, tid, or the ts or dur that its phase requires, is not there
+    missing_key   name, ph, pid or tid is missing, or the ts or dur that the phase requires
     bad_field     name or cat is not a string, or args not an object
     bad_number    pid, tid, ts or dur is not an integer, or a time is beyond 64 bits
 """
@@ -26,13 +27,13 @@ from tailrace.decoding.json_object import BEYOND, Field, integer, read_object
 from tailrace.model.record import Kind, as_int64
 
 HASHES = {"HH", "FH", "SH"}
-"""Metadata that gives a name to a hash: of a host, of a file, of any other string."""
+"""Names of the metadata that gives a name to a hash: HH for hosts, FH for files, SH for other strings."""
 
 _NAMING = {"hhash", "name", "value"}
-"""The args of these metadata: the host, the name, the hash."""
+"""The args of metadata in `HASHES`: hash of the host, name, and hash of the name."""
 
 TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
-"""The units of ts and dur, by the name that time_metric gives them."""
+"""Ticks of ts and dur in one second, by the unit's name in time_metric."""
 
 OF_EVENTS = {"fname": ("fhash", "FH"), "hostname": ("hhash", "HH")}
 OF_START = {
@@ -41,21 +42,21 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""For each member of the attributes: the argument that holds the hash of its text, and the hash's kind."""
+"""For each member of the attributes: the argument with the hash of the member's text, and the kind of the hash."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
-"""Keys and the JSON texts of their values."""
+"""The JSON texts of values by key."""
 
 
 class RefusedError(Exception):
-    """The record cannot be used; the argument is the reason."""
+    """The JSON object is not a DFTracer record; the argument is the reason."""
 
 
 class GivenName(NamedTuple):
-    """A name for a hash. A hash of 16 digits is made from the name's content, an integer is not."""
+    """A name for a hash. A hash of 16 digits is computed from the name, but an integer hash is not."""
 
     key: str
     scope: Literal["group", "source"]
@@ -63,8 +64,10 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """A record's columns and its meaning for the file (`role`). Its attributes are `before`, then the names
-    that its hashes stand for (`wanted`: members and keys), then `after`."""
+    """The columns of a record and the record's meaning for the file (`role`).
+
+    The attributes of the record are `before`, then the names behind the record's hashes (`wanted`: members and keys), then
+    `after`."""
 
     kind: Kind
     stream: str
@@ -80,17 +83,18 @@ class RecordReading(NamedTuple):
     flaw: str | None = None
     id: int | None = None
     host: str = ""
-    """The hash of the process's host, "" where the record does not state it."""
+    """The hash of the process's host, or "" if the record has no host."""
     ticks: int | None = None
     counts: bool | None = None
-    """Whether the release that wrote this record counts complete events by ids, None if the record does not
-    show it: releases with a number for `ph` do, those with ids on metadata do not."""
+    """Whether the producer's release counts complete events by ids, or None if the record does not show it.
+
+    Releases with a number as `ph` count events by ids. Releases with ids on metadata do not."""
     whole: bool = False
-    """Whether nothing was aggregated, by the configuration in the record."""
+    """Whether the configuration in the record shows that the producer aggregated no events."""
 
 
 class _Line(NamedTuple):
-    """The fields that all phases have."""
+    """The fields that records of all phases have."""
 
     fields: Fields
     name: str
@@ -102,7 +106,7 @@ class _Line(NamedTuple):
 
 
 def read_fields(found: list[Field]) -> RecordReading:
-    """Read a record's fields. Raise RefusedError if they are not a record's."""
+    """Read the fields of a record. Raise RefusedError if the fields do not form a DFTracer record."""
     fields = {field.key: field for field in found}
     name, ph = _text(_field(fields, "name")), _field(fields, "ph")
     category = _text(fields["cat"]) if "cat" in fields else None
@@ -124,7 +128,7 @@ def read_fields(found: list[Field]) -> RecordReading:
 
 
 def hash_key(kind: str, value: object) -> str | None:
-    """Return the key of a hash; None for a value that cannot be one."""
+    """Return the key of a hash, or None if the value is not a valid hash."""
     if isinstance(value, str) or type(value) is int:
         return f"{kind}:{value}"
     return None
@@ -217,9 +221,9 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Put what the process says about itself into `producer`.
+    """Add metadata about the process to `producer`.
 
-    The name of a thread or of the process stands where its value should."""
+    In metadata with the name of a thread or process, `name` and `value` are swapped."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):
@@ -275,7 +279,7 @@ def _text(field: Field) -> str:
 
 
 def _readable(value: object) -> str | None:
-    """Return a string, or the readable part of one that was not UTF-8 (see `salvage`); else None."""
+    """Return a string, with replacement characters for invalid UTF-8 (see `salvage`), or None if the value is not a string."""
     if isinstance(value, dict) and value.keys() == {"$bytes"}:
         try:
             return bytes.fromhex(value["$bytes"]).decode(errors="replace")
@@ -285,7 +289,7 @@ def _readable(value: object) -> str | None:
 
 
 def _digits(fields: Fields, key: str) -> str:
-    """Return the digits of an integer, however it is spelled."""
+    """Return the plain decimal digits of an integer in any JSON spelling."""
     number = _number(fields, key)
     return fields[key].text if number == BEYOND else str(number)
 

@@ -1,4 +1,4 @@
-"""The names behind the hashes of one DFTracer file, as far as they are remembered."""
+"""Store the names behind the hashes of one DFTracer file, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
-"""How many names are remembered. The views find the others, and names longer than `TEXT_MAX`."""
+"""Maximum number of stored names. The views resolve all further names, and names longer than `TEXT_MAX`."""
 
 NAME_BYTES = 448
-"""The size of a short name with a short key."""
+"""Memory (bytes) of a short name with a short key."""
 
 LATE = "$late"
-"""The member that has the keys of unknown names."""
+"""The member of the attributes with the keys of unknown names."""
 
 _versions = count()
 
 
 class HashNames:
-    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first. `asked` are
-    those that were wanted and are not defined.
+    """Names as JSON texts by key. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
 
-    While `version` is the same, `members` returns the same for the same hashes; no two files have the same."""
+    `asked`: the keys that records refer to and that have no definition.
+    `version`: changes with the names. With an equal `version`, `members` returns equal results for equal hashes. No two files
+        have the same version."""
 
     what = Evicted.NAMES
 
@@ -48,7 +49,7 @@ class HashNames:
             self.evicted += self.asked.forget()
 
     def define(self, key: str, name: str) -> None:
-        """Set what `key` stands for from now on; the last definition counts."""
+        """Set the name of `key`. A new definition replaces the previous definition."""
         self.asked.given(key)
         if key in self.known:
             self._forget(key)
@@ -63,7 +64,7 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return the members for an event's hashes, each behind a comma: those of file and host, and what is late (see `resolve`)."""
+        """Return the members for an event's file hash and host hash, and `$late` (see `resolve`), each after a comma."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
@@ -74,8 +75,7 @@ class HashNames:
         ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the keys of
-        the unknown ones."""
+        """Return the JSON texts of members, given their keys: the known names, and under `$late` the keys of unknown names."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}
@@ -97,7 +97,7 @@ class HashNames:
 
 
 def joined(members: dict[str, str]) -> str:
-    """Return members with JSON texts as text of an object, each behind a comma."""
+    """Return members as the text of JSON object members, each after a comma."""
     return "".join(f',"{member}":{text}' for member, text in members.items())
 
 

@@ -1,8 +1,8 @@
-"""The processes whose records one DFTracer file holds: one as the tracer writes it, several where files were merged.
+"""Distinguish the processes in one DFTracer file: one process in an original file, several in merged files.
 
-A process is a PID on a host, and has a number in the file. A record may lack the host (`DFTRACER_INC_METADATA=0`):
-then it is of the process that had the PID last. Beyond `PROCESSES_MAX` processes, or once memory was too short for more,
-all further ones are taken for one, the rest, whose ids prove nothing.
+A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the
+latest process with the record's PID. Beyond `PROCESSES_MAX` processes, or after an eviction for lack of memory, all further
+processes count as one process, the rest. The event ids of the rest prove nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import RunPiece
 
 PROCESSES_MAX = 1024
-"""How many processes of a file are told apart."""
+"""Maximum number of processes of a file that are distinguished."""
 
 PROCESS_BYTES = 5 * 2**10
-"""Upper bound on the memory of a process, its incarnation included, besides what these count themselves."""
+"""Upper bound on the memory (bytes) of a process with its incarnation, without the memory that they count themselves."""
 
 USUAL_MAX = 64
-"""How many processes' records the kernel reads in turn."""
+"""Maximum number of processes whose interleaved records the kernel reads."""
 
 _HOST_MAX, _PID_MAX = 64, 20
-"""Longer words are no host, and no whole PID."""
+"""Maximum number of characters of a host hash, and of a PID."""
 
 _PID = re.compile(rb'"pid"\s*:\s*"?(-?[0-9]{1,20})"?\s*[,}]')
 
 
 class ProcessState(msgspec.Struct):
-    """A process: its PID, "" before its first record; the hash of its host, "" while no record has stated it; its run."""
+    """The state of a process.
+
+    `pid`: the PID, or "" before the first record.
+    `host`: the hash of the host, or "" while no record has a host.
+    `run`: the current run."""
 
     pid: str = ""
     host: str = ""
@@ -41,8 +45,10 @@ class ProcessState(msgspec.Struct):
 
 
 class ProcessesState(msgspec.Struct):
-    """All processes by number, in the order in which they had their last records; the number of the next new one, and that
-    of the rest, None while there is none."""
+    """All processes of a file by number, ordered by their last records.
+
+    `following`: the number of the next new process.
+    `rest`: the number of the rest, or None if there is no rest."""
 
     following: int = 1
     rest: int | None = None
@@ -65,7 +71,7 @@ class TracedProcess:
 
 
 class Processes:
-    """All processes of a file; `current` is the one that has the last record."""
+    """All processes of a file. `current` is the process with the last record."""
 
     what = Evicted.NUMBERS
 
@@ -76,7 +82,7 @@ class Processes:
         self._drops = 0
         self._of: dict[tuple[str, str], int] = {}
         self._newest: dict[str, int] = {}
-        """By PID, the number of the process that had it last."""
+        """By PID, the number of the latest process with the PID."""
         for number, each in self._all.items():
             self._note(number, each)
         self._due = {number for number, each in self._all.items() if each.run.due}
@@ -92,11 +98,11 @@ class Processes:
 
     @property
     def held(self) -> int:
-        """The size of all ids, and of all processes but one, which any file has."""
+        """Memory (bytes) of all ids, and of all processes but the first one."""
         return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
-        """Evict ids, then whole processes, those first whose last records came first, until so many bytes are free."""
+        """Evict ids, then whole processes, the least recent first, until `size` bytes are free."""
         for run in self.runs:
             if size <= 0:
                 return
@@ -120,13 +126,14 @@ class Processes:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all processes, that of the current one first."""
+        """The numbers of all processes, the current process first."""
         return self._in_turn(self._all.keys())
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process and some that had the last records before it, with their numbers: those whose records may be
-        read without a look at the others. No two have the same PID."""
+        """The current process and the most recent other processes, with their numbers.
+
+        Records of these processes may be read without regard to the other processes. No two have the same PID."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -145,16 +152,16 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """By number, the part that the file has of each process's last run, if more of it may exist."""
+        """By process number, the part of the last run in this file, if other files may have more of the run."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
     def await_settling(self) -> None:
-        """Note that the current process's run may have something to settle."""
+        """Mark the run of the current process as due for `TracedRun.settle`."""
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
-        """Return the numbers of the processes whose runs may have something to settle, that of the current one first."""
+        """Return and clear the numbers of the processes that are due for `TracedRun.settle`, the current process first."""
         due, self._due = self._due, set()
         return self._in_turn(due)
 
@@ -162,7 +169,7 @@ class Processes:
         return sorted(numbers, key=lambda number: (number != self.number, number))
 
     def go(self, number: int) -> bool:
-        """Make a process the current one. Return whether it was another one."""
+        """Make a process the current process. Return whether the current process changed."""
         if number == self.number:
             return False
         self.number, self.current = number, self._all.pop(number)
@@ -171,15 +178,19 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Go to the process of a record that cannot be read, if it shows a known PID, or one that the rest may have.
-        Return whether that is another one."""
+        """Make the process of an unreadable record the current process.
+
+        The record must show a known PID, or any PID if there is a rest.
+
+        Return whether the current process changed."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Make the process with this PID and host the current one. The host is "" if a record does not state it. Return
-        whether the process changed."""
+        """Make the process with this PID and host the current process. `host` is "" for a record without a host.
+
+        Return whether the current process changed."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
@@ -196,7 +207,7 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Return the number of a process that is new, or that of the rest."""
+        """Return the number of a new process, or the number of the rest."""
         number = self._rest
         if number is None:
             number = self._following
@@ -211,19 +222,19 @@ class Processes:
         return number
 
     def _name(self, number: int, pid: str, host: str) -> None:
-        """Note the PID and the host of a process whose first records stated none."""
+        """Set the PID and the host of a process whose first records had no PID or host."""
         process = self._all[number]
         self._of.pop((process.pid, process.host), None)
         process.name(pid, host)
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Note that a process had its PID last. The rest has none of its own."""
+        """Register a process as the latest process with its PID. The rest has no PID of its own."""
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Forget a process. Its further records are of the rest."""
+        """Remove a process. Further records of the process belong to the rest."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)
@@ -236,5 +247,5 @@ class Processes:
 
 
 def _plain(pid: str) -> str:
-    """Return a PID without leading zeros, as far as it is one."""
+    """Return the first `_PID_MAX` characters of a PID without leading zeros."""
     return str(int(pid[:_PID_MAX]))

@@ -1,4 +1,4 @@
-"""Turn what was read of a DFTracer record into a `Record` with its attributes."""
+"""Turn the fields of a DFTracer record into a `Record` with attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
-"""Members of our own, which a field of the record must not replace."""
+"""Members of the attributes that the decoder adds. A field of the record must not replace such a member."""
 
 
 def to_record(
@@ -23,7 +23,7 @@ def to_record(
     names: Texts,
     facts: SessionFacts | None,
 ) -> Record:
-    """Return the record; `names` are the members for its hashes, `facts` what it tells of the session."""
+    """Return a `Record`. `names` has the members for the record's hashes, and `facts` describes the session."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
@@ -42,7 +42,7 @@ def to_record(
 
 
 def about_session(offset: int, size: int, name: str, facts: SessionFacts | None = None) -> Record:
-    """Return a session record that the producer did not write as one."""
+    """Return a session record for bytes or facts that the producer did not write as a record."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         _object(_clock(facts)), None, facts,
@@ -50,7 +50,9 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def bracket(offset: int, line: bytes) -> Record:
-    """Return the record of a line of brackets, with its text unless the line is `[` at the beginning, or `]` behind it."""
+    """Return the record of a line of brackets.
+
+    The record has the text of the line, unless the line is `[` at the beginning of the file or `]` later."""
     record = about_session(offset, len(line), "bracket")
     if line.removesuffix(b"\n") == (b"]" if offset else b"["):
         return record
@@ -58,7 +60,8 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return a record about the clock with the `ph` of what was read, if that is a text: no number shows that ids count."""
+    """Return a record about the clock with the original `ph`, if `ph` is a text. A `ph` that is a number shows that ids count
+    events."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record
@@ -66,7 +69,7 @@ def with_phase(record: Record, found: FoundFields) -> Record:
 
 
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
-    """Return the name of a hash, with everything else that its record says, such as the host."""
+    """Return the record of a hash's name, with all other attributes of the original record, such as the host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
     return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")
 

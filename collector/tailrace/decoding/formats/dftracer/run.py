@@ -1,23 +1,23 @@
-"""One run of a traced process, as its DFTracer file tells it: its clock, and which events are missing.
+"""Determine the clock and the missing events of one run of a traced process, from its DFTracer file.
 
-A file holds one run, or several if the process replaced itself (exec): the ids begin anew with each
+A file has one run, or several runs if the process replaced itself (exec): the ids restart at 1 with each
 `start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
 events may come in any order. Ids prove nothing in these cases: a run without `end`, a run that wrote
-aggregates (calls that were not written took ids), an older release, an id above that of `end`.
-Aggregates may come after `end`. So unless `end` rules them out, gaps wait for `]`, the next `start`
-or the end of the file. An event that comes after its gap heals the gap.
+aggregates (calls that were not written took ids), an older release, an id above the id of `end`.
+Aggregates may come after `end`. Unless `end` excludes aggregates, gaps are therefore reported only at `]`, at the next `start`
+or at the end of the file. An event that comes after its gap was reported heals the gap.
 
-A run with `start` and without `end` was cut off. So was a run without both whose file begins with the
-two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when it finishes.
+A run with `start` and without `end` is truncated. A run without both is truncated if the file begins with the
+two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when the tracer finishes.
 
-Every release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
-rest of a longer one: its beginning was joined late, and lacks an unknown number of events. Since threads write out of
-order, a hole behind that beginning may lie before it, too; so only `start` and `end` together make holes certain. A run
-without both is cut off at both ends. Where ids come twice without a `start`, two runs stand one behind the other, and an `end`
-is only that of one.
+Each release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
+rest of a longer file: an unknown number of events is missing at the beginning. Threads write out of
+order, so that a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. A run
+without both is truncated at both ends. If ids repeat without a `start`, the file has two runs in sequence, and an `end`
+belongs to only one of the runs.
 
-A run's metadata comes before its `start`, and so in the session of the run before. Its names hold for
-the whole source; a time_metric is kept for the run that it is about.
+The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names in the
+metadata are valid for the whole source. A time_metric is stored for its own run.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
-"""How many holes are remembered. A run of eight threads had some tens at once."""
+"""Maximum number of stored ranges of missing ids. A run of eight threads had some tens at once."""
 
 
 class IdsState(msgspec.Struct):
-    """The number above all that have come, the holes below it, and whether the numbers are `believed`. `returned`: they are
-    not, since one came twice or was below 1."""
+    """The state of `Ids`.
+
+    `following`: the number after the highest id seen.
+    `firsts`, `lasts`: the first and the last id of each missing range.
+    `believed`: whether the ids are a counter.
+    `returned`: whether an id came twice or was below 1."""
 
     following: int = 1
     firsts: list[int] = []
@@ -49,8 +53,10 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """The numbers seen. A number that comes twice, is below 1 or makes too many holes shows that the numbers
-    are no counter, or too scattered to remember: from then on they are not `believed`."""
+    """The ids seen, stored as missing ranges.
+
+    An id that comes twice or is below 1 shows that the ids are not a counter. Too many missing ranges exceed the memory
+    limit. In both cases `believed` becomes false."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -59,7 +65,7 @@ class Ids:
         self._lasts = list(state.lasts)
         self.believed, self.returned = state.believed, state.returned
         self.given_up = 0
-        """How many holes were forgotten because there were too many."""
+        """Number of missing ranges that were dropped because of the memory limit."""
 
     @property
     def state(self) -> IdsState:
@@ -68,12 +74,12 @@ class Ids:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """First and last number of each hole."""
+        """The first and last id of each missing range."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     @property
     def came(self) -> tuple[tuple[int, int], ...]:
-        """First and last number of each range of numbers that came."""
+        """The first and last id of each range of ids seen."""
         begins = [1, *(last + 1 for last in self._lasts)]
         ends = [*(first - 1 for first in self._firsts), self._following - 1]
         return tuple((a, b) for a, b in zip(begins, ends, strict=True) if a <= b)
@@ -83,17 +89,17 @@ class Ids:
         return len(self._firsts)
 
     def lacks(self, number: int) -> bool:
-        """Return whether this number is in a hole."""
+        """Return whether an id is in a missing range."""
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
 
     @property
     def begun(self) -> bool:
-        """Whether the first number has come."""
+        """Whether id 1 was seen."""
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Add numbers in the order in which they came."""
+        """Add ids in the order of arrival."""
         if not self.believed:
             return
         following = self._following
@@ -112,8 +118,9 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Add ranges of numbers that came in some order, with so many `breaks` between a number and one that does not
-        follow it. Return False, with nothing added, if that order may matter."""
+        """Add ranges of ids whose order of arrival is unknown. `breaks` is the number of ids that did not follow the previous id.
+
+        Return False, with nothing added, if the order of arrival may matter."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -131,16 +138,16 @@ class Ids:
         return True
 
     def doubt(self) -> None:
-        """Forget everything: these numbers mean nothing."""
+        """Drop all ids, because they are not a counter."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
-        """Forget everything for want of room."""
+        """Drop all ids because of the memory limit."""
         self.given_up += self.ranges
         self.doubt()
 
     def _fill(self, begin: int, end: int) -> bool:
-        """Fill a hole, or a part of it, with the numbers from `begin` to `end`. Return whether more may be added."""
+        """Remove the ids from `begin` to `end` from a missing range. Return whether further ids may be added."""
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:
             self.believed, self.returned = False, True
@@ -152,7 +159,7 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Forget the numbers if they cannot be a counter's, or have too many holes."""
+        """Drop the ids if they are not a counter, or have too many missing ranges."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -160,27 +167,32 @@ class Ids:
 
 
 GAPS_MAX = 256
-"""How many holes become gaps of their own; the last gap stands for all further holes."""
+"""Maximum number of gaps for missing ids. The last gap stands for all further missing ranges."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
 
 
 RANGE_BYTES = 160
-"""The size of a range of numbers."""
+"""Memory (bytes) of a range of ids."""
 
 NO_END, NO_START = "no_end", "no_start"
-"""The details of a run that may lack more than its ids say: its `end` or its `start` has not come."""
+"""Gap details for a run without `end` or without `start`, which may lack more events than its ids show."""
 
 
 class TracedRunState(msgspec.Struct):
-    """stage: before (no `start` yet), open, ended (gaps wait), settled.
+    """The state of a run.
 
-    `ticks` a second is this run's unit, `coming` the next run's; `told` says whether a record told it,
-    `measured` whether a time_metric did. `blanks`: the file begins as 1.0 leaves it until it finishes.
-    `counts`: whether ids are known to count events. `last`: the id of `end`. `unnumbered`: how many
-    malformed records of this run show no id. `claimed`: the ranges that were reported as gaps. `numbered`: an event with
-    an id has come. `headless`: the run's `end` came without its `start`."""
+    `stage`: before (no `start` yet), open, ended (gaps wait) or settled.
+    `ticks`, `coming`: the ticks per second of this run and of the next run.
+    `told`, `measured`: whether any record or a time_metric stated the unit of time.
+    `blanks`: whether the file begins with the blanks of an unfinished file of 1.0.
+    `counts`: whether ids count events, None if unknown.
+    `last`: the id of `end`.
+    `unnumbered`: the number of malformed records of this run without a visible id.
+    `claimed`: the id ranges that were reported as gaps.
+    `numbered`: whether an event had an id.
+    `headless`: whether `end` came without `start`."""
 
     stage: str = "before"
     ticks: int = 10**6
@@ -198,7 +210,7 @@ class TracedRunState(msgspec.Struct):
 
 
 class TracedRun:
-    """The run that the file is in, as far as it was read."""
+    """The current run of a process in a file."""
 
     what = Evicted.NUMBERS
 
@@ -207,7 +219,7 @@ class TracedRun:
         self._given_up = 0
         self.ids = Ids(state.ids)
         self.pid = self.host = ""
-        """The process that the run is of."""
+        """The PID and the host of the run's process."""
 
     @property
     def state(self) -> TracedRunState:
@@ -218,7 +230,7 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
 
     def give_way(self, size: int) -> None:
-        """Evict the ids: report no more gaps by ids."""
+        """Evict the ids. The run then reports no further gaps by ids."""
         if size > 0:
             self._given_up += len(self._state.claimed)
             self._state.claimed = []
@@ -234,21 +246,21 @@ class TracedRun:
 
     @property
     def clocked(self) -> bool:
-        """Whether a record has told the unit of the times."""
+        """Whether a record has stated the unit of time."""
         return self._state.told
 
     @property
     def usual(self) -> bool:
-        """Whether a usual event changes nothing but the ids: the clock is known, and no reported gap waits for events."""
+        """Whether a usual event changes only the ids: the clock is known, and no reported gap can be healed."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the facts that times are in the run's unit since 1970, and note that they were told."""
+        """Return the session facts that times count from 1970 in the run's unit, and mark the unit as stated."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
     def saw(self, reading: RecordReading) -> None:
-        """Note a readable record."""
+        """Update the run with a readable record."""
         state = self._state
         if reading.counts is not None:
             state.counts = reading.counts and state.counts is not False
@@ -259,28 +271,29 @@ class TracedRun:
             self.ids.doubt()
 
     def came(self, ids: list[int], *, counts: bool) -> None:
-        """Note the ids of usual events. `counts`: some record shows a release that counts events by ids."""
+        """Add the ids of usual events. `counts`: whether a record shows a release that counts events by ids."""
         self.ids.add(ids)
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note whether usual records had ids, and whether some show a release that counts events by ids."""
+        """Record whether usual events had ids, and whether an event shows a release that counts events by ids."""
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:
             state.counts = state.counts is not False
 
     def distrust(self) -> None:
-        """Take ids for no counter, in later runs either: they may be of several processes."""
+        """Ignore ids in this run and in later runs, because the ids may belong to several processes."""
         self._state.counts = False
 
     def unfinished(self) -> None:
-        """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
+        """Record that the file begins with the blanks that 1.0 replaces when the tracer finishes."""
         self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
-        """Read a time_metric: return the facts about this run, or None if it is about the next run, whose
-        metadata comes before its `start`."""
+        """Read a time_metric. Return the session facts, or None if the time_metric belongs to the next run.
+
+        The metadata of a run comes before the `start` of the run."""
         state = self._state
         if reading.ticks is None:
             return None
@@ -291,7 +304,7 @@ class TracedRun:
         return self.clock()
 
     def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
-        """Begin a run at its `start`: return the gaps of the run before, and the facts of the new one."""
+        """Begin a new run at a `start` record. Return the gaps of the previous run, and the session facts of the new run."""
         old = self._state
         old.blanks = False
         gaps = self.over(offset)
@@ -307,7 +320,7 @@ class TracedRun:
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
-        """End the run at an `end` record, which stops at `offset`; return its gaps if they are certain already."""
+        """End the run at an `end` record, which stops at `offset`. Return the gaps of the run if they are already certain."""
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
             self._state.headless = True
@@ -316,7 +329,7 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of a run that has ended, once no aggregates can come."""
+        """Return the gaps of an ended run. The caller calls `settle` when no aggregates can follow."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -324,7 +337,7 @@ class TracedRun:
         if self._state.headless:
             if not self._state.counts:
                 return []
-            # The `end` is that of a run whose ids have begun again. The run before it has none.
+            # The `end` belongs to a second run with restarted ids. The first run has no `end`.
             open_ = (
                 [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.ids.returned else []
             )
@@ -344,13 +357,14 @@ class TracedRun:
 
     @property
     def claims(self) -> bool:
-        """Whether reported gaps exist whose events may still come."""
+        """Whether events of reported gaps may still arrive."""
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return the heal of an event that stops at `offset` if it was reported missing; call this before `saw`.
+        """Return a heal record for an event that stops at `offset`, if the event was reported missing.
 
-        A thread may be in a call while another thread ends the run."""
+        Call `heals` before `saw`. Events may follow `end`, because a thread may be in a call when another thread ends the
+        run."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -363,7 +377,7 @@ class TracedRun:
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
-        """Return the gaps of the run at the end of its part of the file."""
+        """Return the gaps of the run at the end of the run's part of the file."""
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
@@ -372,15 +386,19 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """The missing part of the run's end; None without a `start` or ids that count, since older tracers write none."""
+        """The detail of the gap at the end of the run, or "" if the end is there.
+
+        None for a run without `start` and without ids that count events, because older tracers write no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
 
     @property
     def piece(self) -> RunPiece | None:
-        """The part of the run that the file has. None of a run without ids, with those of a release that counts nothing by
-        them, or with first and last event and ids that prove nothing."""
+        """The part of the run in this file.
+
+        None if the run has no ids, if the release does not count events by ids, or if `start` and `end` are there but the ids
+        prove nothing."""
         state = self._state
         if state.counts is False or not state.numbered:
             return None
@@ -388,7 +406,7 @@ class TracedRun:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
-            # The record is no `start`: the beginning of a torn line, or damaged.
+            # The record with id 1 is not a `start`: it is damaged or the beginning of a truncated line.
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None
@@ -410,9 +428,10 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Note a malformed record, which counts as one missing event already.
+        """Account for a malformed record, which already counts as one missing event.
 
-        An id that it shows is not a hole. If it can only be the rest of a record, it explains one hole."""
+        A visible id in the record counts as seen. A record without a visible id explains one missing id, if the bytes cannot
+        be the beginning of a record."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -420,7 +439,7 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the holes, without as many ids as malformed records without an id may have had."""
+        """Return the missing ranges, without one id for each malformed record that has no visible id."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

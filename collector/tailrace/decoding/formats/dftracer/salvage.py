@@ -1,17 +1,17 @@
-"""Repair records of DFTracer that are not JSON, where their meaning is certain.
+"""Repair DFTracer records that are not valid JSON, if their meaning is certain.
 
-The tracer escapes nothing: a quote, a backslash or a control character in a name or an argument
-stands in the record as it is. The text around names and arguments never varies, so a record is cut by
+The tracer does not escape quotes, backslashes and control characters in names and arguments.
+The text around names and arguments never varies. A record is therefore split by this template:
 
     {"id":I,"name":"…","cat":"…","type":N,"pid":N,"tid":N,"ts":N,"dur":N,"ph":P,"args":{…}}
 
-where the numbers come in any order and some are left out; its arguments are cut at `,"key":` and `}}`.
-A string ends at the first quote that is followed by such a text. A string with quotes in it must not
-hold anything that looks like a key: it could as well be several members, or end later.
+The numbers may come in any order, and some may be missing. The arguments are split at `,"key":` and `}}`.
+A string ends at the first quote that is followed by such a text. A string that contains quotes must not
+contain a text that looks like a key. Otherwise the string could be several members, or end later.
 
-A comma before a closing bracket separates nothing, in a record of any shape.
+A comma before a closing bracket is dropped in a record of any shape.
 
-A number that C++ spells nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
+A number that C++ writes as nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
 is not UTF-8 `{"$bytes":"c328"}`. All work here is linear in the record's length.
 """
 
@@ -25,15 +25,15 @@ from typing import NamedTuple
 from tailrace.decoding.json_object import Field, read_object
 
 RECORD_MAX = 16383
-"""The tracer cuts a longer record to so many bytes, without a newline."""
+"""Maximum size (bytes) of a record. The tracer truncates a longer record to this size, without a newline."""
 
 START = re.compile(
     rb'\{[ \t]*"(?:id"[ \t]*:[ \t]*"?-?[0-9]|(?:cat|name)"[ \t]*:[ \t]*"|args"[ \t]*:[ \t]*\{)'
 )
-"""The beginning of every record, also of a filter's output or with sorted keys."""
+"""Pattern of the beginning of a record, including records with sorted keys and the output of filters."""
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""Reasons why a record is not JSON that the tracer's own spelling may explain."""
+"""JSON errors that the tracer's own way of writing may explain."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')
@@ -58,12 +58,12 @@ _decode = JSONDecoder().raw_decode
 
 COMMA = "trailing_comma"
 FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan", COMMA)
-"""The possible faults of a record, the worst first: a newline in a string, bytes that are not UTF-8, other
-characters that JSON does not allow in a string, numbers that JSON does not have, a comma before a closing bracket."""
+"""The possible flaws of a record, the worst first: a newline in a string, bytes that are not UTF-8, other characters that JSON
+does not allow in a string, nan or inf, and a comma before a closing bracket."""
 
 
 class FoundFields(NamedTuple):
-    """A record's fields, the JSON that they were read from, and the record's flaw."""
+    """The fields of a record, their JSON text, and the flaw of the record."""
 
     fields: list[Field]
     text: bytes
@@ -75,9 +75,9 @@ class _UnsureError(Exception):
 
 
 def find_fields(record: bytes) -> FoundFields | str:
-    """Return a record's fields, repaired if need be, or a reason: bad_json, not_an_object, too_deep.
+    """Return the fields of a record, after a repair if necessary, or a reason: bad_json, not_an_object, too_deep.
 
-    A record that is JSON and has a backslash gets the flaw `backslash`: it may stand for itself."""
+    A valid JSON record with a backslash gets the flaw `backslash`, because the backslash may be literal."""
     found = read_object(record)
     if not isinstance(found, str):
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
@@ -90,16 +90,17 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without commas before closing brackets, and their flaw; None if it has none. Where the
-    result is JSON, its strings are those of the record: no comma was part of one."""
+    """Return the record without commas before closing brackets, and the flaw, or None if there are no such commas.
+
+    If the result is valid JSON, no removed comma was part of a string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
     return (fewer, COMMA) if len(fewer) < len(record) else None
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record in JSON and the worst of its `FLAWS`; None if its meaning is not certain.
+    """Return the record as valid JSON, and the worst of its `FLAWS`. Return None if the meaning is not certain.
 
-    `record` must have no white space around it."""
+    `record` must not begin or end with white space."""
     if len(record) > RECORD_MAX:
         return None
     repairing = _Repairing(record.decode(errors="surrogateescape"))
@@ -112,7 +113,7 @@ def repair(record: bytes) -> tuple[bytes, str] | None:
 
 
 class _Repairing:
-    """One record on its way to JSON."""
+    """Repairs one record, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -149,7 +150,7 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Note the flaw if a comma stands before a closing bracket."""
+        """Record the flaw of a comma before a closing bracket."""
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:
@@ -166,7 +167,7 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Read an object or array: the tracer wrote it itself, so it must be JSON."""
+        """Read an object or array, which must be valid JSON because the tracer itself composed it."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)
@@ -178,7 +179,7 @@ class _Repairing:
         return text
 
     def _string(self, end: re.Pattern[str]) -> str:
-        """Read a string from here to the first `end`; return it as JSON."""
+        """Read a string up to the first match of `end`. Return the string as JSON."""
         found = end.search(self._text, self._at)
         if not found:
             raise _UnsureError

@@ -1,8 +1,8 @@
-"""Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
+"""Read the usual records of DFTracer in bulk. The results are equal to the results of `line`, but faster.
 
-A record is usual if it is a complete event or a counter whose fields each come once, in any order and any legal spelling.
-Fields that the tracer does not have may be there. White space may stand wherever JSON allows it, blank lines before a
-record, commas around it.
+A usual record is a complete event or a counter without repeated fields. The fields may come in any order and any legal
+spelling, and there may be fields that the tracer does not write. White space may stand wherever JSON allows it. Blank lines may
+precede a record, and commas may surround a record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The same fields with the texts of their numbers, which may be quoted, or have fractions or exponents."""
+    """The fields of a usual line, with numbers as texts. The numbers may be quoted, or have fractions or exponents."""
 
     name: str
     pid: Raw
@@ -64,7 +64,7 @@ class _SpelledLine(Struct, gc=False):
 
 
 class _Spelling(NamedTuple):
-    """The spelling of a line's numbers: the texts of two of them, and whether the first and the PID are in quotes."""
+    """The spelling of the numbers in a line: the texts of `id` and `type`, and whether id and PID are in quotes."""
 
     id: str
     type: str
@@ -73,7 +73,7 @@ class _Spelling(NamedTuple):
 
 
 class _Hashes(Struct, gc=False):
-    """The hashes among the arguments, and the number of calls that an aggregate stands for."""
+    """The hashes in the arguments of a record, and the number of calls in an aggregate."""
 
     fhash: Any = UNSET
     hhash: Any = UNSET
@@ -81,17 +81,17 @@ class _Hashes(Struct, gc=False):
 
 
 class _ClearNames(Struct, gc=False):
-    """The names of file and host among the arguments, as releases before 1.0 write them."""
+    """The names of the file and the host in the arguments, which releases before 1.0 write instead of hashes."""
 
     fname: Raw | UnsetType = UNSET
     hostname: Raw | UnsetType = UNSET
 
 
 class _Found(NamedTuple):
-    """A line with the white space around its record, the record, and its fields if it is usual.
+    """A line, its record without surrounding white space, and the fields of the record if the record is usual.
 
-    `more` are the fields that the tracer does not have, as members of the attributes. No `spelling`: all numbers are
-    integers without quotes."""
+    `more`: the fields that the tracer does not write, as members of the attributes.
+    `spelling`: None if all numbers are integers without quotes."""
 
     whole: bytes
     record: bytes
@@ -124,8 +124,10 @@ def read_usual(
     other: Callable[[int, bytes], bool],
     waits: bool,
 ) -> None:
-    """Read whole lines from `offset` on into `records`. Pass the lines that are no events, or unusual ones, to `other`,
-    which returns whether a record waits for further lines, and those that follow while one `waits`."""
+    """Read whole lines into `records`. The first line begins at `offset`.
+
+    The function passes unusual lines to `other`. `other` returns whether a split record waits for further lines. All lines go
+    to `other` while a split record waits. `waits`: whether a split record waits already."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -139,7 +141,7 @@ def read_usual(
 
 
 class _UsualReading:
-    """Usual lines, one behind the other."""
+    """Reads consecutive usual lines."""
 
     __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
 
@@ -149,10 +151,10 @@ class _UsualReading:
         self._run, self._own, self._host = _own(processes)
         self._ids: list[int] = []
         self._shows = False
-        """Whether a record has a number as `ph`, as only releases that count events by ids write it."""
+        """Whether a record has a number as `ph`. Only releases that count events by ids write such a `ph`."""
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
-        """Add the record of a line; return False if it is unusual."""
+        """Add the record of a line. Return False, with nothing added, if the record is unusual."""
         _, text, _, more, spelling = found
         name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
@@ -209,12 +211,12 @@ class _UsualReading:
         return True
 
     def stop(self) -> None:
-        """Let the run know what has come."""
+        """Pass the collected ids to the current run."""
         self._run.came(self._ids, counts=self._shows)
         self._ids, self._shows = [], False
 
     def _turns(self, offset: int, pid: int, host: str) -> bool:
-        """Turn to the process of a record; return whether its records may be read here."""
+        """Make the process of a record the current process. Return whether this class may read the records of the process."""
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))
@@ -223,12 +225,12 @@ class _UsualReading:
 
 
 def turned(offset: int, processes: Processes) -> Record:
-    """Return the statement that what follows is of the current process."""
+    """Return a session record "process": the records after it belong to the current process."""
     return about_session(offset, 0, "process", SessionFacts(process=processes.number))
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Return the lines: all at once if they are of the tracer's own fields, else one by one."""
+    """Return the lines. Decode all lines at once if they have only the tracer's own fields, otherwise one by one."""
     lines = data.split(b"\n")
     lines.pop()
     usual = _decode(data, lines)
@@ -243,19 +245,19 @@ def _find(data: bytes) -> list[_Found]:
         return [_found(_Found, (*each, "", None)) for each in zip(whole, bare, usual, strict=True)]
     found: list[_Found] = []
     for line, record in zip(whole, bare, strict=True):
-        # A line is mostly spelled as the one before; each way would read both.
+        # Try the spelling of the previous line first. Both ways read both spellings.
         spelled = bool(found) and found[-1].spelling is not None
         found.append(_find_one(line, record, spelled=spelled))
     return found
 
 
 def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
-    """Return the lines, or None if any of them could also be read in another way, or has fields of its own.
+    """Return the decoded lines, or None if any line is ambiguous or has fields that the tracer does not write.
 
-    msgspec takes the last of repeated keys, passes over white space, reads any spelling of a string, and skips fields that
-    the struct lacks. But it never writes more than it read, so if the bytes that it does not write again are as many as the
-    white space, it dropped nothing else. It does not look inside `args`, so nesting and UTF-8 are checked here. To msgspec a
-    newline is white space: only one between braces is sure to stand between two records, and not inside of one.
+    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, and skips unknown fields.
+    msgspec never writes more bytes than it reads. If the rewritten lines are shorter by exactly the white space, msgspec has
+    therefore dropped nothing else. msgspec does not check `args`, so this function checks nesting and UTF-8. To msgspec, a
+    newline is white space. Only a newline between braces certainly separates two records.
     """
     try:
         if not data.isascii():
@@ -276,7 +278,9 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
 
 
 def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
-    """Return one line, with the fields that the tracer does not have. `spelled`: expect numbers in another spelling."""
+    """Return one line, with the fields that the tracer does not write.
+
+    `spelled`: whether to expect numbers with quotes, fractions or exponents."""
     unusual = _Found(whole, record, None)
     try:
         if not record.isascii():
@@ -310,7 +314,7 @@ def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
 
 
 def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
-    """Return the fields of a line and the spelling of its numbers, None if one is no integer of 64 bits."""
+    """Return the fields of a line and the spelling of its numbers, or None if a number is not a 64-bit integer."""
     texts = [
         "" if raw is UNSET else str(raw, "utf-8")
         for raw in (line.pid, line.tid, line.id, line.ts, line.dur, line.type)
@@ -325,7 +329,7 @@ def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
 
 
 def _integer(text: str) -> int | None:
-    """Return the integer of 64 bits that a number spells, which may be in quotes; None for any other value."""
+    """Return the 64-bit integer value of a number, which may be in quotes, or None for any other value."""
     return _short_integer(text) if len(text) <= 24 else integral(text)
 
 
@@ -340,13 +344,14 @@ def _short_integer(text: str) -> int | None:
 
 @lru_cache(64)
 def _phase(text: str) -> int | str | None:
-    """Return a phase, None if it is neither an integer nor a string."""
+    """Return the value of a `ph` text, or None if the value is not an integer or a string."""
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
-    """Return the run, the PID and the host whose records may be read here: no PID before the run's clock is known, nor
-    once gaps are reported, since an event may heal one."""
+    """Return the current run, with the PID and the host of the records that this module may read.
+
+    The PID is None before the run's clock is known, and after gaps are reported, because an event may heal a gap."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
@@ -357,7 +362,7 @@ def _may_be_deep(line: bytes) -> bool:
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
-    """Return members for the names of file and host among the arguments, with their JSON texts."""
+    """Return the members for the names of the file and the host in the arguments, as JSON texts."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
@@ -371,7 +376,7 @@ def _told(raw: Raw | UnsetType) -> dict[str, str]:
 
 
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
-    """Return whether a counter counts calls; None if `line` must read it."""
+    """Return whether a counter is an aggregate of calls, or None if the module `line` must read the counter."""
     if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
         return False
     try:
@@ -381,7 +386,7 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 
 
 class _Texts:
-    """The attributes of records with usual args. While the names do not change, it remembers the names behind hashes."""
+    """Creates the attributes of records with usual args. A cache holds the names behind hashes until the names change."""
 
     __slots__ = ("_members", "_names", "host")
 
@@ -389,14 +394,14 @@ class _Texts:
         self._names = names
         self._members: dict[tuple[object, ...], str] = {}
         self.host = ""
-        """The hash of the host that the last record states, "" if it states none."""
+        """The host hash in the last record, or "" if the last record has no host."""
 
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record with these members, its args, and the names that it is told.
+        """Return the attributes of a record: the members `about`, the args, the further fields, and the names in `told`.
 
-        Return None if `line` must read them."""
+        Return None if the module `line` must read the record."""
         self.host = ""
         args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
@@ -427,7 +432,7 @@ class _Texts:
 
 
 def _hash(value: object) -> str | None:
-    """Return the text of a hash, "" of a value that can be none, None if `line` must read it."""
+    """Return the text of a hash, "" if the value cannot be a hash, or None if the module `line` must read the value."""
     if type(value) is str:
         return value or None
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:

@@ -1,11 +1,11 @@
-"""Write records of DFTracer as lines again.
+"""Turn DFTracer records back into lines.
 
-The table keeps a record's fields with the producer's own text, and not how its release spells what all records have, except where
-that means something: whether the phases of a process are numbers, and whether numbers stand in quotes so that the texts of hashes are
-names. All else is spelled as the tracer does, without spaces.
+The table keeps the fields of a record with the producer's own text. The table does not keep the spelling of the common fields,
+with two exceptions: whether the phases of a process are numbers, and whether numbers are in quotes so that arguments are names
+instead of hashes. All other text is written like the tracer writes it, without spaces.
 
-A repair writes records that are no JSON as JSON, each on a line of its own, and closes the brackets of releases that have
-them.
+A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the release writes
+brackets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 BLANKS = "  "
-"""The text at the beginning of a file of release 1.0.8. The tracer replaces them by a bracket when it finishes."""
+"""The first bytes of a file of release 1.0.8. The tracer replaces these blanks by a bracket when it finishes."""
 
 _OURS = frozenset(
     {
@@ -43,20 +43,20 @@ _OURS = frozenset(
         KEY, SCOPE, NAMES_OF_MEMBERS, FLAW_OF_ROW,
     }
 )  # fmt: skip
-"""Members that the decoder adds to a record's own fields."""
+"""Members of the attributes that the decoder adds to the fields of a record."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class DFTracerEncoder:
-    """The encoder of one file."""
+    """Encodes the records of one file."""
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
-        self._of: dict[str, tuple[str, ...]] = {}  # the phases of a process, by its PID
-        self._coming = False  # whether `_phases` are those of the process with the next record
+        self._of: dict[str, tuple[str, ...]] = {}  # the spelling of the phases, by PID
+        self._coming = False  # whether `_phases` belong to the process of the next record
         self._bracket = False  # whether a bracket is open
         self._begin = 0  # the offset of the first line
 
@@ -98,7 +98,7 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the bytes of brackets; the tracer ends no line at the last one."""
+        """Return the bytes of a bracket record. The tracer writes no newline after the last bracket."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -145,8 +145,9 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 
 
 def _numbers(record: Record, texts: Texts) -> Texts:
-    """Return the numbers that have columns. They stand in quotes where arguments are names, not hashes, and where JSON has no such
-    number, like 007."""
+    """Return the texts of the numbers that are columns of the table.
+
+    The numbers are in quotes if the arguments are names instead of hashes, and if a number like 007 is not valid JSON."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -161,7 +162,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the name of a record that names a hash, and put its arguments into `theirs`."""
+    """Return the `name` field of a record with the name of a hash, and add the record's arguments to `theirs`."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

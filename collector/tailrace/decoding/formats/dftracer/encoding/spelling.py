@@ -1,4 +1,4 @@
-"""How releases of DFTracer spell one record, and strings as the tracer writes them, which escapes nothing."""
+"""Write one DFTracer record in the spelling of a release. The tracer does not escape strings."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from tailrace.decoding.formats.dftracer.salvage import BITS, COMMA
 from tailrace.decoding.json_object import read_object
 
 REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
-"""Flaws of records that are no JSON as the tracer wrote them."""
+"""Flaws of records that were not valid JSON in the original file."""
 
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
-"""The order of the fields that all releases have. Others follow, and `args` comes last. An id stands first in every record:
-the decoder repairs no record in which one stands elsewhere."""
+"""The order of the common fields of events and of counters. Other fields follow, and `args` comes last.
+
+The id must be the first field, because the decoder repairs no record with an id elsewhere."""
 
 _NAMES = {bits: name for name, bits in BITS.items()}
 
 
 NUMBERS, TEXTS = ("1", "2", "3", "4"), ('"X"', '"C"', '"C"', '"M"')
-"""How releases from 2.2 on, and those before, spell the phases of complete events, counters, aggregates and metadata."""
+"""The phases of complete events, counters, aggregates and metadata, as numbers (from 2.2 on) and as texts (before 2.2)."""
 COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 
 
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
-    """Return all fields of a record in their order, unless that would change the order of `theirs`."""
+    """Return all fields of a record in the order of the release, unless this would change the order of `theirs`."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
@@ -42,7 +43,7 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 
 
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
-    """Return the fields of a record as a line that has its flaw."""
+    """Return the fields of a record as a line, with the original flaw of the record."""
     if flaw in REPAIRED:
         return as_written(fields)
     line = plain_json(fields)
@@ -58,7 +59,7 @@ def plain_json(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Return the fields as the tracer writes them: what a repair has made of strings and numbers is undone."""
+    """Return the fields as the tracer writes them. Repairs of strings and numbers are undone."""
     parts = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -71,7 +72,7 @@ def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the fields with strings in UTF-8, and null for numbers that JSON does not have."""
+    """Return the fields with all strings as valid UTF-8, and with null for nan and inf."""
     found = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -84,7 +85,7 @@ def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return a value as the tracer wrote it, given the JSON that a repair made of it (see `salvage`)."""
+    """Return the original bytes of a value, given the repaired JSON text (see `salvage`)."""
     if text.startswith('"'):
         string: str = json.loads(text)
         return b'"' + string.encode(errors="surrogateescape") + b'"'
