@@ -22,13 +22,13 @@ FORMAT = Format(
             "bad_clock_offsets",  # the table of clock offsets cannot be read
             "no_clock_offset",  # the table has no line for this host, or several
             "bad_metadata",  # the metadata never became readable
-            "bad_payload",  # the payload is not what this event has
-            "clock_back",  # the clock goes back where it may not
-            "crossed_end",  # ends a span although later spans are open, whose ends never came
-            "duplicate",  # was written a second time, by a fork
+            "bad_payload",  # the payload is too short for this event
+            "clock_back",  # the clock goes back at a forbidden place
+            "crossed_end",  # the event ends a span although inner spans are open
+            "duplicate",  # a fork wrote the event a second time
             "mark_conflict",  # a mark is described in two ways
-            "stale_tail",  # left by an earlier run whose file was written over
-            "unknown_event",  # of no known model, category and value
+            "stale_tail",  # left from an earlier run, whose file was overwritten
+            "unknown_event",  # unknown model, category and value
             "unmatched_end",  # no open span matches it
         }
     ),
@@ -36,7 +36,7 @@ FORMAT = Format(
         {
             "bad_event",  # no event can begin here
             "bad_header",  # the file does not begin with ovni's header
-            "bad_size",  # a jumbo longer than any that libovni writes
+            "bad_size",  # a jumbo larger than the maximum of libovni
             "too_long",  # an event over the limit
             "truncated",  # the input ends inside this event
         }

@@ -1,4 +1,4 @@
-"""Decode ovni with the kernel: usual events to blocks, everything else by `OvniDecoder`, which decides."""
+"""Decode ovni with the compiled kernel: usual events into blocks. `OvniDecoder` decodes all other bytes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 _SEARCHED = 4096
-"""Bytes that the decoder gets at once while it looks for the next event."""
+"""Number of bytes that the decoder gets at once while it searches for the next event."""
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""The kernel's numbers for ways to name an event; 3 for all others."""
+"""The kernel's codes for the functions that name an event; 3 for all other functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return what the kernel must know of a usual event, see `Scanner`."""
+    """Return the arguments that describe a usual event to the kernel (see `Scanner`)."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -36,10 +36,10 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Events between which the clock may go back; the kernel follows them."""
+"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The kernel handles these events."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
+"""The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
 
 
 class _Thread(NamedTuple):
@@ -94,21 +94,22 @@ class OvniBlockDecoder(OvniDecoder):
         self._thread = _Thread(self._stack.state, names, stream, *texts)
 
     def _give(self, data: bytes, at: int, size: int, found: list[Block | Record]) -> int:
-        """Let the Python decoder read `size` bytes. Return the place behind them."""
+        """Decode `size` bytes in Python. Return the position after these bytes."""
         stop = min(at + size, len(data))
         found += super().feed(data[at:stop])
         return stop
 
     @property
     def _copied(self) -> int:
-        """How many bytes Python decodes while the kernel copies the open spans: it does so before it finds that it can pack
-        nothing, and it would do so for each of many unusual events."""
+        """Number of bytes that Python decodes in the time in which the kernel copies the open spans.
+
+        The kernel copies the open spans on each call, even if it then packs no event."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
-        """How many bytes to add to those that wait: no more than the record has, as far as that is known."""
+        """Number of bytes to add to the waiting bytes: at most the missing bytes of the record, as far as its size is known."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
@@ -116,7 +117,7 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return how many bytes the Python decoder reads at a place where the kernel found an unusual event."""
+        """Return the number of bytes for the Python decoder at a position where the kernel found an unusual event."""
         if not self._state.order:
             return HEADER
         if self._order.state.stale:

@@ -1,4 +1,4 @@
-"""ovni: binary streams of events, one file a thread, in a tree of directories beside their metadata.
+"""Decode ovni: binary streams of events, one file a thread, in a directory tree with metadata files.
 
     v3   TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs   stream.json
     v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs          thread.TID.json, metadata.json
@@ -10,25 +10,25 @@ record (`event`); the header is a session record "header".
 
 Further records have size 0:
 
-    session  metadata      what the metadata says, whenever that changes, under `producer`; `document`
+    session  metadata      the content of the metadata after each change, under `producer`; `document`
                            names metadata that is not the thread's own
-             clock_offset  what has to be added to the clock (`clock_offset`, ns), and the table's line
-             fork          events come a second time (`order`)
+             clock_offset  the offset to add to the clock (`clock_offset`, ns), and the line of the table
+             fork          events are repeated (`order`)
     name                   titles and labels of marks
-    gap      truncated     stale_tail: what follows was written by an earlier run, whose beginning was
-                           written over
+    gap      truncated     stale_tail: the following events belong to an earlier run, whose beginning was
+                           overwritten
                            finished_without_data: the producer finished and had written no event
-                           unfinished: the thread's end never came, nor up to 2 MiB that the thread had
-                           not written by then
+                           unfinished: the end of the thread is missing, with up to 2 MiB that the thread had
+                           not written yet
 
-The last two are reported only at the end of the input: metadata may say that a thread has finished
-before its last bytes come, and says so of threads that lost everything.
+The last two gaps are reported only at the end of the input. The metadata may say that a thread has finished
+before the last bytes of the thread arrive, and also for threads that lost all events.
 
-Events between `OU[` and `OU]` become records in the order of their clocks, up to `LATE_MAX` bytes at a time: an end may stand
-before its begin there.
+Events between `OU[` and `OU]` become records in the order of their clocks, up to `LATE_MAX` bytes at a time. An end may
+precede its begin there.
 
-Bytes that cannot begin an event are malformed up to the next event that is found, in pieces of at most
-`limit` bytes; all pieces have the reason of the first. A limit below 64 bytes counts as 64.
+Bytes that cannot begin an event are malformed up to the next event, in pieces of at most
+`limit` bytes. All pieces have the reason of the first piece. A limit below 64 bytes counts as 64.
 """
 
 from __future__ import annotations
@@ -68,16 +68,17 @@ _CLOCKS = {
     "<": '{"clock":"monotonic_ns","ticks_per_second":1000000000}',
     ">": '{"clock":"monotonic_ns","ticks_per_second":1000000000,"byte_order":"big"}',
 }
-"""The attributes of a header, by byte order."""
+"""The attributes of a header record, by byte order."""
 
 LATE_MAX = 1 << 16
-"""How many bytes of late events are put in order at once. Real regions have up to 135 events, some 2 KB."""
+"""Maximum size (bytes) of late events that are sorted at once. Real regions have up to 135 events, some 2 KB."""
 
 
 class OvniState(msgspec.Struct):
-    """Bytes that wait for the rest of their event or for the next one, and their offset.
+    """The state of a decoder: the waiting bytes, their offset, and the state of its parts.
 
-    `fault`: why they begin no event, "" while they may. `order`: the byte order, "" before the header.
+    `fault`: the reason why the waiting bytes cannot begin an event, or "".
+    `order`: the byte order, or "" before the header.
     `told`: whether the missing end was reported.
     """
 
@@ -94,16 +95,16 @@ class OvniState(msgspec.Struct):
 
 
 class OvniDecoder:
-    """The decoder of one thread's stream. `limit` is the longest event in bytes."""
+    """Decodes the stream of one thread. `limit` is the maximum size (bytes) of an event."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         self._state = state = state or OvniState()
         self._limit = max(limit, 64)
         self._waiting = bytearray(state.waiting)
-        self._searched = 0  # how many of the waiting bytes are known to begin no event
-        self._need = 0  # how many must wait before anything new can be decoded
-        self._gathered = 0  # how many of the waiting bytes are known to be whole late events
-        self._over = False  # whether late events wait for no others
+        self._searched = 0  # number of waiting bytes that certainly begin no event
+        self._need = 0  # number of waiting bytes that the next decoding step needs
+        self._gathered = 0  # number of waiting bytes that are whole late events
+        self._over = False  # whether no further late events are expected
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -162,7 +163,7 @@ class OvniDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """Return what waits as cut off, and the gap of a missing end."""
+        """Return the waiting bytes as truncated records, and the gap for a missing end."""
         state, waiting = self._state, self._waiting
         records = self._decode_late()
         while waiting:
@@ -183,7 +184,7 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return what waits as unreadable, then look for an event behind it; a part of the header stays."""
+        """Return the waiting bytes as unreadable, then search for the next event. A partial header keeps waiting."""
         state, records = self._state, self._decode_late()
         if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
@@ -194,7 +195,7 @@ class OvniDecoder:
         return records
 
     def _set_out(self) -> None:
-        """Make the readers of events, for the stream and the byte order in the state."""
+        """Create the event readers for the stream and the byte order in the state."""
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
         thread = (self._state.place.stream, order, self._stack, self._names)
@@ -236,8 +237,7 @@ class OvniDecoder:
         return at + HEADER
 
     def _events(self, at: int, records: list[Record]) -> int:
-        """Read events from `at` on; return where they end, because of a fault or because more bytes must
-        come."""
+        """Read events from `at` on. Return the position of the first bytes that are faulty or incomplete."""
         state, order, waiting = self._state, self._order, self._waiting
         numbers, usual = self._numbers, self._usual.read
         noted = at
@@ -272,7 +272,7 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Read the whole late events that wait, as if no further ones were to come."""
+        """Read the waiting whole late events. No further late events are expected."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -281,9 +281,9 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return where the late events from `at` on end that are put in order at once, None if more bytes must come.
+        """Return the end of the late events from `at` on that are sorted at once, or None if more bytes are necessary.
 
-        They end before `OU]`, before what is no event, and before the event with which they would be too long."""
+        The range ends before `OU]`, before bytes that are not an event, and before an event that would exceed the maximum."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered
@@ -305,11 +305,11 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read late events in the order of their clocks. Return up to where events are remembered."""
+        """Read late events in the order of their clocks. Return the position up to which `EventOrder` has stored events."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            size = int(event_size(waiting, at, numbers))  # they are whole
+            size = int(event_size(waiting, at, numbers))  # all events here are whole
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:
                 order.remember(waiting, noted, at)
@@ -327,7 +327,7 @@ class OvniDecoder:
         return noted
 
     def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
-        """Read late events of which none is older than the one before it."""
+        """Read late events whose clocks do not decrease."""
         offset = self._state.offset + at
         part = self._waiting[at:stop]
         at = 0
@@ -352,7 +352,7 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Pass over bytes at `at` that begin no event."""
+        """Skip the bytes at `at` that begin no event."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
         begin = at + self._searched
@@ -368,7 +368,7 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return where an event begins inside the waiting one, whose size is then wrong; else the end."""
+        """Return the position of an event inside the waiting event, whose size is then wrong, or the end of the bytes."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

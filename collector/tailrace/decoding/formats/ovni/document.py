@@ -1,8 +1,8 @@
-"""The documents beside a stream of ovni: its metadata, and the offsets of the nodes' clocks.
+"""Read the documents of an ovni stream: its metadata, and the offsets of the nodes' clocks.
 
-Metadata is a JSON object that libovni writes in place, without a rename: a reader may see nothing or
-half of it, and sees all of it a little later. So unreadable metadata is no error; it is reported at the
-stream's end if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
+Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
+incomplete document, and the complete document a little later. Unreadable metadata is therefore not an error at first, and is
+reported at the end of the stream if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
 `thread.TID.json`, version 3 has `stream.json`.
 
 Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may
@@ -10,9 +10,9 @@ describe them for the whole trace.
 
 `clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of the offset to
 add to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's name up to
-the first ".". ovnisync writes the name that the system gives, which may have a domain: a line is about the node, too, if
-no other one has the same name up to the first ".". A table without a line for the node is reported at the stream's end,
-since the table may grow.
+the first ".". ovnisync writes the host name of the system, which may have a domain. A line with a domain matches the node, too, if
+no other line has the same name up to the first ".". A table without a line for the node is reported at the end of the stream,
+because the table may grow.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ from tailrace.decoding.json_object import read_object
 from tailrace.model.record import Kind, Record, named
 
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
-"""Documents that are not the thread's own."""
+"""Names of the documents that several threads share."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""How many lines of a table a report has, and how many characters of each."""
+"""Maximum number of table lines in a report, and maximum number of characters of each line."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
 
 class DocumentsState(msgspec.Struct):
-    """Digests of what was last told, and lengths of what could not be read, by document's name.
+    """The state of `StreamDocuments`.
 
-    `finished`: whether the producer says that it has finished. `offset`: the clock's offset. `others`: the first
-    lines of a table that has none for this host, those that may be about it before all others.
+    `told`: the digest of the last reported content, by document name.
+    `unreadable`: the size (bytes) of an unreadable document, by document name.
+    `finished`: whether the metadata states that the producer has finished.
+    `offset`: the offset of the clock.
+    `others`: the first lines of a table without a line for this host. Lines that may match the host come first.
     """
 
     told: dict[str, bytes] = {}
@@ -53,14 +56,14 @@ class DocumentsState(msgspec.Struct):
 
 
 class StreamDocuments:
-    """The documents of one stream. Its records stand at a given place `offset`."""
+    """Turns the documents of one stream into records at a given `offset`."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:
         self.state = state
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Return a record of the metadata and the names in it; nothing if the content is the same as before."""
+        """Return a record of the metadata, and records of its names. Return nothing if the content has not changed."""
         state = self.state
         read = _read_metadata(data)
         if read is None:
@@ -87,7 +90,7 @@ class StreamDocuments:
         return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """Return a record of the host's offset if it is new, and of a table that cannot be read."""
+        """Return a record of the host's clock offset if the offset is new, and a record of an unreadable table."""
         state = self.state
         lines, good = _offsets(data)
         short = [line for name, line in lines.items() if name.partition(".")[0] == host]
@@ -110,7 +113,7 @@ class StreamDocuments:
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
-        """Return records of the documents that never became readable, and of a table that lacks the host."""
+        """Return records of the documents that never became readable, and of a table without a line for the host."""
         records = []
         if self.state.others:
             about = msgspec.json.encode({"lines": self.state.others}).decode()
@@ -124,7 +127,7 @@ class StreamDocuments:
 
 
 def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return the object as compact text and as values; None while the data is not an object."""
+    """Return the JSON object as compact text and as values, or None if the data is not a JSON object."""
     fields = read_object(data)
     if isinstance(fields, str):
         return None
@@ -137,7 +140,7 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return titles by type, and labels by type and value, with the keys of `Names`."""
+    """Return the titles of mark types and the labels of mark values, by their keys in `Names`."""
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None
     found: dict[str, str] = {}
@@ -154,16 +157,16 @@ def _marks(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 class _HostLine(NamedTuple):
-    """A host's line in the table, and the offset there."""
+    """The line of a host in the table of clock offsets, and the offset (ns) in the line."""
 
     line: str
     offset: int
 
 
 def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
-    """Return the table's lines by host, and whether the table is as it should be.
+    """Return the lines of the table by host, and whether the table is valid.
 
-    A last line without a newline may be half-written and is passed over."""
+    A last line without a newline is ignored, because it may be incomplete."""
     found: dict[str, _HostLine] = {}
     good = True
     for raw in data.split(b"\n")[1:-1]:

@@ -8,12 +8,12 @@
 | create, type         | name       | name, parent, start; the key in the attributes |
 | unknown              | instant    | name (the MCV), parent, start                 |
 
-`category` is the model's name; `start` and `end` are the clock, bit-cast. Attributes begin with the
-MCV (`mcv`; `end_mcv` for an end, because a span shows both) and the payload's fields. An end that matches
-its begin does not repeat the fields. `payload` is the part of the payload beyond the fields, in
-hexadecimal. `flags` is there if its bits are unusual.
+`category` is the name of the model. `start` and `end` are the clock, bit-cast. Attributes begin with the
+MCV (`mcv`; `end_mcv` for an end, because a span has both) and the fields of the payload. An end that matches
+its begin does not repeat the fields. `payload` is the part of the payload after the fields, in
+hexadecimal. `flags` is present only if the flags are unusual.
 
-An event that creates a task or names a type is a `name` row, because other threads' events ask for it.
+An event that creates a task or names a type is a `name` row, because events of other threads refer to the name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""The kind of record that an event outside a pair becomes, by its role."""
+"""The kind of record for an event that is not part of a pair, by role."""
 
 STATES = {
     "x": "running",
@@ -43,15 +43,14 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""The thread's state after an event of the role `state`, by its value."""
+"""The state of the thread after an event of the role `state`, by the value in the MCV."""
 
 USUAL_JUMBO = JUMBO | 3
-"""The flags of every jumbo that libovni writes."""
+"""The flags of each jumbo event that libovni writes."""
 
 
 class _Payload(NamedTuple):
-    """The values of the fields, as members of the attributes and as part of a pair's key, and the bytes
-    after them."""
+    """A payload: the values of the fields, as members of the attributes and as part of a pair's key, and the further bytes."""
 
     values: tuple[int, ...]
     members: str
@@ -60,7 +59,7 @@ class _Payload(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The values read from an event, without the columns that all events fill alike."""
+    """The columns of an event's record that depend on the role of the event."""
 
     kind: Kind
     name: str | None
@@ -72,7 +71,7 @@ class _Reading(NamedTuple):
 
 
 class EventReader:
-    """Reads the events of one thread, whose numbers are in the byte order `order`."""
+    """Reads the events of one thread. `order` is the byte order of the numbers."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -82,7 +81,7 @@ class EventReader:
         self._names = names
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
-        """Read a whole event; `flaw` is the flaw of its place."""
+        """Read a whole event. `flaw` is the flaw of the event's position in the stream."""
         head, clock = self._head(event)
         flags, mcv = head[0], head[1:].decode()
         known = EVENTS.get(head[1:])
@@ -112,7 +111,7 @@ class EventReader:
         )  # fmt: skip
 
     def _payload(self, event: EventType, data: bytes) -> _Payload | None:
-        """Read the payload; return None if it is shorter than the table says."""
+        """Read the payload. Return None if the payload is too short for all layouts of the event."""
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
@@ -124,12 +123,12 @@ class EventReader:
         return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
     def _copy(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a copy that a fork made: it opens and closes nothing, and names nothing."""
+        """Read an event that a fork repeated. The event opens and closes no span, and defines no name."""
         kind = Kind.END if event.opens is False else Kind.INSTANT
         return _Reading(kind, event.name, payload.members, payload.rest)
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a begin or an end; the values tell tasks, or values of a mark, apart."""
+        """Read a begin or an end. The field values distinguish tasks and values of a mark."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -145,7 +144,7 @@ class EventReader:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
-        if stale and kind == Kind.NAME:  # a task or type of another run
+        if stale and kind == Kind.NAME:  # the task or type belongs to another run
             kind = Kind.INSTANT
         elif event.role == "type":
             name, about, rest = self._type(event, values[0], rest)
@@ -162,7 +161,9 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Return a type's label, which is text up to a zero, the members that name it, and bytes beyond the label."""
+        """Return the label of a task type, the members that name the type, and the bytes after the label.
+
+        The label ends at the first zero byte."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A type of ovni event: its name, its payload, and what it opens or closes (see `table`)."""
+"""Describe a type of ovni event: name, payload, and the span that the event opens or closes (see `table`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of pairs that enclose nothing, and that nothing but their own channel encloses."""
+"""Roles of pairs whose spans nest only with spans of the same channel."""
 
 JUMBO = frozenset({"type", "deltas"})
 
@@ -14,8 +14,10 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload of at least `size` bytes: how to unpack them, the templates that write their values into
-    JSON and into the key of a pair, and their names."""
+    """The fields of a payload of at least `size` bytes.
+
+    The layout has the struct of the fields, the field names, and the templates that write the values into JSON and into the
+    key of a pair."""
 
     size: int
     struct: Struct
@@ -27,9 +29,9 @@ class PayloadLayout(NamedTuple):
 class EventType(NamedTuple):
     """One line of the table, for one of its MCVs.
 
-    `opens`: whether an event of a pair is the begin; None outside pairs.
-    `channel`, `begin`: a pair's channel, and the MCV of its begin.
-    `layouts`: the possible payloads by byte order, the longest first and the shortest last.
+    `opens`: whether an event of a pair is the begin, or None for an event outside of pairs.
+    `channel`, `begin`: the channel of a pair, and the MCV of the pair's begin.
+    `layouts`: the possible payload layouts by byte order, the longest first.
     """
 
     mcv: str
@@ -47,11 +49,11 @@ class EventType(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The fewest bytes that its payload may have."""
+        """Minimum size (bytes) of the payload."""
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the event's channel, given its fields: each type of mark is a channel."""
+        """Return the channel of an event with these field values. Each type of mark is a separate channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 

@@ -26,7 +26,7 @@ _STREAM = re.compile(r".*/thread\.[^/]+(?:/stream)?\.obs", re.DOTALL)
 
 
 class StreamOrigin(NamedTuple):
-    """The stream's name, its process and host; all empty where the path does not tell."""
+    """The name, process and host of a stream. All are empty if the path does not match."""
 
     stream: str = ""
     process: str = ""
@@ -47,7 +47,7 @@ def _is_stream(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a stream by its magic or, while that is not complete, by its path."""
+    """Recognise a stream by its magic. While the magic is incomplete, the path must match, too."""
     return head.startswith(MAGIC) or (_is_stream(path) and MAGIC.startswith(head))
 
 
@@ -60,13 +60,13 @@ def _documents(path: str) -> tuple[str, ...]:
 
 
 def _trace(path: str) -> str:
-    """Return the trace's directory: the streams in it share names and clocks."""
+    """Return the directory of the trace. All streams in the directory share names and clocks."""
     match = _PATH.fullmatch(without_gz(path))
     return match["trace"] if match else posixpath.dirname(path)
 
 
 def _writer(path: str) -> Writer | None:
-    """Return the process whose thread writes a stream, with its PID in its own namespace."""
+    """Return the process that writes a stream. The PID is valid in the process's own PID namespace."""
     match = _PATH.fullmatch(without_gz(path))
     if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
         return None
@@ -74,7 +74,7 @@ def _writer(path: str) -> Writer | None:
 
 
 def _identity(path: str) -> str:
-    """Return the same for a stream under OVNI_TMPDIR and for its copy where libovni moves it at its end."""
+    """Return a key that is equal for a stream under OVNI_TMPDIR and for the final file to which libovni moves the stream."""
     match = _PATH.fullmatch(without_gz(path))
     return "/".join(match.group("loom", "pid", "tid")) if match else without_gz(path)
 

@@ -23,17 +23,17 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 
 MAGIC = b"ovni"
 ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
-"""Headers and the byte orders that they tell."""
+"""The byte order for each possible header."""
 
 HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
-"""Bytes of the stream's header, of an event without payload, of a jumbo without its data."""
+"""Size (bytes) of the stream header, of an event without payload, and of a jumbo without data."""
 
 JUMBO = 0x10
 JUMBO_MAX = 2097135
-"""The longest data that libovni writes: a jumbo must fit into its buffer of 2 MiB."""
+"""Maximum size (bytes) of a jumbo's data. A jumbo must fit into libovni's buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
-"""Nanoseconds since a node's start, 9 years: a larger number is not a clock."""
+"""Upper limit of a valid clock: 9 years in nanoseconds since the start of the node."""
 
 _CANDIDATE = re.compile(
     b"[\\x00-\\x0f\\x13](?:%s)"
@@ -47,7 +47,7 @@ _CANDIDATE = re.compile(
 
 
 class Numbers(NamedTuple):
-    """The structs of one byte order: flags with MCV and clock; a jumbo's size."""
+    """The structs of one byte order: `head` for flags, MCV and clock, and `size` for the size of a jumbo."""
 
     head: Struct
     size: Struct
@@ -57,11 +57,11 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 
 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
-    """Return the size of the event at `at`, 0 if more bytes must come, or why no event can begin there.
+    """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV is unknown, and it is not three printable characters before a possible clock; or
-    the event is a jumbo although its MCV never is.
-    bad_size: a jumbo longer than any that libovni writes.
+    bad_event: the MCV is unknown, and not three printable characters before a possible clock. Or the event is a jumbo, but
+    events with its MCV never are.
+    bad_size: a jumbo is larger than the maximum of libovni.
     """
     have = len(buffer) - at
     if have < HEAD:
@@ -88,8 +88,9 @@ def plain_payload(flags: int) -> int:
 def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
-    """Return the first place in `buffer[begin:stop]` where an event of up to `limit` bytes begins, and True;
-    or the place up to which there is certainly none, and False."""
+    """Return the position of the first event of up to `limit` bytes in `buffer[begin:stop]`, and True.
+
+    If there is none, return the position before which certainly no event begins, and False."""
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO

@@ -1,14 +1,14 @@
-"""The names of tasks, task types and marks, as far as one stream tells them.
+"""Store the names of tasks, task types and marks that one stream defines.
 
 Any thread of a process may name task types and create tasks, and any thread of a trace may describe
-marks. So an event may come before its name, and the name may be in another stream. A name that this
-stream knows is written into the event; for any other name the event asks (see
+marks. An event may therefore precede its name, and the name may be in another stream. The attributes of an event have the
+name, if this stream has defined the name. Otherwise the event refers to the name (see
 `model.record.NAME_OF_ROW`) by one of these keys, whose scope is the trace:
 
     task_type:LOOM/PID:V7    the type 7 of the process, in the model V
-    task:LOOM/PID:V12        its task 12
+    task:LOOM/PID:V12        the task 12 of the process, in the model V
     mark:TYPE                the title of a mark's type
-    mark:TYPE:VALUE          the label of a value
+    mark:TYPE:VALUE          the label of a mark's value
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""How many of each are remembered; beyond, the oldest is forgotten, and events ask for it."""
+"""Maximum number of stored task types, tasks and marks. Beyond the maximum, the oldest is removed, and events refer to it by
+key."""
 MARKED_MAX = 64
-"""How many marks have their events' names and members cached."""
+"""Maximum number of marks with a cached name and cached members."""
 NAME_MAX = 256
-"""The longest name that is remembered."""
+"""Maximum length of a stored name."""
 
 Named = tuple[str | None, str]
-"""A name, None if it is not known, and the members of the attributes that belong to it."""
+"""A name, or None if the name is unknown, and the members of the attributes that refer to the name."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
-"""A function that names the events of a role by the fields of their payload."""
+"""A function that returns the name of an event from the fields of its payload."""
 
 
 class NamesState(msgspec.Struct):
-    """Labels of types by model and id ("V7"); types of tasks likewise; titles and labels of marks by the
-    part of their keys behind "mark:"; the keys of types and of marks' titles that events ask for and that have not come."""
+    """The state of `Names`.
+
+    The state has the labels of task types by model and id ("V7"), the types of tasks by model and id, and the titles and labels
+    of marks by the part of their keys after "mark:". It also has the keys that events refer to and that have no name yet."""
 
     process: str = ""
     types: dict[str, str] = {}
@@ -49,7 +52,7 @@ class NamesState(msgspec.Struct):
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
-"""The size of a type or mark with the longest name, and of a task."""
+"""Memory (bytes) of a type or mark with the longest name, and of a task."""
 
 
 class Names:
@@ -58,7 +61,7 @@ class Names:
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
-        # Else the oldest task is found by passing over all that were forgotten.
+        # In a plain dict, the search for the oldest task would pass over all removed tasks.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.asked = AskedNames(state.asked)
@@ -98,13 +101,13 @@ class Names:
 
     def learn_task(self, model: str, task: int, type_: int) -> None:
         tasks = self.state.tasks
-        tasks.pop(f"{model}{task}", None)  # ids come again
+        tasks.pop(f"{model}{task}", None)  # producers use ids again
         if len(tasks) >= TASKS_MAX:
             del tasks[next(iter(tasks))]
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Remember a name; return the name that `key` had before, or None."""
+        """Store the name of a mark. Return the previous name of `key`, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
@@ -142,7 +145,7 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """Name an event of a mark: by the value's label or, if no thread has one, by its type's title."""
+        """Return the name of a mark event: the label of the value or, if no thread defines a label, the title of the type."""
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
@@ -156,7 +159,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """Name the setting of a mark, a value over time, by the type's title."""
+        """Return the name of an event that sets a mark's value: the title of the mark's type."""
         marks = self.state.marks
         title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -165,7 +168,9 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
     def _title(self, type_: int) -> str | None:
-        """Return the title of a mark's type, which one of the threads must give. Labels of values may lack."""
+        """Return the title of a mark's type, or None if it is unknown.
+
+        One of the threads must define the title. Labels of values are optional."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -173,26 +178,27 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return the members that ask for a task's name up to the task, and those that give it up to the task and behind."""
+    """Return the texts around a task id: before the id in members that refer to a task's name, and before and after the id in
+    members that define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
 
 
 def naming(event: EventType) -> Naming | None:
-    """Return how an event is named; None if the table alone names it."""
+    """Return the function that names an event, or None if the name in the table is sufficient."""
     if event.opens is False:
         return None
     return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
 
 
 def gives(key: str) -> str:
-    """Return the members of the attributes of a `name` row for this key."""
+    """Return the members that a `name` row for this key has in its attributes."""
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
 def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Name the body of a task by the task's type."""
+    """Return the name of a task's body: the label of the task's type."""
     return names.of_task(event.mcv[0], values[0])
 
 
@@ -209,7 +215,7 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Return the name that the task's bodies will ask for."""
+    """Store a created task, and return the name to which the events of the task's bodies refer."""
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

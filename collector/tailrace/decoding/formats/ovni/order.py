@@ -1,18 +1,18 @@
-"""The order of a stream's events: where the clock may go back, and what it means elsewhere.
+"""Check the order of a stream's events, and find the cause of a clock that goes back.
 
-A thread's events come in the order of their clock, except between `OU[` and `OU]`: those are written
-late and have the time at which they happened. Anywhere else a clock that goes back means one of these:
+The events of a thread are ordered by clock, except between `OU[` and `OU]`. Events there are written
+late, with their original time. At other places, a clock that goes back has one of these causes:
 
-- `duplicate`: the process forked. Parent and child share a buffer and an offset in the file, so the
-  buffered events are written twice. The first repeated event is found among those remembered, and the
-  copy goes on as long as the following events repeat, too.
-- `stale_tail`: a later run has written over an earlier run's file without cutting it off; from here on
-  the events are the earlier run's. This is so after the thread's end (`OHe`), or if the clock goes back to
-  before the stream's first event.
+- `duplicate`: the process forked. Parent and child share a buffer and a file offset, and write the
+  buffered events twice. The decoder finds the first repeated event among the stored events. The
+  copy continues as long as the following events repeat, too.
+- `stale_tail`: a later run has overwritten an earlier run's file without truncating the file. The events
+  from this position on belong to the earlier run. This is the case after the end of the thread (`OHe`), or if the clock goes
+  back to a time before the stream's first event.
 - `clock_back`: the cause is unknown.
 
-The first bytes of the stream and of the last few buffers are remembered. An `OF[` opens a buffer: it is
-about the flush that emptied the buffer before.
+The decoder stores the first bytes of the stream and of the last few buffers. An `OF[` is the first event of a buffer, and
+describes the flush of the previous buffer.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""How many beginnings of buffers are remembered, the stream's own among them, and how many bytes of each."""
+"""Maximum number of stored buffer beginnings, including the beginning of the stream, and maximum size (bytes) of each."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
-"""Events that tell the thread's state."""
+"""Events that change the state of the thread."""
 
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 
 TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
-"""Events that change the rules for the events after them."""
+"""Events that change the order rules for later events."""
 
 CLOCK_MIN = -(2**63)
 
 
 class EventOrderState(msgspec.Struct):
-    """`first` is the clock of the first event; `last` the clock that the next event's must not be below, None
-    before the first.
+    """The state of `EventOrder`.
 
-    `late`: between OU[ and OU]. `ran`: an OHx has come. `ended`: the thread's last state is dead. `stale`:
-    in an earlier run's rest; `cut`: the later run had not ended before it. `copy`: which opening is being
-    repeated, and the next place in it.
+    `first`: the clock of the first event.
+    `last`: the minimum clock of the next event, or None before the first event.
+    `late`: whether the next event is between OU[ and OU].
+    `ran`: whether there was an OHx event.
+    `ended`: whether the last state of the thread is dead.
+    `stale`: whether the events belong to an earlier run.
+    `cut`: whether the later run had not ended before the events of the earlier run.
+    `copy`: the stored buffer beginning that is repeated, and the next position in it.
     """
 
     first: int = 0
@@ -54,15 +58,16 @@ class EventOrderState(msgspec.Struct):
 
 
 class EventOrder:
-    """The order of one stream's events."""
+    """Checks the order of the events of one stream."""
 
     def __init__(self, state: EventOrderState) -> None:
         self.state = state
 
     @property
     def floor(self) -> int | None:
-        """The clock from which on an event, unless it is in `TURNS`, is simply the next one; None where every
-        event must be checked."""
+        """The minimum clock of a next event that needs no check, unless the event is in `TURNS`.
+
+        None if each event must be checked."""
         state = self.state
         if state.stale or state.copy:
             return None
@@ -70,24 +75,24 @@ class EventOrder:
 
     @property
     def sorts(self) -> bool:
-        """Whether the next events are late and belong to the order of their clocks: neither an earlier run's nor a copy."""
+        """Whether the next events are late events that must be sorted by clock. Stale and repeated events are not sorted."""
         state = self.state
         return state.late and not state.stale and not state.copy
 
     def reach(self, clock: int) -> None:
-        """Note that events above the floor have been read, up to a clock."""
+        """Set the clock of the last event that was read without a check."""
         if not self.state.late:
             self.state.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
-        """Remember the events in `buffer[begin:stop]`, which were read."""
+        """Store the events in `buffer[begin:stop]`, for comparison with repeated events."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Take the next event; return the flaw of its place, and whether a stale tail or a fork begins here."""
+        """Take the next event. Return the flaw of its position, and whether a stale tail or a fork begins with the event."""
         state = self.state
         if mcv == LATE_END:
             state.late = False

@@ -1,13 +1,13 @@
 """Match ends to begins: the open spans of one thread.
 
-Ends match begins channel by channel, the last begun first. The channels that tell what the thread is
-doing enclose one another and form one stack. So a span's parent is the innermost open span, whatever its
-library: a call to MPI in a task's body belongs to that body. Channels that tell of something else
-(`table.OWN`) stand alone.
+Ends match begins of the same channel, the last begin first. The channels that describe the work of the thread
+nest within one another and form one stack. The parent of a span is therefore the innermost open span of any
+library: a call to MPI in the body of a task is a child of the body. Channels that describe something else
+(`table.OWN`) are separate.
 
-An end that matches no open begin is unmatched. An end that matches, but not the last span of its
-channel, also closes the spans that were begun after it on the channel: their ends are missing, and they
-would keep every later end of the thread from its begin.
+An end without an open begin is unmatched. An end that matches a span below the top of its
+channel also closes the later spans of the channel. The ends of these spans are missing, and the spans
+would prevent later ends of the thread from finding their begins.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 OPEN_MAX = 512
-"""How many spans may be open at once in one thread, on either stack; beyond, the oldest is forgotten."""
+"""Maximum number of open spans of one thread on each of the two stacks. Beyond the maximum, the oldest span is removed."""
 
 Open = tuple[str, str, int]
-"""Channel, the key that the end must have (no other channel uses it), id."""
+"""An open span: its channel, the key that its end must have (unique to the channel), and its id."""
 
 
 class StackState(msgspec.Struct):
-    """Spans that enclose one another, spans that stand alone, and how many were ever begun."""
+    """The nested open spans, the separate open spans, and the number of spans ever begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -32,11 +32,11 @@ class StackState(msgspec.Struct):
 
 
 OPEN_BYTES = 256
-"""The size of an open span."""
+"""Memory (bytes) of an open span."""
 
 
 class Stack:
-    """The spans of one thread, with the ids 1, 2, 3 … in the order of their begins."""
+    """The open spans of one thread. Spans have the ids 1, 2, 3 … in the order of their begins."""
 
     what = Evicted.FRAMES
 
@@ -49,7 +49,7 @@ class Stack:
         return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
 
     def give_way(self, size: int) -> None:
-        """Evict the spans that began first, those that stand alone before others."""
+        """Evict the oldest open spans, the separate spans before the nested spans."""
         for spans in (self.state.alone, self.state.nested):
             given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))
             del spans[:given]
@@ -57,7 +57,7 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span; return its id and its parent's."""
+        """Open a span. Return the id of the span and the id of its parent."""
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)
@@ -69,7 +69,7 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span; return its id, None if no span matches, and the flaw."""
+        """Close a span. Return the id of the span, or None if no span matches, and the flaw."""
         spans = self.state.alone if own else self.state.nested
         crossed = None
         for i in range(len(spans) - 1, -1, -1):
@@ -88,6 +88,6 @@ class Stack:
         return self.state.nested[-1][2] if self.state.nested else None
 
     def clear(self) -> None:
-        """Forget all open spans: they belong to another run."""
+        """Remove all open spans, because they belong to another run."""
         self.state.nested.clear()
         self.state.alone.clear()

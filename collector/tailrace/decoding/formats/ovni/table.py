@@ -1,4 +1,4 @@
-"""The events of ovni's eight models: our name of each, its payload, and what it opens or closes.
+"""List the events of ovni's eight models: name, payload, and the span that the event opens or closes.
 
 An event's MCV is three characters: model, category, value. The table has a line for each event or
 pair of events:
@@ -20,9 +20,9 @@ pair of events:
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-A field that older or newer producers leave out ends in "?". Payload bytes beyond the fields are kept as
-bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields. The
-names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
+A field that older or newer producers omit ends in "?". Payload bytes after the fields are kept as
+bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields.
+Tailrace chose the names. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
 2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
 """
 

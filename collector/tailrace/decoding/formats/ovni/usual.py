@@ -1,8 +1,8 @@
-"""Read the usual events of ovni, many at a time: the same result as `event`, only faster.
+"""Read the usual events of ovni in bulk. The results are equal to the results of `event`, but faster.
 
-An event is usual if it belongs to a pair or is an instant, its payload is exactly its fields, its clock
-does not go back, it does not change the rules of the stream's order (`order.TURNS`) and, if it is an
-end, it ends the span begun last.
+A usual event belongs to a pair or is an instant. Its payload is exactly its fields, and its clock
+does not go back. It does not change the rules of the stream's order (`order.TURNS`). If a usual event is an
+end, it ends the span that was begun last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read a usual event that has fields, or that does not nest with all others: see `PayloadLayout`."""
+    """The plan for a usual event that has fields or is on a separate channel (see `PayloadLayout`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -39,7 +39,9 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""Kind, name, category, attributes (with fields: their beginning), channel, the pair's begin, fields."""
+"""The plan for a usual event: kind, name, category, attributes, channel, MCV of the pair's begin, and fields.
+
+If the event has fields, the plan has only the beginning of the attributes."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
@@ -67,11 +69,11 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""By byte order, then by flags and MCV."""
+"""The plans of usual events by byte order, then by flags and MCV."""
 
 
 class UsualReader:
-    """Reads the usual events of one thread; takes the arguments of `EventReader`."""
+    """Reads the usual events of one thread. The arguments are the arguments of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -83,8 +85,8 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read from `at` up to the first event that is unusual or incomplete; return its place and the last
-        clock before it. `offset` is the offset of the buffer's first byte."""
+        """Read from `at` up to the first unusual or incomplete event. Return the position of this event, and the last clock
+        before the event. `offset` is the offset of the buffer's first byte in the stream."""
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state
         nested = state.nested
@@ -134,7 +136,7 @@ class UsualReader:
     def _read_fields(
         self, plan: EventPlan, fields: Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
-        """Return name, attributes, id and parent; None for an end of a span that was not begun last."""
+        """Return the name, attributes, id and parent of an event, or None for an end that does not match the last open span."""
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]
         stack = self._stack
         name: str | None = plan[1]

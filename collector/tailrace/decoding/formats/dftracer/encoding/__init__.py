@@ -4,8 +4,8 @@ The table keeps the fields of a record with the producer's own text. The table d
 with two exceptions: whether the phases of a process are numbers, and whether numbers are in quotes so that arguments are names
 instead of hashes. All other text is written like the tracer writes it, without spaces.
 
-A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the release writes
-brackets.
+A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the release
+writes brackets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Write records of ovni as streams again, byte for byte, and the documents beside them.
+"""Turn ovni records back into streams, byte for byte, and into the documents of the streams.
 
-The documents are spelled as libovni spells them. The table of clock offsets gets the lines of the hosts whose streams are
-written; where none is certain, the first lines of all (`documents`).
+The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose streams are
+written. If no line certainly matches, the table gets the first lines of the original table (`documents`).
 
-A repair leaves out events that ovni's tools refuse: those of an earlier run or of a fork, those that go back in time, and
-those that are unknown or damaged, and streams without events. It ends what is open, and the thread; `metadata` has what it
-adds to the documents.
+A repair leaves out streams without events, and events that ovni's tools refuse: events of an earlier run or of a fork, events
+whose clock goes back, and unknown or damaged events. A repair ends open spans and the thread. The module `metadata` amends the
+documents.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """The facts that the streams of a trace share: lines of the table of clock offsets by host, and looms by name."""
+    """The shared facts of a trace's streams: lines of the table of clock offsets by host, and looms by name."""
 
     lines: dict[str, str] = {}
     looms: dict[str, Loom] = {}
 
 
 class OvniEncoder:
-    """The encoder of one thread's stream."""
+    """Encodes the stream of one thread."""
 
     def __init__(self, repair: bool) -> None:
         self._counts: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        self._texts: dict[str, str] = {}  # of documents
+        self._texts: dict[str, str] = {}  # texts of documents by name
         self._headed = False
         self._left_out = False
         self._stream = OpenStream(self._counts)
@@ -107,7 +107,7 @@ class OvniEncoder:
         return found
 
     def _session(self, record: Record) -> bytes:
-        """Note what a session record says; return the header, if it is the header."""
+        """Store the facts of a session record. Return the bytes of the stream header if the record is the header."""
         about = _read(record.attributes or "{}")
         if record.name == "header":
             self._order = ">" if "byte_order" in about else "<"
@@ -122,12 +122,14 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                if len(columns) == COLUMNS:  # a report's lines may be cut
+                if len(columns) == COLUMNS:  # the lines of a report may be truncated
                     self._trace.lines[columns[1]] = line
         return b""
 
     def _header(self) -> bytes:
-        """Return the header, unless it is written; a stream whose header is damaged gets one only by a repair."""
+        """Return the stream header, or empty bytes if it is already written.
+
+        A stream with a damaged header gets a new header only in a repair."""
         if self._headed:
             return b""
         self._headed = True
@@ -135,6 +137,6 @@ class OvniEncoder:
 
 
 def _rank(line: str) -> tuple[int, str]:
-    """Return the place of a line in the table of clock offsets."""
+    """Return the sort key of a line in the table of clock offsets."""
     rank = line.split(maxsplit=1)[0]
     return (int(rank) if rank.isdecimal() else 0, line)

@@ -1,6 +1,6 @@
-"""Follow what is open in a stream of ovni that is written again, and close it.
+"""Track the open spans of an encoded ovni stream, and write the missing end events.
 
-Spans end in the reverse order of their begins, at the latest clock. A thread that is paused resumes, and each thread that
+Spans end in the reverse order of their begins, at the latest clock. A paused thread resumes, and each thread that
 ran ends.
 """
 
@@ -28,7 +28,7 @@ _HALTED = frozenset({"OHp", "OHw"})
 
 
 class OpenEvent(NamedTuple):
-    """A begin without its end; `channel` is `EventType.channel_of`."""
+    """A begin event without an end so far. `channel` is the result of `EventType.channel_of`."""
 
     id: int | None
     event: EventType
@@ -37,7 +37,7 @@ class OpenEvent(NamedTuple):
 
 
 class OpenStream:
-    """The open spans and the state of one thread. `added` counts the events that close them, by MCV."""
+    """The open spans and the state of one thread. `added` counts the added end events, by MCV."""
 
     def __init__(self, added: Counter[str]) -> None:
         self.models: set[str] = set()
@@ -48,7 +48,7 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end with the fields that its begin had, which the row of an end alone lacks."""
+        """Return an end event with the fields of its begin, because the row of a separate end lacks these fields."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
@@ -57,7 +57,7 @@ class OpenStream:
         return half
 
     def take(self, record: Record, half: Half) -> None:
-        """Note an event that is written."""
+        """Update the open spans with a written event."""
         mcv = half.mcv.encode()
         event = EVENTS.get(mcv)
         clock = (record.end if half.ends else record.start) or 0
@@ -83,7 +83,7 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the ends that must stand before an end, of spans that were begun inside; None if the end has no begin."""
+        """Return the end events of the inner open spans, which must precede the end `half`. Return None if the end has no begin."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)
@@ -92,7 +92,7 @@ class OpenStream:
         return b"".join(self._end(each, record.end or 0, order) for each in reversed(inside[1:]))
 
     def close(self, order: str) -> bytes:
-        """Return the events that end what is open."""
+        """Return the events that end the open spans and the thread."""
         events = [self._end(each, self._clock, order) for each in reversed(self._open)]
         self._open.clear()
         if self._state and self._state != _DIE:
@@ -101,7 +101,7 @@ class OpenStream:
         return b"".join(events)
 
     def _inside(self, id_: int | None) -> list[OpenEvent]:
-        """Return the open span of this id and those that were begun after it on its channel; nothing if none is open."""
+        """Return the open span with this id, and the later open spans of its channel, or an empty list if there is no such span."""
         for i in range(len(self._open) - 1, -1, -1):
             ended = self._open[i]
             if id_ is not None and ended.id == id_:

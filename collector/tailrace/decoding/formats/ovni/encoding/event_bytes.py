@@ -1,4 +1,4 @@
-"""Write the bytes of one event of ovni, given its record: what `event` does, the other way round."""
+"""Encode the record of one ovni event as bytes, the inverse of the module `event`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, Kind, Record
 
 Members = dict[str, Any]
-"""Members of attributes."""
+"""The members of a record's attributes."""
 
 USUAL_JUMBO = JUMBO | 3
 PAYLOAD_MAX = 16
-"""The longest payload of an event that is no jumbo."""
+"""Maximum size (bytes) of the payload of an event that is not a jumbo."""
 
 _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The statement of one event: its MCV, its members, and its flaw. `ends`: it ends a span."""
+    """The MCV, the attributes and the flaw of one event. `ends`: whether the event ends a span."""
 
     mcv: str
     members: Members
@@ -33,10 +33,10 @@ class Half(NamedTuple):
 
 
 def said(record: Record) -> Half | None:
-    """Return what the event of a record says; None if the record is not of an event.
+    """Return the MCV, attributes and flaw of a record's event, or None if the record is not an event.
 
-    A span's attributes are those of its end, then those of its begin (`rows.fields.united`), each behind its flaw. A
-    payload or flags of the end may stand for equal ones of the begin."""
+    The attributes of a span are the attributes of its end, then of its begin (`rows.fields.united`), each after its flaw. If
+    begin and end have an equal payload or equal flags, the span may have only the value of the end."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -65,7 +65,7 @@ def said(record: Record) -> Half | None:
 
 
 def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> PayloadLayout | None:
-    """Return the longest layout all of whose fields are given."""
+    """Return the longest payload layout whose fields are all in `members`."""
     for layout in event.layouts[order]:
         if members.keys() >= set(layout.names):
             return layout
@@ -88,7 +88,7 @@ def event_bytes(record: Record, half: Half, order: str) -> bytes:
 
 
 def plain_bytes(mcv: str, clock: int, payload: bytes, order: str) -> bytes:
-    """Return an event that is no jumbo."""
+    """Return the bytes of an event that is not a jumbo."""
     return NUMBERS[order].head.pack(_plain_flags(payload) + mcv.encode(), clock) + payload
 
 
@@ -117,7 +117,7 @@ def _plain_flags(payload: bytes) -> bytes:
 
 
 def _payloads(record: Record, half: Half, event: EventType | None, order: str) -> Iterator[bytes]:
-    """Yield what the event's payload may have been, the likeliest first."""
+    """Yield the possible payloads of the event, the likeliest first."""
     members = half.members
     rest = bytes.fromhex(members.get("payload", ""))
     layout = None
@@ -131,7 +131,7 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        yield fields + b"\0"  # without a label, the number of the type is its name
+        yield fields + b"\0"  # without a label, the name is the number of the type
         yield fields
     elif "deltas" in members:
         deltas = members["deltas"]

@@ -1,7 +1,7 @@
 """Amend a thread's metadata, so that ovni's emulator accepts a thread that was killed.
 
-The emulator wants to know that the thread has finished, which models its events are of, and at least one CPU of each loom.
-libovni writes these when a thread ends. A thread without metadata gets some from its path.
+The emulator requires the finished flag of the thread, the models of its events, and at least one CPU of each loom.
+libovni writes this metadata when a thread ends. A thread without metadata gets metadata derived from its path.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ MODELS = {
     "ovni": "1.1.0", "nanos6": "1.1.0", "nosv": "2.7.0", "nodes": "1.0.0", "tampi": "1.0.0", "mpi": "1.0.0",
     "kernel": "1.0.0", "openmp": "1.2.1",
 }  # fmt: skip
-"""The versions of the models whose events we know (`table`)."""
+"""The versions of the models whose events are in `table`."""
 
 VERSION = 3
-"""The version of metadata that has all of a thread in one document."""
+"""The metadata version with a single document for each thread."""
 
 CPUS_MAX = 65_536
-"""More than any loom has: larger indexes are damage."""
+"""Upper limit of a CPU index. A larger index is damaged data."""
 
 _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Loom(msgspec.Struct):
-    """The CPUs of a loom: physical ids by index, as metadata `declared` them, and the indexes that events have `used`."""
+    """The CPUs of a loom. `declared` has the physical ids in the metadata by CPU index, and `used` the indexes in events."""
 
     declared: dict[int, int] = {}
     used: set[int] = set()
 
     def declare(self, cpus: object) -> None:
-        """Note the CPUs of one thread's metadata."""
+        """Add the CPUs in the metadata of one thread."""
         for cpu in cpus if isinstance(cpus, list) else ():
             about = cpu if isinstance(cpu, dict) else {}
             index, physical = about.get("index"), about.get("phyid")
@@ -44,13 +44,14 @@ class Loom(msgspec.Struct):
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
-        """Note that an event was on a CPU."""
+        """Add the CPU index of an event."""
         if 0 <= index < CPUS_MAX:
             self.used.add(index)
 
     def lacking(self) -> list[dict[str, int]]:
-        """Return the CPUs that no metadata declares, and note them as declared. The emulator wants all indexes from 0 on;
-        the physical ids are made up."""
+        """Return the CPUs that no metadata declares, and mark them as declared.
+
+        The emulator requires all indexes from 0 on. The physical ids of the added CPUs are invented."""
         taken = set(self.declared.values())
         found = []
         for index in range(max(self.used | self.declared.keys() | {0}) + 1):
@@ -63,7 +64,7 @@ class Loom(msgspec.Struct):
 
 
 def ovni_of(text: str) -> dict[str, Any]:
-    """Return what the metadata says under `ovni`."""
+    """Return the member `ovni` of the metadata, or an empty dict."""
     ovni = _read(text).get("ovni")
     return ovni if isinstance(ovni, dict) else {}
 
@@ -71,7 +72,7 @@ def ovni_of(text: str) -> dict[str, Any]:
 def amended(
     text: str | None, place: StreamOrigin, loom: Loom, models: set[str], added: Counter[str]
 ) -> str:
-    """Return a thread's metadata with what it lacks, which is counted in `added`."""
+    """Return the metadata of a thread with the missing members added. `added` counts the additions."""
     metadata: dict[str, Any] = {"version": VERSION} if text is None else _read(text)
     if metadata.get("version") != VERSION:
         return text or "{}"
@@ -92,7 +93,7 @@ def amended(
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
-    """Return what metadata must have, where a thread has none."""
+    """Return the metadata for a thread without metadata."""
     loom, pid, tid = place.stream.split("/")
     return {
         "lib": {"version": "unknown", "commit": "unknown"},
