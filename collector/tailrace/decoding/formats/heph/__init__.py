@@ -16,7 +16,9 @@ if TYPE_CHECKING or kernels.active():
 
 
 def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
-    """Return how many datagrams are whole events and nothing else, from the one at index `first` on, which is at `begin`."""
+    """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
+
+    `begin` is the position of datagram `first` in `payload`."""
     index, at = first, begin
     while index < len(sizes) and (end := at + sizes[index]) <= len(payload):
         if not _are_events(payload, at, end):
@@ -26,7 +28,9 @@ def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -
 
 
 def _are_events(data: bytes, at: int, end: int) -> bool:
-    """Return whether bytes are whole events. Inside an event there may be no magic: another packet may begin there."""
+    """Return whether bytes are a sequence of whole events.
+
+    An event must not contain a magic, because another packet may begin at a magic."""
     if at == end:
         return False
     while at < end:
@@ -53,11 +57,11 @@ FORMAT = Format(
     flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
     malformed=frozenset(
         {
-            "bad_length",  # the description or option runs over the packet
-            "bad_magic",  # no packet begins here
-            "bad_size",  # the size is less than any packet has
-            "too_long",  # the size is over the limit
-            "torn",  # another packet begins inside this one
+            "bad_length",  # the description or option is longer than the packet
+            "bad_magic",  # no packet begins at this offset
+            "bad_size",  # the size is below the minimum of a packet
+            "too_long",  # the size exceeds the limit
+            "torn",  # another packet begins inside this packet
             "truncated",  # the input ends inside this packet
         }
     ),

@@ -1,4 +1,4 @@
-"""Read a Heph event's body, from its description on: a kind, a name and attributes in JSON.
+"""Read the body of a Heph event into a kind, a name and attributes in JSON. The body begins with the description.
 
     body      = description:string *attribute
     string    = length:u16 *u8                                                     ; UTF-8
@@ -8,22 +8,22 @@
 
 Attributes become an object of names and values in the order of the wire. An integer is a JSON
 integer (a u64 in full), a float has a point or an exponent, a string is a string, an array an
-array. JSON cannot say three things: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
+array. JSON lacks three things: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
 text that is not UTF-8 is `{"$bytes":"c328"}` (its bytes), and an integer or array may not show its
-type. A reader takes an integer below zero for an i64 and any other for a u64, a number with a point for
-an f64, an array for what its elements are, i64 if one of them is. Values that this reads wrongly (an i64
-without a sign, an empty array) are named under `$types`:
+type. By default, an integer below zero is an i64 and any other integer a u64. A number with a point is
+an f64. An array has the type of its elements, i64 if one of the elements is an i64. Values with another type (an i64
+without a sign, an empty array) have their type under `$types`:
 `{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`.
 If names repeat, begin with "$" or are not UTF-8, the object is replaced by a list of name, type
 and value: `{"$list":[["k","u64",1],["k","u64",2]]}`.
-In addition, `$description` holds a description that is not UTF-8 (the name has U+FFFD instead),
-and `$undecoded` the part of the attributes that could not be read, in hexadecimal.
+In addition, `$description` has a description that is not UTF-8 (the name has U+FFFD instead),
+and `$undecoded` has the unreadable part of the attributes, in hexadecimal.
 
-The known producer writes nested arrays, which look like flat ones, and lengths modulo 2^16. So
-when the attributes do not end where the body ends, only those before the first array are trusted, in a
-body over 64 KiB only those before the first string; `$undecoded` holds everything from there on.
+The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If the attributes
+do not end at the end of the body, the reader therefore accepts only the attributes before the first array. In a
+body over 64 KiB, the reader accepts only the attributes before the first string. `$undecoded` has all further bytes.
 
-`BodyLayout` reads the bodies that one call site writes: the same bytes except for the values.
+`BodyLayout` reads the bodies from one call site, which differ only in their values.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind
 
 BodyValue = tuple[int, int, str, str]
-"""Where a value begins, where it ends, its struct format, and its name as a JSON key."""
+"""The begin and the end of a value in the body, the value's struct format, and its name as a JSON key."""
 
 
 class BodyLayout(NamedTuple):
-    """The layout of a body. `unpack` returns static and dynamic parts in turn, a static one first."""
+    """The layout of a body. `unpack` returns alternating static and dynamic parts, a static part first."""
 
     kind: str
     name: str
@@ -60,7 +60,7 @@ _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
-    """Return kind, name and attributes in JSON; None where no layout fits."""
+    """Return the kind, name and JSON attributes of a body, or None if no stored layout matches."""
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
         return None
@@ -83,14 +83,14 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether a layout might be learned from this body; never from a long one."""
+    """Return whether a layout may be derived from this body. Long bodies have no layouts."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Remember a body's layout, or that it has none (`values` is None)."""
+    """Store the layout of a body, or None as its layout if `values` is None."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -129,15 +129,16 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""Kind, name, attributes, flaw, and the ranges of the packet (begin, end) in which another packet may
-begin if this one is torn. No magic is UTF-8, so that can only be among the values of an array, or anywhere
-if something is wrong with the packet."""
+"""Kind, name, attributes, flaw, and ranges of the packet (begin, end) in which another packet may begin.
+
+Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can therefore only be
+among the values of an array, or anywhere in a packet with a flaw."""
 
 BODY_AT = 40
 """The offset of the body in a packet."""
 
 _COUNTER = b"\x00\x10tailrace.counter"
-"""The name of an event's first attribute if that is a counter's value (clients/PROTOCOL.md)."""
+"""The encoded name of the first attribute of a counter event (clients/PROTOCOL.md)."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -147,11 +148,11 @@ _f64 = Struct(">d").unpack_from
 
 _memo: Memo[bytes, Body] = Memo(8192, 256)  # about 8 MiB at most
 recall = _memo.get
-"""Return what `read_body` returned for this body if it is remembered, else None."""
+"""Return the cached result of `read_body` for a body, or None."""
 
 
 def read_body(body: bytes) -> Body:
-    """Read a body, which begins with the description, whose length must have been checked."""
+    """Read a body, which begins with the description. The caller must have checked the length of the description."""
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:
@@ -179,15 +180,16 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return attributes in JSON if they are scalars with different, ordinary names, and where their values
-    stand if a layout can be made of them. None for the attributes: `_read_any` must read them."""
+    """Return the attributes in JSON if all are scalars with different, ordinary names, or None if `_read_any` must read them.
+
+    Also return the positions of the values, or None if no layout can be derived."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
     types: list[str] = []
     end = len(body)
     try:
-        while at < end and not body[at]:  # a name of 256 bytes is not ordinary
+        while at < end and not body[at]:  # an ordinary name has less than 256 bytes
             value_at = at + 3 + body[at + 1]
             key, kind = _head(body[at:value_at])
             at = value_at + 8
@@ -216,15 +218,15 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
         return None, None
     if shown := ",".join(filter(None, types)):
         fields.append(f'"$types":{{{shown}}}')
-    # The JSON of an i64 depends on its sign, which a layout does not know.
+    # The JSON of an i64 depends on its sign, so there is no layout.
     return f"{{{','.join(fields)}}}", None if types else values
 
 
 @lru_cache(8192)  # names are short here: about 4 MiB at most
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return an ordinary name as a JSON key with its colon, and the type of its value.
+    """Return an ordinary name as a JSON key with a colon, and the type of the value.
 
-    Raise IndexError for a name that is not ordinary, or when the body ends in it."""
+    Raise IndexError for any other name, and if the body ends inside the name."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
     if name.startswith("$"):
@@ -233,7 +235,7 @@ def _head(raw: bytes) -> tuple[str, int]:
 
 
 class _Attribute(NamedTuple):
-    """An attribute at `at`: key and value in JSON, its type, and the type that the value shows."""
+    """An attribute at position `at`: key and value in JSON, type, and the type that the JSON value implies."""
 
     at: int
     key: str
@@ -245,7 +247,7 @@ class _Attribute(NamedTuple):
 def _read_any(body: bytes) -> Body:
     """Read any body with attributes, or with a description that is not UTF-8.
 
-    This reader decides; `_usual` is only faster."""
+    This reader is the reference: `_usual` gives the same results faster."""
     begin = 2 + (body[0] << 8 | body[1])
     name = body[2:begin].decode(errors="replace")
     attributes, stop = _read_attributes(body, begin)
@@ -258,7 +260,7 @@ def _read_any(body: bytes) -> Body:
     if description.startswith("{"):
         fields.append(f'"$description":{description}')
     text = "{" + ",".join(fields) + "}"
-    # A quote inside a JSON string is escaped, so only text_or_bytes can have written this.
+    # JSON strings escape quotes, so only `text_or_bytes` can have written this text.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
     kind = _kind(body, begin) if attributes else Kind.SPAN
@@ -270,7 +272,7 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on as far as they can be trusted, and where they end."""
+    """Return the reliable attributes from `at` on, and the position of their end."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -292,7 +294,7 @@ def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
     return attributes, at
 
 
-# Values: as JSON, the type that they show, and where they end, which may be beyond the body for a string
+# Each reader of values returns JSON, the implied type, and the end position, which may be after the body for a string.
 
 
 def _read_u64(body: bytes, at: int) -> tuple[str, int, int]:
@@ -316,7 +318,7 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """Read an array; it shows the type of its elements, i64 if one of them does."""
+    """Read an array. The implied type is the type of the elements, i64 if one of the elements implies i64."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2
@@ -345,7 +347,7 @@ def _spell(attributes: list[_Attribute]) -> list[str]:
 
 
 def text_or_bytes(raw: bytes) -> str:
-    """Return UTF-8 as a JSON string, other bytes as `{"$bytes":"…"}`."""
+    """Return UTF-8 bytes as a JSON string, and other bytes as `{"$bytes":"…"}`."""
     try:
         return quote(raw.decode())
     except UnicodeDecodeError:

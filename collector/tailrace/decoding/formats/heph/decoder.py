@@ -1,4 +1,4 @@
-"""Heph 0.1.0: size-prefixed big-endian packets, events and metadata.
+"""Decode Heph 0.1.0: size-prefixed big-endian packets with events and metadata.
 
     packet    = event | metadata
     event     = %xC1FC1FB7 size:u32 stream:u32 count:u32 substream:u64 start:u64 end:u64
@@ -12,16 +12,16 @@
 292 years after its epoch, does not fit its column: the column is null, and the attribute `$start` or
 `$end` has the number (flaw `bad_time`).
 
-A metadata packet is a session record named after its option. `epoch` (u64, Unix ns) tells the clock.
-The options of `session` are a client's statements about its session; their attributes are the object that
-was sent. Any other option's value is `{"value":"text"}` if it is printable UTF-8, else
-`{"value":{"$bytes":"00ff"}}`. How producers really write packets: docs/formats/heph.md.
+A metadata packet is a session record with the name of its option. `epoch` (u64, Unix ns) defines the clock.
+The options in the module `session` are a client's statements about its session; their attributes are the object that
+the client sent. The value of any other option is `{"value":"text"}` if it is printable UTF-8, otherwise
+`{"value":{"$bytes":"00ff"}}`. docs/formats/heph.md describes the packets of real producers.
 
 Unreadable input: an event whose attributes do not fill its size keeps its header and description (flaw
-`undecodable_body`). A packet in which another one seems to begin was torn by a short write and is
-malformed up to there. Where no packet begins, bytes are malformed up to the next magic, in pieces of at
-most `PIECE` bytes counted from where this run of bytes began; all pieces have the reason of the first.
-A limit below 64 bytes counts as 64: headers must fit.
+`undecodable_body`). If another packet seems to begin inside a packet, a short write has truncated the outer packet, which is
+malformed up to the inner packet. Bytes outside of packets are malformed up to the next magic, in pieces of at
+most `PIECE` bytes, counted from the first of these bytes. All pieces have the reason of the first piece.
+A limit below 64 bytes counts as 64, because headers must fit.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import Scanner
 
     _scan = Scanner().scan
-    """One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
+    """The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
 
 SHORT = 4096
-"""Longer packets are searched for the beginning of another one before they are read. So packets nested in
-one another, which no producer means to write, take no more time than others."""
+"""Maximum size (bytes) of a packet that is read without a search for an inner packet. Because of the search, nested packets,
+which are damaged data, take no more time than other packets."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -67,8 +67,9 @@ _stream_text = lru_cache(4096)(str)
 
 
 class HephState(msgspec.Struct):
-    """Bytes that wait for the rest of their packet, their offset in the input, and the reason of the malformed
-    run that ends right before them, if one does."""
+    """The state of a decoder: the waiting bytes of an unfinished packet, and their offset.
+
+    `run`: the reason of the malformed bytes directly before the waiting bytes, if any."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -76,7 +77,7 @@ class HephState(msgspec.Struct):
 
 
 class HephDecoder:
-    """The decoder of one session. `limit` is the longest packet in bytes."""
+    """Decodes one session. `limit` is the maximum size (bytes) of a packet."""
 
     def __init__(self, limit: int, state: HephState | None = None) -> None:
         state = state or HephState()
@@ -85,8 +86,8 @@ class HephDecoder:
         self._offset = state.offset
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
-        self._need = 0  # how many bytes must wait before anything new can be decoded
-        self._seek = False  # whether a magic among them is enough, too
+        self._need = 0  # number of waiting bytes that the next decoding step needs
+        self._seek = False  # whether a magic in the waiting bytes is also sufficient
 
     @property
     def state(self) -> HephState:
@@ -107,7 +108,7 @@ class HephDecoder:
         return records
 
     def _joined(self, data: bytes) -> bytes:
-        """Return the bytes that wait with `data` behind them; none if nothing new can be decoded yet."""
+        """Return the waiting bytes with `data` appended, or empty bytes if more input is necessary."""
         waiting = self._waiting
         seen = len(waiting)
         waiting += data
@@ -118,7 +119,7 @@ class HephDecoder:
         return bytes(waiting)
 
     def end(self) -> list[Record]:
-        """Decode what waits: packets inside a torn packet, and malformed bytes."""
+        """Decode the waiting bytes: packets inside a truncated packet, and malformed bytes."""
         records: list[Record] = []
         data = bytes(self._waiting)
         done = 0
@@ -139,8 +140,9 @@ class HephDecoder:
     def _packets(
         self, data: bytes, records: list[Record], at: int = 0, until: int | None = None
     ) -> int:
-        """Read whole packets that begin from `at` on, and before `until`; return where they end. Waiting begins there
-        if that is before `until`."""
+        """Read whole packets that begin from `at` on and before `until`. Return the end of the last packet.
+
+        If the end is before `until`, the bytes from there on must wait for more input."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
@@ -181,9 +183,9 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Return where another packet begins inside the packet at `at`, or 0.
+        """Return the position of another packet inside the packet at `at`, or 0.
 
-        If nothing is wrong with the packet, only a whole header inside it counts."""
+        In a packet without a flaw, only a whole inner header counts."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -192,7 +194,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read what is not a whole short event; return its size, or 0 when more bytes must come first."""
+        """Read bytes that are not a whole short event. Return their size, or 0 if more input is necessary."""
         have = len(data) - at
         self._seek = False
         if have < 8:
@@ -203,7 +205,7 @@ class HephDecoder:
             return self._skip(data, at, fault, records)
         magic, size = prefix(data, at)
         if size > have:
-            # Before the lengths can be checked, the minimal packet is enough to wait for.
+            # Wait only for the minimal packet, until the lengths can be checked.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
             self._need = checked if have < checked else size
             return 0
@@ -217,7 +219,7 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Pass over bytes that begin no packet, up to the next magic or for the length of a piece."""
+        """Skip bytes that begin no packet, up to the next magic or at most one piece."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
@@ -227,7 +229,7 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Pass over an incomplete packet at `at`, since the input ended here."""
+        """Skip the incomplete packet at `at`, because the input has ended."""
         stop = packet_within(data, at + 1, len(data), self._limit)
         fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -236,7 +238,7 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add `data[at:stop]` as malformed; a continued malformed run keeps its first reason."""
+        """Add `data[at:stop]` as a malformed record. Adjacent malformed pieces all have the reason of the first piece."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -260,9 +262,9 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Return an event's times, attributes and flaw, given its bit-cast times, one of which is 2^63 or more.
+    """Return the times, attributes and flaw of an event with a time of 2^63 or more. The given times are bit-cast.
 
-    The name of a producer's attribute never begins with "$"."""
+    The attributes of producers never have names that begin with "$"."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
@@ -273,11 +275,11 @@ def _without_bad_times(
 
 
 _PREFIX = 8
-"""Bytes of a packet that tell its kind and its size."""
+"""Size (bytes) of the prefix of a packet, which has the packet's kind and size."""
 
 
 class HephBlockDecoder(HephDecoder):
-    """The same decoder with the kernel, which packs usual events into blocks. `HephDecoder` reads everything else."""
+    """A decoder whose kernel packs usual events into blocks. `HephDecoder` reads all other bytes."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -297,7 +299,7 @@ class HephBlockDecoder(HephDecoder):
                 found.append(block)
                 at = stop
                 continue
-            # The packet at `stop`, too: the kernel has left it to us.
+            # Decode the unusual packet at `stop` in Python.
             records: list[Record] = []
             done = self._packets(data, records, at, min(stop + 1, have))
             found += records
@@ -309,9 +311,9 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack the event that waits and those behind it into one block. Return where it ends in `data`, 0 if there is none.
+        """Pack the waiting event and the events after it into one block. Return the end of the block in `data`, or 0 without a block.
 
-        A record between two blocks would cost all later stages as much as a block."""
+        A separate record between two blocks would cost as much time in later stages as a block."""
         first = self._first(data, limit)
         if not first:
             return 0
@@ -325,7 +327,7 @@ class HephBlockDecoder(HephDecoder):
         return stop
 
     def _first(self, data: bytes, limit: int) -> bytes:
-        """Return the packet that waits, with its rest, which `data` begins with; nothing if it is no short event."""
+        """Return the waiting packet, completed with the beginning of `data`, or empty bytes if it is not a short event."""
         waiting = self._waiting
         have = len(waiting)
         if not have:
@@ -336,9 +338,9 @@ class HephBlockDecoder(HephDecoder):
         return bytes(waiting + data[: size - have])
 
     def _completed(self, data: bytes, found: list[Block | Record]) -> int:
-        """Decode what waits with as much of `data` as completes it; return how much that is.
+        """Complete the waiting bytes with a part of `data`, and decode them. Return the size of this part.
 
-        So the rest is read where it is: to put it behind what waits would copy it twice."""
+        The rest of `data` is then decoded in place, without copies."""
         at, have = 0, len(data)
         while self._waiting and at < have:
             lacking = have if self._seek else max(self._need - len(self._waiting), 1)

@@ -1,10 +1,10 @@
-"""Write records of Heph as packets again.
+"""Turn Heph records back into packets.
 
-The table has no ids of clients' sessions (`session`): an announcement gets another id, which begins with the digits that are
-stored in its place, so that whoever reads the packets cannot continue the session. All else is the same, byte for byte, except
-spaces in values that are JSON objects.
+The table does not have the ids of clients' sessions (`session`). An announcement gets another id, which begins with the stored
+digits. A reader of the packets therefore cannot continue the session. All other bytes are equal to the original, except spaces
+in values that are JSON objects.
 
-There is nothing to repair at the end of a trace: it has no end, and no packet refers to another one.
+A repair adds nothing at the end of a trace, because the format has no end mark and packets do not refer to other packets.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _read_members = msgspec.json.Decoder(dict[str, Any]).decode
 _read_texts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 Attribute = tuple[bytes, int, Any]
-"""A name, the type of a value, and the value as JSON has it."""
+"""The name, type and decoded JSON value of an attribute."""
 
 
 class HephEncoder:
-    """The encoder of one session."""
+    """Encodes the records of one session."""
 
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
-        self._next: dict[str, int] = {}  # the numbers that streams' next events have
+        self._next: dict[str, int] = {}  # the next sequence number of each stream
 
     def close(self) -> bytes:
         return b""
@@ -62,7 +62,7 @@ class HephEncoder:
 
 
 def _body(name: str, members: dict[str, Any]) -> bytes:
-    """Return a description and attributes, given as the members of the record's attributes (see `body`)."""
+    """Return the encoded description and attributes. `members` are the members of the record's attributes (see `body`)."""
     description = members.pop("$description", name)
     rest = bytes.fromhex(members.pop("$undecoded", ""))
     packed = b"".join(
@@ -83,7 +83,7 @@ def _attributes(members: dict[str, Any]) -> list[Attribute]:
 
 
 def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
-    """Return the type that a value shows."""
+    """Return the type that a JSON value implies."""
     if isinstance(value, list):
         return ARRAY | max(map(_shown, value))
     if isinstance(value, int):
@@ -104,7 +104,7 @@ def _value(type_: int, value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has
 
 
 def _raw(text: str | dict[str, str]) -> bytes:
-    """Return a text's bytes, which need not be UTF-8."""
+    """Return the bytes of a text, which may be invalid UTF-8."""
     return bytes.fromhex(text["$bytes"]) if isinstance(text, dict) else text.encode()
 
 
@@ -113,7 +113,7 @@ def _string(raw: bytes) -> bytes:
 
 
 def _option(record: Record) -> bytes:
-    """Return a metadata packet."""
+    """Return the metadata packet of a session record."""
     members = _read_members(record.attributes or "{}")
     name = _raw(members.pop("$name", str(record.name)))
     if record.name == "epoch" and record.flaw is None:
@@ -126,7 +126,7 @@ def _option(record: Record) -> bytes:
 
 
 def _statement(attributes: str | None) -> bytes:
-    """Return a client's statement, with an id that is valid and not the client's."""
+    """Return the JSON of a client's statement, with a valid id that differs from the client's id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

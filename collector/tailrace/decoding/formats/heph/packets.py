@@ -1,6 +1,6 @@
-"""Where Heph packets begin and how long they are, as far as the bytes tell.
+"""Find the beginnings and sizes of Heph packets, and read metadata packets.
 
-`read_metadata` turns a metadata packet into a session record: the producer's epoch, a client's statements, other options.
+`read_metadata` turns a metadata packet into a session record: the producer's epoch, a client's statement, or another option.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return where the first whole magic in `data[begin:stop]` begins, or -1; look little further."""
+    """Return the position of the first whole magic in `data[begin:stop]`, or -1. Search little beyond the first magic."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -32,7 +32,7 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return why no packet can begin at `at`, as far as the bytes up to `stop` tell; else None."""
+    """Return the reason why no packet can begin at `at`, or None if the bytes up to `stop` show no reason."""
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
@@ -50,7 +50,7 @@ def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
 
 
 def packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Return where a packet seems to begin in `data[begin:stop]` with `room` bytes inside, or -1."""
+    """Return the position of a possible packet in `data[begin:stop]`, or -1. At least `room` bytes must be before `stop`."""
     last = stop - room + MAGIC_SIZE
     at = find_magic(data, begin, last)
     while at >= 0 and fault_at(data, at, stop, limit):
@@ -76,7 +76,7 @@ def read_metadata(offset: int, packet: bytes) -> Record:
 def _option(
     name: str, raw: bytes, value: bytes
 ) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return a metadata packet's attributes, flaw and facts; `raw` is its name as sent."""
+    """Return the attributes, flaw and session facts of a metadata packet. `raw` is the name of the option as sent."""
     flaw = None
     if name == "epoch":
         if len(value) == 8:

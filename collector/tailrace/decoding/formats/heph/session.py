@@ -1,7 +1,7 @@
-"""A client's statements about its session in Heph metadata packets, and the collector's answers.
+"""Read a client's statements about its session in Heph metadata packets, and write the collector's answers.
 
-The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md); unknown members are
-passed over:
+The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are
+ignored:
 
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,"now":number,
                         "clock":"logical","ticks_per_second":number}
@@ -11,11 +11,11 @@ passed over:
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
-Only `session` is required. A value of another shape tells nothing: its record has it like any other
-option's, and the flaw `bad_session`.
+Only `session` is required. A value of another shape is ignored. Its record has the value, like the record of any other
+option, and the flaw `bad_session`.
 
-Whoever knows a session's id can continue the session. So records hold a digest in its place
-(`stored_name`), also where the id stands in an option that this version does not know.
+Anyone with the id of a session can continue the session. Records therefore have a digest instead of the id
+(`stored_name`), even for an id in an option that is unknown to this version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Parts of a goodbye. In datagrams they name the ends of more than 300,000 streams."""
+"""Maximum number of parts of a goodbye. In datagrams, these parts hold the ends of more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -44,7 +44,7 @@ _COUNT_MAX = 2**63 - 1
 _Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
 
 _SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Reasons of events that the client had sent. They have numbers, and some of them may have arrived."""
+"""Reasons of discarded events that the client had sent. These events have sequence numbers, and may have arrived."""
 
 
 class _Session(msgspec.Struct):
@@ -87,7 +87,7 @@ class _Goodbye(msgspec.Struct):
 
 
 def _never_sent(discarded: _Discarded) -> int:
-    """Return how many discarded events cannot have arrived."""
+    """Return the number of discarded events that the client never sent."""
     sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
     return min(sum_, _COUNT_MAX)
 
@@ -100,28 +100,28 @@ _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
 OPTIONS = frozenset(_SHAPES)
 
 OURS = "tailrace."
-"""The prefix of our options' names, also in other versions."""
+"""The prefix of the names of Tailrace's own options in all versions."""
 
 STORED_DIGITS = 24
-"""Fewer digits than an id has, so that a stored name cannot be announced."""
+"""Number of hexadecimal digits of a stored name. An id has more digits, so that no client can announce a stored name."""
 
 _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 
 
 def stored_name(id_: str) -> str:
-    """Return what a table holds in place of a session's id: the first digits of its SHA-256."""
+    """Return the name that tables have instead of a session's id: the first digits of the id's SHA-256."""
     return sha256(id_.encode()).hexdigest()[:STORED_DIGITS]
 
 
 def veiled(value: bytes) -> bytes:
-    """Return an option's value with stored names in place of everything that may be a session's id."""
+    """Return the value of an option, with each possible session id replaced by its stored name."""
     return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
 
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
-    """Read the value of one of `OPTIONS`; return its record's attributes and its facts.
+    """Read the value of one of `OPTIONS`. Return the attributes of the record and the session facts.
 
-    Return None if it has another shape."""
+    Return None if the value has another shape."""
     fields = read_object(value)
     if isinstance(fields, str):
         return None
@@ -141,13 +141,13 @@ def _attributes(fields: list[Field]) -> str:
 
 
 def _text(field: Field) -> str:
-    """Return a member's value as the producer spelled it; replace an id, which may have escapes."""
+    """Return the producer's text of a member's value. Replace a session id, which may have escapes, by its stored name."""
     is_id = field.key == "session" and isinstance(field.value, str)
     return json.dumps(stored_name(field.value)) if is_id else field.text
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
-    """Return the packet that carries an answer."""
+    """Return the metadata packet of an answer to a client."""
     fields: dict[str, object] = {
         "session": answer.session,
         "turn": answer.turn,

@@ -13,7 +13,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
-    """Recognise a file whose first line, as far as it is there, is a header."""
+    """Recognise a file whose complete or incomplete first line is a header."""
     line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
     return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
 
@@ -29,16 +29,16 @@ FORMAT = Format(
     files=Files(recognises=_is_jets),
     flaws=frozenset(
         {
-            "after_footer",  # comes after the footer
-            "bad_frequency",  # a frequency is no positive number, or two of them differ
-            "bad_parent",  # the parent_id is no id, such as -1: the record is a root
+            "after_footer",  # the line comes after the footer
+            "bad_frequency",  # a frequency is not a positive number, or two frequencies differ
+            "bad_parent",  # the parent_id is not an id, for example -1: the record has no parent
             "bad_total",  # a total is not a count
-            "byte_order_mark",  # a line begins with one, such as the first of a file
+            "byte_order_mark",  # a line, usually the first line of a file, begins with a byte order mark
             "duplicate_key",  # two fields have the same key
             "header_not_first",  # a header after other lines: a new incarnation
             "no_header",  # the first line is not a header
-            "unknown_type",  # a type of line that is not in the specification
-            "version",  # not 2
+            "unknown_type",  # the specification has no such type of line
+            "version",  # the version is not 2
         }
     ),
     malformed=frozenset(
@@ -49,11 +49,11 @@ FORMAT = Format(
             "bad_json",
             "invalid_utf8",
             "lone_surrogate",
-            "hex_number",  # a number is spelled 0x…
+            "hex_number",  # a number is written as 0x…
             "missing_key",
             "not_a_number",
             "not_an_object",
-            "nul_bytes",  # where a line should begin
+            "nul_bytes",  # NUL bytes at the beginning of a line
             "too_deep",
             "too_long",
             "truncated",

@@ -1,4 +1,4 @@
-"""JETS 2.0: one JSON object a line; records that begin and end, with their events and annotations.
+"""Decode JETS 2.0: one JSON object a line, for records that begin and end, and for their events and annotations.
 
 | type       | kind       | columns                                                      |
 |------------|------------|--------------------------------------------------------------|
@@ -13,31 +13,31 @@
 `start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a
 session is one stream.
 
-Three dialects are in use, all called 2.0, and each line is read by its own shape. In dialect A an id is
-a string: the column has 63 bits of the string's BLAKE2b, the attributes have the string, and a name may
-be missing. Accepted are a missing description (A, B), `id` for `record_id` in a record_end (A, B), and a
-missing parent_id, which means the same as null.
+Three dialects called 2.0 are in use. The shape of each line determines its dialect. In dialect A an id is
+a string: the column has 63 bits of the string's BLAKE2b, the attributes have the string, and the name may
+be missing. The decoder accepts a missing description (A, B), `id` instead of `record_id` in a record_end (A, B), and a
+missing parent_id, which is equivalent to null.
 
-Attributes hold every field that has no column: the description, spelled anew, then data and the rest
+Attributes have each field without a column: the rewritten description, then data and the other fields
 in the line's order with the producer's own text. A header has
 `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer `{"totals":{…},…}`. A line with a repeated
-key (the last one counts), with a key that begins with "$", or with a key that collides with ours keeps
+key (the last value is used), with a key that begins with "$", or with a key that the decoder itself adds keeps
 its whole text under `$line` instead.
 
-A line that breaks a rule and can be read is kept with a flaw. A line of an unknown type is such a line:
-nothing in it is wrong by itself, and later versions may add types. It is a session record and not an
-annotation because annotations are counted against the footer's total. A record with several flaws gets
-the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place. Rules about ids
-(references, duplicates, order) need memory of earlier ids; the ingest checks them (`ingest.spans`).
+A readable line that violates a rule is kept with a flaw. A line of an unknown type is such a line, because later versions may
+add types. A line of an unknown type becomes a session record instead of an
+annotation, because the footer's total counts annotations. A record with several flaws gets
+the first of these: byte_order_mark, duplicate_key, flaws of its own fields, flaws of its position. Rules about ids
+(references, duplicates, order) depend on earlier ids. The ingest stage checks these rules (`ingest.spans`).
 
-Blank lines belong to the line that follows them; without one they are a session record "blank_lines".
-A last line without newline is read like any; it is `truncated` if it is not JSON. NULs where a line should
-begin come from a log rotation that empties a file while its producer continues to write: they are
-malformed as `nul_bytes`, and the line behind them is read.
+Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines".
+A last line without a newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line
+come from a log rotation that empties a file while the producer continues to write. These NULs are
+malformed as `nul_bytes`, and the line after them is read.
 
-Every known writer ends its file with a footer. Without one, a file that has a readable line was cut off: a `truncated` gap
-of unknown size (`no_end`) at the end of the file, or at the header of the next writer. Connections and datagrams may
-end without a footer.
+Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. It gets a
+`truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next producer. Connections and
+datagrams may end without a footer.
 
 Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 """
@@ -61,20 +61,20 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
+    """The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
 
 IN_SESSION = frozenset({"headless", "open"})
-"""A usual line breaks no rule in these stages. A file that ends in one of them lacks its footer."""
+"""Stages in which a usual line violates no rule. A file that ends in one of these stages lacks its footer."""
 
 NO_END = "no_end"
-"""The detail of the gap that stands for the missing footer of a file."""
+"""The detail of the gap for a missing footer."""
 
 
 class JetsState(msgspec.Struct):
-    """Unfinished lines, and the stage of the session:
+    """The state of a decoder: the unfinished lines and the stage of the session.
 
-    start: nothing readable has come; headless: lines have, but no header; open: after a header;
-    closed: after a footer. `file`: the input is a file, whose missing footer has not been told.
+    `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a footer).
+    `file`: whether the input is a file whose missing footer is not reported yet.
     """
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
@@ -83,7 +83,7 @@ class JetsState(msgspec.Struct):
 
 
 class JetsDecoder:
-    """The decoder of one session. `limit` is the longest line in bytes, newline included."""
+    """Decodes one session. `limit` is the maximum size (bytes) of a line, including the newline."""
 
     def __init__(self, limit: int, state: JetsState | None = None) -> None:
         state = state or JetsState()
@@ -124,7 +124,9 @@ class JetsDecoder:
         return self._read(self._lines.feed(data))
 
     def end(self) -> list[Record]:
-        """Read a last line without its newline like any line; it is `truncated` if it is not JSON. Report a missing footer."""
+        """Read a last line without a newline like any other line, and report a missing footer.
+
+        The last line becomes `truncated` if it is not JSON."""
         records = self._read(self._lines.end())
         records += self._cut_off(self._lines.offset)
         self._in_file = False
@@ -137,7 +139,7 @@ class JetsDecoder:
         return self._read(self._lines.give_up())
 
     def _cut_off(self, offset: int) -> list[Record]:
-        """Return the gap of a file's writer that wrote no footer up to an offset."""
+        """Return the gap for a missing footer before `offset`, if the footer is missing."""
         return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.lacking else []
 
     def _read(self, pieces: list[Piece]) -> list[Record]:
@@ -156,7 +158,7 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read lines, those that are not usual one by one."""
+        """Read lines. Usual lines are read in bulk, other lines one by one."""
         begin = offset
         for found in read_usual(offset, data):
             if isinstance(found, Record) and self._stage in IN_SESSION:
@@ -168,7 +170,7 @@ class JetsDecoder:
             offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
-        """Read a line that may stand behind the NULs of a file that was emptied."""
+        """Read a line that may follow the NULs of an emptied file."""
         rest = line.lstrip(b"\0")
         if not rest.strip(WHITE):
             rest = b""
@@ -180,7 +182,9 @@ class JetsDecoder:
             records += [*cut_off, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Read any line, and check the rules about its place in the session. Return also the gap that a header shows."""
+        """Read any line, and check the rules about its position in the session.
+
+        Return the record and, for a header after a missing footer, a gap."""
         self._slow += 1
         record = read_line(offset, line)
         cut_off: list[Record] = []
@@ -211,17 +215,17 @@ def _blank(piece: Piece) -> Record:
 
 
 LINE_MIN = 40
-"""Bytes of the shortest usual line, about."""
+"""Approximate size (bytes) of the shortest usual line."""
 
 
 class JetsBlockDecoder(JetsDecoder):
-    """The same decoder with the kernel, which packs usual lines into blocks. `JetsDecoder` reads everything else."""
+    """A decoder whose kernel packs usual lines into blocks. `JetsDecoder` reads all other lines."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
         lines, least = self._lines, ROWS_MIN * LINE_MIN
         if len(data) >= least and b"\n" in data:
-            # A copy costs less than what all stages spend on a torn line as a record of its own.
+            # A copy of the bytes costs less time than a separate record for the split line in all later stages.
             data = lines.take_back() + data
         at, have, left = 0, len(data), 0
         while at < have:
@@ -236,9 +240,9 @@ class JetsBlockDecoder(JetsDecoder):
                         lines.skip(block.length)
                         at, left = stop, 0
                         continue
-                # More at once where line after line is left to us.
+                # After many unusual lines, decode more and more bytes at once.
                 stop, left = min(stop + left, have), min(2 * left + 256, BLOCK)
-            # The line at `stop`, too: the kernel has left it to us.
+            # Decode the unusual line at `stop` in Python.
             end = data.find(b"\n", stop) + 1 or have
             found += super().feed(data[at:end])
             at = end

@@ -1,10 +1,9 @@
-"""Write records of JETS as lines again.
+"""Turn JETS records back into lines.
 
-The table keeps what a line says, with the producer's own text of every value, and not how keys and spaces were arranged.
-Lines are arranged as the specification does (dialect C): `clk` first, and no spaces.
+The table keeps the fields of a line with the producer's own text of each value, but not the order of keys and the spaces.
+The encoder uses the order of the specification (dialect C): `clk` first, and no spaces.
 
-To repair is to end the records that are open, the last one first, at the latest `clk`, and to write a footer where none
-came.
+A repair ends open records, the last one first, at the latest `clk`, and writes a footer if the footer is missing.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ SHAPES = {
     "annotation": ("type", "name", "record_id", "description", "data"),
     "footer": ("type", "capture_end_clk"),
 }
-"""The order of keys in each type of line. Other keys follow in their own order."""
+"""The order of keys in each type of line. Other keys follow in their stored order."""
 
 OTHER = ("clk", "type")
 FIRST = frozenset({"description", "data"})
-"""The fields that a decoder moves to the front of the attributes."""
+"""The fields that the decoder moves to the front of the attributes."""
 
 _TOTALS = {
     "total_records": Kind.BEGIN,
@@ -40,12 +39,12 @@ _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class JetsEncoder:
-    """The encoder of one session."""
+    """Encodes the records of one session."""
 
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
-        self._open: dict[int, str] = {}  # the ids of open records, and their texts
+        self._open: dict[int, str] = {}  # the texts of the ids of open records, by id
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
         self._closed = False
@@ -80,7 +79,7 @@ class JetsEncoder:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _note(self, record: Record, texts: Texts) -> None:
-        """Remember what a repair must know."""
+        """Update the counts, open records and clock for a repair."""
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -96,7 +95,7 @@ class JetsEncoder:
 
 
 def _line(record: Record, texts: Texts) -> str:
-    """Return a line, given the fields without columns."""
+    """Return the line of a record. `texts` has the fields that are not columns."""
     own = {} if record.name is None else {"name": quote(record.name)}
     type_ = str(record.name)
     if record.kind == Kind.BEGIN:
@@ -119,7 +118,7 @@ def _line(record: Record, texts: Texts) -> str:
 
 
 def _of_session(record: Record, texts: Texts) -> Texts:
-    """Return the fields of a header, a footer or a line of another type, in their order."""
+    """Return the fields of a header, a footer or a line of an unknown type, in their order."""
     if record.name == "header":
         return _members(texts.get("producer"))
     if record.name == "footer" and texts.get("totals", "").startswith("{"):
@@ -133,7 +132,7 @@ def _clk(clk: int | None) -> Texts:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return a field with an id, unless the attributes have the field."""
+    """Return the field `key` with an id, or an empty dict if there is no id or if the attributes have the field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 
@@ -142,7 +141,7 @@ def _unsigned(id_: int) -> str:
 
 
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
-    """Return all fields in their order, unless that would change the order of those without columns."""
+    """Return all fields in the order of the specification, unless this would change the order of `theirs`."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -158,15 +157,15 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
 
 
 def _members(text: str | None) -> Texts:
-    """Return the members of an object, which the decoder has written or read before."""
+    """Return the members of a JSON object that is certainly valid, or an empty dict for None."""
     return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
 
 
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
-    """Return the attributes of the lines that begin and that end a record, given those of its span.
+    """Return the attributes of the begin line and of the end line, given the attributes of the span.
 
-    Those of the end come first (`rows.fields.united`), and a line's description and data come before its other fields. A
-    flaw stands in front of the attributes that it came with."""
+    In a span, the attributes of the end come first (`rows.fields.united`). The description and data of a line come before its
+    other fields. A flaw precedes the attributes of its line."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
@@ -176,7 +175,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # a line that begins a record would have them in its columns
+    ]  # in a begin line, these fields would be columns
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False
@@ -192,5 +191,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a text is a string that stands for an id."""
+    """Return whether a JSON text is the string id whose number is `id_`."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

@@ -1,15 +1,15 @@
-"""Read one line of JETS into one record. This reader decides; `usual` is only faster.
+"""Read one line of JETS into one record. This reader is the reference: `usual` gives the same results faster.
 
-`decoder` describes columns, attributes and dialects. A line that cannot be read is a malformed
-record with one of `json_object.read_object`'s reasons or one of these:
+The module `decoder` describes columns, attributes and dialects. An unreadable line becomes a malformed
+record with a reason from `json_object.read_object` or with one of these reasons:
 
-    missing_key   the type, or a key that its type requires, is not there
+    missing_key   the type, or a key that the type requires, is missing
     bad_clk       clk is not an integer of 64 bits; `12.0` and `1e3` are integers
     bad_id        an id is neither an unsigned integer of 64 bits nor a string; a parent_id only gets a flaw
     bad_field     the type, name, record_type, description or version is not a string, or the
                   metadata not an object
 
-A malformed record has its id where that can be read.
+A malformed record has the id of the line if the id is readable.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ TOTALS = {
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
-"""Keys and the JSON texts of their values."""
+"""The JSON texts of values by key."""
 
 
 class _MalformedError(Exception):
-    """The line cannot be read; the argument is the reason."""
+    """The line is unreadable; the argument is the reason."""
 
 
 class _LineReading(NamedTuple):
-    """A line's columns, and its attributes: `ours` and, with the producer's text, `theirs`."""
+    """The columns and attributes of a line.
+
+    `ours`: the attributes that the decoder adds.
+    `theirs`: the attributes with the producer's own text."""
 
     kind: Kind
     theirs: Texts
@@ -61,7 +64,7 @@ class _LineReading(NamedTuple):
 
 
 def read_line(offset: int, line: bytes) -> Record:
-    """Read the line at `offset`, with its newline and the blank lines before it."""
+    """Read the line at `offset`. `line` includes the newline and the blank lines before the line."""
     marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line[3:] if marked else line)
     if isinstance(found, str):
@@ -227,7 +230,7 @@ def _string(fields: Fields, key: str) -> str:
 
 
 def _name(fields: Fields, id_key: str) -> str | None:
-    """Return the name; only dialect A may lack one. A description must be a string."""
+    """Return the name of a line. Only dialect A may omit the name. Check that the description is a string."""
     if "description" in fields:
         _string(fields, "description")
     if "name" not in fields and isinstance(_field(fields, id_key).value, str):
@@ -248,7 +251,7 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return an id for its column; add its key to `used` if the column says everything."""
+    """Return the id for a column. If the column has the whole value of the field, add the key to `used`."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)
@@ -260,7 +263,9 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
 
 
 def _lost_id(fields: Fields) -> int | None:
-    """Return the id of a record that cannot be read otherwise: lines that refer to it lack no other record."""
+    """Return the id of an otherwise unreadable record, or None.
+
+    With this id, lines that refer to the record do not count as references to a missing record."""
     if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
         return None
     try:
@@ -270,13 +275,15 @@ def _lost_id(fields: Fields) -> int | None:
 
 
 def number_of(id_: str) -> int:
-    """Return the number that stands for a string id in its column: 63 bits of a checksum."""
+    """Return the number for a string id in the id column: 63 bits of the string's BLAKE2b."""
     return int.from_bytes(blake2b(id_.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency in Hz, None if it is not certain; and whether a frequency or period is no positive number, or two of
-    them differ. A number may stand in quotes."""
+    """Return the frequency (Hz) of the clock, or None if the frequency is not certain, and whether the metadata is wrong.
+
+    The metadata is wrong if a frequency or period is not a positive number, or if two of them differ. Numbers may be in
+    quotes."""
     found: list[float] = []
     unsure = False
     for key, factor in (CLOCKS | PERIODS).items():
@@ -301,7 +308,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """Return the texts of fields without a column: description, data, the others in their order."""
+    """Return the texts of the fields without a column: description, data, then the other fields in their order."""
     texts: Texts = {}
     for key in ("description", "data", *fields):
         if key in fields and key not in used:

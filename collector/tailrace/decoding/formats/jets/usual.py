@@ -1,7 +1,7 @@
-"""Read the usual lines of JETS, many at a time: the same result as `line.read_line`, only faster.
+"""Read the usual lines of JETS in bulk. The results are equal to the results of `line.read_line`, but faster.
 
-A line is usual if it is a record, record_end, event or annotation, in any legal spelling.
-A line with ids below 2^63 that are spelled as integers and with only the fields that the specification names takes least.
+A usual line is a record, record_end, event or annotation, in any legal spelling.
+The fastest lines have integer ids below 2^63 and only fields of the specification.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Columns(NamedTuple):
-    """The columns of a line's record. A line without a name is readable only if the id `named_by` is a string."""
+    """The columns of a line's record. A line without a name is valid only if the id `named_by` is a string."""
 
     kind: Kind
     named_by: int | str | None
@@ -206,7 +206,7 @@ def _parent(raw: Raw) -> int | str | None:
 
 @lru_cache(4096)
 def _integer(text: str) -> int:
-    """Return the integer that a number spells. Raise ValueError for any other value."""
+    """Return the integer value of a JSON number. Raise ValueError for any other text."""
     number = int(text) if _WHOLE.fullmatch(text) else integral(text)
     if number is None:
         raise ValueError(text)
@@ -218,11 +218,11 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The same lines with the texts of their numbers and ids, which may have fractions or exponents."""
+"""The types of usual lines with numbers and ids as texts, which may have fractions or exponents."""
 _KNOWN = {one: frozenset(one.__struct_fields__) | {"type"} for one in get_args(_Line)}
 _IDS = frozenset({"id", "record_id", "parent_id"})
 _FIRST = frozenset({"description", "data"})
-"""The attributes that come before all others, whatever their order in the line."""
+"""The fields that come first in the attributes, in any order of the line."""
 
 
 _NOTHING: dict[str, Raw] = {}
@@ -234,13 +234,12 @@ _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().e
 
 
 def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
-    """Read whole lines from `offset` on; return those as they are that `read_line` might read differently.
+    """Read whole lines from `offset` on. Return a record for each usual line, and the bytes of each other line.
 
-    msgspec takes the last of repeated keys, passes over white space, reads any spelling of a
-    string, skips fields that the structs lack, and checks Raw values only for being JSON. But it never writes
-    more than it read. So the size of what it writes for the lines shows how much it dropped of them all, whatever
-    the order of keys: that must be spaces and carriage returns. Bytes that are not UTF-8 and too deep nesting, which msgspec
-    does not notice in a Raw value, are checked here.
+    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
+    checks Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by
+    exactly the spaces and carriage returns, msgspec has therefore dropped nothing else. msgspec does not check UTF-8 and nesting
+    in Raw values, so this function checks them.
     """
     lines = data.split(b"\n")
     lines.pop()
@@ -264,7 +263,7 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
 
 
 def _decode_all(data: bytes, lines: list[bytes]) -> list[_Line | None] | None:
-    """Return the lines, which may lack the white space around them in `data`; None if any is not usual."""
+    """Return the decoded lines, or None if any line is unusual. `lines` may omit white space around the lines in `data`."""
     try:
         if not data.isascii():
             data.decode()
@@ -278,13 +277,13 @@ def _decode_all(data: bytes, lines: list[bytes]) -> list[_Line | None] | None:
 def _decode_each(
     lines: list[bytes],
 ) -> tuple[list[_Line | None], list[_Line | _Spelled | None]]:
-    """Return each line, None of one that is not usual; and as it was spelled."""
+    """Return each line decoded, or None for an unusual line, and each line in its original spelling of numbers."""
     usual: list[_Line | None] = []
     written: list[_Line | _Spelled | None] = []
     for line in lines:
         one: _Line | None = None
         spelled: _Line | _Spelled | None = None
-        # A line is mostly spelled as the one before; each way would read both.
+        # Try the spelling of the previous line first. Both ways read both spellings.
         if not written or not isinstance(written[-1], _Spelled):
             one = spelled = _decode_one(line)
         if one is None:
@@ -306,8 +305,9 @@ def _decode_one(line: bytes) -> _Line | None:
 def _fields(
     lines: list[bytes], usual: Sequence[_Line | _Spelled | None]
 ) -> list[dict[str, Raw] | None]:
-    """Return the fields of each line, `_NOTHING` where all lines have only those of their types; None of a line that has
-    one twice."""
+    """Return the fields of each line, or None for a line with a repeated field.
+
+    If all lines have only the fields of their types, return `_NOTHING` for each line."""
     read = [(line, one) for line, one in zip(lines, usual, strict=True) if one is not None]
     text = b"\n".join(line for line, _ in read) + b"\n"
     if only_white(text, _encode_lines([one for _, one in read])):
@@ -325,7 +325,9 @@ def _fields(
 
 
 def _read(offset: int, size: int, line: bytes, one: _Line, fields: dict[str, Raw]) -> Record | None:
-    """Return a line's record; None if `read_line` must read it. No `fields`: it has only those of its type."""
+    """Return the record of a line, or None if `read_line` must read the line.
+
+    `fields` is empty if the line has only the fields of its type."""
     if not fields:
         if record := one.record(offset, size, ""):
             return record
@@ -342,7 +344,7 @@ def _read(offset: int, size: int, line: bytes, one: _Line, fields: dict[str, Raw
 
 
 def _read_columns(offset: int, size: int, one: _Line, more: str) -> Record | None:
-    """Return the record of a line whose ids are strings, or that has no name; None if `read_line` must read it."""
+    """Return the record of a line with string ids or without a name, or None if `read_line` must read the line."""
     columns = one.columns()
     if columns is None or (columns.name is UNSET and type(columns.named_by) is not str):
         return None
@@ -359,7 +361,7 @@ def _read_columns(offset: int, size: int, one: _Line, more: str) -> Record | Non
 
 
 def _with(attributes: str | None, more: str) -> str | None:
-    """Return attributes with further members, each behind a comma."""
+    """Return the attributes with the members `more` added. Each member in `more` follows a comma."""
     if not more:
         return attributes
     return f"{attributes[:-1]}{more}}}" if attributes else f"{{{more[1:]}}}"

@@ -1,8 +1,8 @@
 """Read the documents of an ovni stream: its metadata, and the offsets of the nodes' clocks.
 
 Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
-incomplete document, and the complete document a little later. Unreadable metadata is therefore not an error at first, and is
-reported at the end of the stream if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
+incomplete document, and the complete document a little later. Unreadable metadata is therefore reported only at the
+end of the stream, if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
 `thread.TID.json`, version 3 has `stream.json`.
 
 Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may

@@ -83,7 +83,9 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the end events of the inner open spans, which must precede the end `half`. Return None if the end has no begin."""
+        """Return the end events of the inner open spans, which must precede the end `half`.
+
+        Return None if the end has no begin."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)
@@ -101,7 +103,7 @@ class OpenStream:
         return b"".join(events)
 
     def _inside(self, id_: int | None) -> list[OpenEvent]:
-        """Return the open span with this id, and the later open spans of its channel, or an empty list if there is no such span."""
+        """Return the open span with this id and the later open spans of its channel, or an empty list for an unknown id."""
         for i in range(len(self._open) - 1, -1, -1):
             ended = self._open[i]
             if id_ is not None and ended.id == id_:
