@@ -18,12 +18,12 @@ FORMAT = Format(
     waiting=attrgetter("lines"),
     flaws=frozenset(
         {
-            "et1_shape",  # a line that only ET1, the ancestor of ET3, would write
+            "et1_shape",  # the shape of the line is known only from ET1, the ancestor of ET3
             "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
-            "late",  # the clock had passed its time before it came
-            "repeated_time",  # an entry or exit with the time of an earlier one
-            "unknown_record",  # a letter that no version has used
-            "unmatched_end",  # an exit whose entry is not on its stack
+            "late",  # the line arrived after the clock had passed the line's time
+            "repeated_time",  # an entry or exit has the time of an earlier entry or exit
+            "unknown_record",  # no version of the format has this letter
+            "unmatched_end",  # the entry of the exit is not on the stack
         }
     ),
     malformed=frozenset(

@@ -1,17 +1,17 @@
-"""Elephant Tracks 3: Java programs' calls, allocations, stores and deaths of objects; one line an event.
+"""Decode Elephant Tracks 3: calls, allocations, stores and deaths of objects in Java programs, one line an event.
 
-`events` describes the rows, `line` the lines. Two forms look the same, that of the specification and
-that of the existing agents. `form` tells them apart; `specification` and `agent` describe the clock,
-threads and losses of each. `maps` reads the names in the documents beside a trace.
+The module `events` describes the rows, and the module `line` the lines. There are two forms of lines that look alike: the form
+of the specification and the form of the existing agents. The module `form` distinguishes the forms, and describes the clock,
+threads and losses of each form. The module `maps` reads the names in the documents of a trace.
 
-A session is one file. Its first record (`trace`) says which form the file has and that its clock is
-logical. Lines are held back, at most `limit` bytes, until the form is known, usually at the second
-entry or exit; a source's `dialect` tells it at once.
+A session is one file. The first record (`trace`) states the form of the file and that the clock is
+logical. The decoder holds back lines, at most `limit` bytes, until the form is known, usually at the second
+entry or exit. A source's `dialect` determines the form at once.
 
-Blank lines belong to the line that follows them; without one they are a session record "blank_lines".
-A last line without newline is read if it is likely to be whole, else it is `truncated`. NULs where a line
-should begin come from a log rotation that empties a file while its producer continues to write: they are
-malformed as `nul_bytes`, and what follows is the middle of a trace.
+Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines".
+A last line without a newline is read if it is probably whole, and is `truncated` otherwise. NULs at the beginning of a line
+come from a log rotation that empties a file while the producer continues to write. These NULs are
+malformed as `nul_bytes`, and the lines after them are the middle of a trace.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The scanner remembers nothing that changes a block's records, so all decoders share one, as they share memos."""
+    """The scanner of all decoders. The scanner's memory never changes the records of a block, so decoders may share it."""
 
 _NULS = re.compile(rb"\0*").match
 
 
 class Et3State(msgspec.Struct):
-    """Unfinished lines; NULs without a record so far, and whether there were any; whole lines held back until
-    the form is known, and the form that was asked for; then the form and what it remembers.
+    """The state of a decoder between calls.
 
-    added: the file's name says that deaths were added after the run.
-    version: whether it is of ET3 or ET1, if that is known (`Events`).
+    The state has the unfinished lines, the number of NULs without a record so far, and whether there were NULs. It also has the
+    whole lines that are held back, the configured form, and the state of the form when the form is known.
+
+    added: whether the file name shows that a tool added deaths after the run.
+    version: "et3" or "et1", if the version is known (`Events`).
     """
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
@@ -76,9 +78,9 @@ class Et3State(msgspec.Struct):
 
 
 class Et3Decoder:
-    """The decoder of one trace. `limit` is the longest line in bytes, newline included.
+    """Decodes one trace. `limit` is the maximum size (bytes) of a line, including the newline.
 
-    `state` is the decoder's own object: encode it before feeding more."""
+    `state` is not a copy: encode `state` before the next call of `feed`."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
@@ -118,14 +120,14 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The numbers without names. In the specification's form nobody need name fields."""
+        """The keys of the numbers without a name. In the specification's form, fields need no names."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Return records of the new names, of the number of lines that name nothing (`bad_map_lines`), and of
+        """Return records of the new names in a document, of the number of invalid lines (`bad_map_lines`), and of
         the number of names beyond the limit (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
@@ -152,7 +154,7 @@ class Et3Decoder:
     # Cutting
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Read what waits: NULs, lines held back, and the `rest` that the lines have."""
+        """Read the waiting NULs, the lines held back, and the pieces that `rest` returns."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -162,7 +164,7 @@ class Et3Decoder:
         return records
 
     def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read lines from `at` on, up to the first that begins with NUL; return where they stop."""
+        """Read lines from `at` on, up to the first line that begins with NUL. Return the end of these lines."""
         stop = data.find(b"\n\0", at) + 1 or len(data)
         for piece in self._lines.feed(data[at:stop]):
             self._take(piece, records)
@@ -171,7 +173,7 @@ class Et3Decoder:
         return stop
 
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read NULs that continue, or begin where a line should; return where they stop, 0 without any."""
+        """Read NULs that continue earlier NULs or stand at the beginning of a line. Return the end of the NULs, or 0."""
         state = self._state
         if not state.nuls and (data[at] or not self._lines.after_blank):
             return 0
@@ -239,7 +241,7 @@ class Et3Decoder:
     # Telling the form
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Hold back a line until the form is known; a line that does not depend on the form is read."""
+        """Hold back a line until the form is known. Read a line at once if its record does not depend on the form."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -258,7 +260,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """Decide for the more likely form, if lines are held back and no more can be."""
+        """Choose the more likely form if lines are held back."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -283,14 +285,15 @@ def _session(offset: int, size: int, name: str, attributes: str | None) -> Recor
 
 
 LINE_MIN = 16
-"""The size of a short line."""
+"""Size (bytes) of a short line."""
 
 STEP_MIN = 16
-"""Bytes after which the Python decoder takes more than one line; this doubles with each line that it takes."""
+"""Initial number of bytes that the Python decoder takes at once after an unusual line. The number doubles with each further
+unusual line."""
 
 
 class Et3BlockDecoder(Et3Decoder):
-    """The same decoder with the kernel, which packs usual lines into blocks. `Et3Decoder` reads everything else."""
+    """A decoder whose kernel packs usual lines into blocks. `Et3Decoder` reads all other lines."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -305,15 +308,16 @@ class Et3BlockDecoder(Et3Decoder):
                 found.append(block)
                 at, step = stop, 0
                 continue
-            # The line at `stop`, too: the kernel has left it to us. Where it leaves many, take more and more at once.
+            # Decode the unusual line at `stop` in Python. After many unusual lines, decode more and more bytes at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
             found += super().feed(data[at:stop])
             at, step = stop, min(2 * step + STEP_MIN, BLOCK)
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return what the kernel makes of the lines from `at` on, and where it ends; it gets nothing where a line
-        is under way, or where what came before changes how a line is read."""
+        """Return the kernel's block of the lines from `at` on, and the end of the block.
+
+        Return None and `at` if a line is unfinished, or if earlier bytes affect the reading of a line."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -1,11 +1,11 @@
-"""Write records of ET3 as lines again, and the maps of names beside them.
+"""Turn ET3 records back into lines, and write the maps of names.
 
-The table has all fields of a line and not their spelling: white space, leading zeros, how a clock of 32 bits wraps. One space
-stands between fields. Maps have one line for each name, in the order in which names came.
+The table has all fields of a line, but not their spelling (white space and leading zeros). The encoder writes one space between
+fields. Maps have one line for each name, in the order of arrival.
 
-A repair ends the frames that are open, the innermost first.
+A repair ends open frames, the innermost frame first.
 
-A line is written from its record: what `events` reads, the other way round.
+The encoding of a line is the inverse of the module `events`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OpenCall(NamedTuple):
 
 
 class WrittenLine(NamedTuple):
-    """A line, whether it shows that the trace is one of ET1, and the call that it begins."""
+    """The text of a line, whether the line shows that the trace is an ET1 trace, and the call that the line begins."""
 
     text: str
     et1: bool = False
@@ -45,13 +45,16 @@ class WrittenLine(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """How a trace ends its lines, with a thread (`agent`) or with a clock, and whether it is hexadecimal."""
+    """The form of a trace's lines.
+
+    `agent`: whether the last field of a line is the thread instead of the clock.
+    `hexadecimal`: whether numbers are hexadecimal."""
 
     agent: bool
     hexadecimal: bool = False
 
     def leave(self, frame: OpenCall, thread: str, time: int) -> str:
-        """Return a line that ends a call."""
+        """Return the exit line of an open call."""
         fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]
         last = int(thread) if self.agent else time
         return self.line("E", [*fields, last])
@@ -94,7 +97,7 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        last = int(f"{last:x}")  # the end was read in hexadecimal, the begin was not
+        last = int(f"{last:x}")  # the decoder read the end as hexadecimal and the begin as decimal
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
     frame = None if record.id is None else OpenCall(record.id, method, receiver)
@@ -107,7 +110,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     if "exception" in members:
         letter, fields = "X", [*fields, members["receiver"], members["exception"]]
     elif "receiver" in members and numbers.agent:
-        # Only ET1 has a receiver here; that of a span may be its begin's.
+        # Only ET1 has a receiver in an exit. The receiver of a span may belong to its begin.
         keys = list(members)
         behind = "comment" in keys and keys.index("comment") < keys.index("receiver")
         et1 = record.start is None or members.get("$begun") == "decimal"
@@ -122,7 +125,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
 
 
 def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str | None:
-    """Return a line about an object; None if only ET1 has such lines."""
+    """Return a line about an object, or None if only ET1 has such lines."""
     name, last = str(record.name), _last(record, record.start, numbers)
     fields: list[Any]
     if name in _ALLOCATIONS and "class_id" in members:
@@ -155,23 +158,23 @@ def _of_et1(record: Record, members: LineMembers) -> str:
 
 
 def _last(record: Record, time: int | None, numbers: LineForm) -> int:
-    """Return the last field: the thread, or the clock."""
+    """Return the last field of a line: the thread or the clock."""
     return int(record.stream or 0) if numbers.agent else _time(time, numbers)
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a clock, as it looks once a clock of 32 bits has wrapped."""
+    """Return a clock value, wrapped like a signed 32-bit clock."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
 
 def _object(record: Record) -> int:
-    """Return the number of an object, which the table has bit-cast."""
+    """Return the unsigned number of an object. The table has the number bit-cast."""
     return (record.id or 0) % 2**64
 
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
-    """Return whether numbers are hexadecimal where ET3 has decimal ones; of a span, at one end at least."""
+    """Return whether an ET3 line has hexadecimal numbers. For a span, check the begin line or the end line."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)
@@ -184,9 +187,9 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether the comment is this line's. Where nothing tells whether it is also that of the span's other line, it is not.
+    """Return whether the comment of a record belongs to this line. A span has two lines, and the comment belongs to one of them.
 
-    The end's comment stands before what only the begin has, which is a receiver if the end has none."""
+    In the attributes of a span, a comment of the end line precedes the members of the begin line, such as the receiver."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):
@@ -197,7 +200,7 @@ def _has_comment(record: Record, members: LineMembers) -> bool:
 
 
 def _commented(line: str, comment: str | None) -> str:
-    """Return a line with a comment behind it, or a comment alone."""
+    """Return a line followed by a comment. The line or the comment may be missing."""
     if comment is None:
         return line
     return f"{line} # {comment}".strip()
@@ -207,7 +210,7 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Et3Encoder:
-    """The encoder of one trace."""
+    """Encodes the records of one trace."""
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()
@@ -274,7 +277,7 @@ class Et3Encoder:
         return without_content(record.name or "", record.size) or b""
 
     def _note(self, record: Record, frame: OpenCall | None) -> None:
-        """Remember what a repair must end."""
+        """Update the open frames and the clock for a repair."""
         self._time = max(self._time, record.start or 0, record.end or 0)
         if record.id is None:
             return

@@ -14,21 +14,21 @@
 | unknown | session | the letter           |               |                 | fields                 |
 | comment | annotation | comment           |               |                 | text                   |
 
-The form sets stream and time (`specification`, `agent`): `start` of a begin and an instant, `end` of an
+The form determines stream and time (`specification`, `agent`): `start` of a begin and an instant, `end` of an
 end. Deaths belong to no thread: their stream is "". Numbers of objects are u64, bit-cast. Attributes
-have the producer's numbers (`class_id`, `field_id`, `method_id`, `site_id`) and beside them the names
-(`maps`). A site has no name: nobody writes that map. The agents write as an allocation's class not the
-object's class, but the class whose code allocates the object.
+have the producer's numbers (`class_id`, `field_id`, `method_id`, `site_id`) and the corresponding names
+(`maps`). A site has no name, because no producer writes a map of sites. For an allocation, the agents write
+the class whose code allocates the object instead of the object's class.
 
-An exit ends the innermost frame of its method on its stack; the frames above stay open. An exit without
-a frame is an end without id (`unmatched_end`); so are begins and ends out of order.
+An exit ends the innermost frame of its method on its stack. The frames above stay open. An exit without
+a frame is an end without an id (`unmatched_end`). Begins and ends that are out of order have no id either.
 
-The first line with a shape of only ET3 or only ET1 shows which of them a file is. In a file of ET1 all
-numbers are hexadecimal from there on; earlier ones are read as decimal where possible, since nothing
-tells. The end of a frame that was begun before says so (`"$begun":"decimal"`). In a file of ET3 (a trace in the specification's form always is) a line of ET1's shape may be a damaged
-line: it is an instant with its fields as they stand (`et1_shape`).
+The first line with a shape of only ET3 or only ET1 determines the version of a file. In an ET1 file, all
+numbers from this line on are hexadecimal. Earlier numbers are read as decimal if possible. The end of a frame that was begun
+before this line has the attribute `"$begun":"decimal"`. A trace in the specification's form is always an ET3 file. In an ET3
+file, a line of ET1's shape may be damaged. Such a line is an instant with the original fields (`et1_shape`).
 
-`read_other` reads records that are no events: what a trace states about itself, and what it lacks.
+`read_other` reads records that are not events: comments and lines with an unknown letter.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malforme
 
 
 def read_other(offset: int, size: int, line: Line) -> Record:
-    """Return the record of a comment or of a line with an unknown letter; its place does not matter."""
+    """Return the record of a comment or of a line with an unknown letter."""
     if line.kind == "comment":
         kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
     else:
@@ -68,7 +68,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the record of a trace's beginning, or its program's new run: it tells the clock."""
+    """Return the session record "trace" for the beginning of a trace or of a new run. The record states the clock."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -77,7 +77,7 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
-    """Return a gap, or the heal of one."""
+    """Return a gap record, or a heal record if `loss.heal` is set."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,
@@ -86,14 +86,14 @@ def lost(offset: int, loss: MissingLines) -> Record:
 
 
 def with_member(record: Record, member: str) -> Record:
-    """Return the record with one more member in its attributes."""
+    """Return the record with a further member in its attributes."""
     attributes = record.attributes
     text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
     return record._replace(attributes=text)
 
 
 def as_object(members: dict[str, str]) -> str | None:
-    """Return the attributes of members whose values are JSON texts."""
+    """Return the text of a JSON object, given the JSON texts of its values, or None for no members."""
     if not members:
         return None
     return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"
@@ -105,13 +105,13 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Find a line of a shape that only ET3 has, among lines that all have shapes of ET3."""
+"""Find a line with a shape that only ET3 has. All lines must have ET3 shapes."""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
-    """Reads whole lines of one trace. `version` is "et3" or "et1", or "" while it is not known."""
+    """Reads whole lines of one trace. `version` is "et3" or "et1", or "" while the version is unknown."""
 
     def __init__(self, form: Form, names: MapNames, version: str = "") -> None:
         self.version = ET3 if form.name == SPECIFICATION else version
@@ -141,9 +141,9 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines of only ET3's letters and numbers, up to the first with the wrong fields.
+        """Read lines that consist of ET3 letters and numbers, up to the first line with wrong fields.
 
-        Return how many bytes were read."""
+        Return the number of bytes read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -159,7 +159,7 @@ class Events:
         return at - offset
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read any line, with the blank lines before it."""
+        """Read any line. `data` includes the blank lines before the line."""
         line = read_line(data, et1=self.version == ET1)
         try:
             found = line if isinstance(line, str) else self._read(offset, len(data), line)
@@ -174,9 +174,9 @@ class Events:
             self._tell(records)
 
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a line without its newline, which may be cut off anywhere.
+        """Read a last line without a newline, which may be truncated.
 
-        It counts as whole if its last field is the expected one, which a number cut short is not."""
+        The line counts as whole if the last field has the expected value, because a truncated number would differ."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -203,7 +203,9 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Add what the form found by the last record: a new run begins before the record, losses follow it."""
+        """Add the losses and new runs that the form found in the last line.
+
+        A new run begins before the last record. Losses follow the last record."""
         found = self._form.found
         record = records.pop()
         if None in found:
@@ -250,7 +252,7 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # The span gets its begin's name, which was not known then.
+                    # Add the name of the span here, because the name was unknown at the begin.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'

@@ -1,41 +1,43 @@
-"""The two forms of ET3, their interface, and which of them a trace has.
+"""Handle the two forms of ET3, and determine the form of a trace.
 
-**The agents' form.** Each line ends with the thread, and only deaths have a time. So the clock is counted here, as the tools do that add the deaths: one tick for each entry and exit, those
-known to be missing included. Missing lines show in two ways, and the first one that notices a line
-claims it (docs/formats/et3.md):
+The last field of a line is the logical clock in the specification's form, and the thread in the agents'
+form. Otherwise lines of both forms look alike (docs/formats/et3.md).
 
-- An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`),
-  unless an exit of a frame below seems to have passed over a frame of this method.
-- A death ahead of the counted clock, by as much as it is ahead (`death_ahead`). This holds where
-  deaths were added after the run, at their time or all at the end. Agents that wrote deaths during
-  the run used another clock. So deaths are `trusted` only in three cases: their file's name says that
-  they were added; TRUST of them at different places agree on how far they are ahead; or a death is
-  behind, as a running agent's never is. If they disagree too often before that, they prove nothing.
+**The agents' form.** Each line ends with the thread, and only deaths have a time. The decoder therefore counts the clock itself,
+like the tools that add the deaths: one tick for each entry and exit, including entries and exits that are known to be missing.
+Two signs show missing lines. The first sign of a missing line reports the line (docs/formats/et3.md):
 
-An unreadable line counts as missing by itself, and explains one exit and one tick of the clock. Frames
-that an exit passed over and frames that were never left prove nothing: exceptions have no line.
-A new run of the program cannot be seen.
+- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`),
+  unless an exit of an outer frame seems to have passed over a frame of this method.
+- A death ahead of the counted clock: the difference is the number of missing lines (`death_ahead`). This is valid only if a
+  tool added the deaths after the run, in place or all at the end. Agents that wrote deaths during
+  the run used another clock. Deaths are therefore `trusted` only in three cases: the file name shows that
+  a tool added the deaths, TRUST deaths at different places are ahead by the same difference, or a death is
+  behind the counted clock, unlike deaths of a running agent. If deaths disagree too often before, they prove nothing.
 
-**The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts entries and exits: they have the times 1, 2, 3, ... and any other line has the time of
-the last of them. So missing entries and exits are known exactly, except at a trace's end, and nothing
-is known of other missing lines (docs/formats/et3.md). A jump from t to u means that u-t-1 are missing, at
-the beginning as `late_join`; any other line that is ahead proves the same earlier. A time of 1 after
-other times is a new run of the program. A time below the last one is `late` if it was missing, which
-heals the gap, and else `repeated_time`; such lines stand outside the stack.
+An unreadable line itself counts as missing, and explains one exit and one tick of the clock. Frames
+that an exit passed over and frames without an exit prove nothing, because exceptions write no line.
+The decoder cannot recognise a new run of the program.
 
-An unreadable line counts as missing by itself. So a hole in the clock claims only what the unreadable
-lines since the last good one do not explain.
+**The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts entries and
+exits: they have the times 1, 2, 3, ... and any other line has the time of the previous entry or exit. The number of missing
+entries and exits is therefore exact, except at the end of a trace. The number of other missing lines is
+unknown (docs/formats/et3.md). A jump from t to u means that u-t-1 entries and exits are missing, at
+the beginning as `late_join`. Any other line ahead of the clock proves missing lines, too. A time of 1 after
+other times begins a new run of the program. A line with an earlier time is `late` if the time was missing, and then
+heals the gap. Otherwise the line is `repeated_time`. Such lines do not change the stack.
 
-The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
+An unreadable line itself counts as missing. A hole in the clock therefore reports only the missing lines that the unreadable
+lines since the last good line do not explain.
 
-**The other form.** Where traces were joined, a line may have the form that its trace does not have. It is unreadable
-(`OtherFormError`): a thread is no clock, and the jump to it would claim millions of lines; a clock is no thread.
-In the specification's form these are lines JUMP_MAX or more ahead, until two entries or exits rise by 1. In the agents'
-form they are lines with numbers below CLOCK_LIKELY that no thread has, from the first two on that rise by 1, or the
-first at 1, if some thread has a larger number. From then on deaths prove nothing, since nobody knows of which form they are.
+The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
-A line's last field is the logical clock in the specification's form, and the thread in the agents'
-form; otherwise the lines look the same (docs/formats/et3.md).
+**The other form.** In joined traces, a line may have the other form than its trace. Such a line is unreadable
+(`OtherFormError`). Otherwise a thread, read as a clock, would report millions of missing lines.
+In the specification's form, these are lines JUMP_MAX or more ahead, until the times of two entries or exits rise by 1. In the
+agents' form, these are lines with numbers below CLOCK_LIKELY that are not a known thread. They begin with two lines whose
+numbers rise by 1, or with the number 1, if some thread has a larger number. From then on deaths prove nothing, because their form
+is unknown.
 """
 
 from __future__ import annotations
@@ -54,25 +56,28 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""A number below this is likely a clock, any other a thread. Threads are named by identity hashes of 31
-bits, so this is wrong for one in 128. Used only where no two lines could be compared."""
+"""Upper limit of numbers that are probably a clock. Larger numbers are probably a thread.
+
+Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128. The limit is used only if no two
+lines can be compared."""
 
 
 JUMP_MAX = 2**20
-"""A clock that jumps so far is likely a thread: no file lacks as many lines in its middle."""
+"""Minimum jump of a clock that is probably a thread instead. No file lacks so many lines in its middle."""
 
 
 class OtherFormError(ValueError):
-    """A line has not the form of its trace."""
+    """A line has the other form than its trace."""
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
-"""The place of a line: its stream and the stream's open frames, the logical time, the flaw of the place.
-Frames are None for a line out of order, which can neither open nor close one."""
+"""The place of a line: the stream, the open frames of the stream, the logical time, and the flaw of the place.
+
+The open frames are None for a line that is out of order. Such a line cannot open or close a frame."""
 
 
 class MissingLines(NamedTuple):
-    """Lines known to be missing (`heal`: or come after all), from `first` on by the trace's clock."""
+    """A number of missing lines, or of late lines that heal a gap (`heal`). `first` is the clock of the first line."""
 
     lines: int
     reason: Reason = Reason.NETWORK
@@ -84,8 +89,10 @@ class MissingLines(NamedTuple):
 
 
 class Form(Protocol):
-    """One trace as far as it was read. The last line adds to `found` what it proves to be missing, or None
-    for the beginning of a new run; the reader of the lines empties it."""
+    """The clock and the stacks of one trace.
+
+    `found` has the missing lines that the last line proves, or None for the beginning of a new run. The reader of the lines
+    clears `found` after each line."""
 
     stacks: Stacks
     found: list[MissingLines | None]
@@ -95,40 +102,41 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LinePlace:
-        """Return the place of an entry or exit with this last field. Raise OtherFormError for a line of the other form,
-        each time that it is read."""
+        """Return the place of an entry or exit with the last field `last`. Raise OtherFormError for a line of the other form.
+
+        A second call for the same line raises again."""
         ...
 
     def at(self, last: str) -> LinePlace:
-        """Return the place of any other line except a death; raise as `tick` does."""
+        """Return the place of a line that is not an entry, exit or death. Raise OtherFormError for a line of the other form."""
         ...
 
     def death(self, time: int) -> int:
-        """Take a death with the time that it gives; return the time for its column."""
+        """Process a death with the time in its line. Return the time for the record of the death."""
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Note an exit whose entry is not on its stack."""
+        """Process an exit whose entry is not on the stack."""
         ...
 
     def unreadable(self) -> None:
-        """Note an unreadable line, which is counted as missing elsewhere."""
+        """Count an unreadable line, whose record already counts as a missing line."""
         ...
 
     def hole(self) -> None:
-        """Note that the beginning of the trace was taken away, so that it begins in the middle."""
+        """Record that the beginning of the trace was removed, so that the trace begins in the middle."""
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Return whether this last field is the likely one, which a field cut short is not."""
+        """Return whether `last` is the expected last field. A truncated field would differ."""
         ...
 
 
 class Votes:
-    """Tells the form by the last fields of a trace's first lines.
+    """Determines the form from the last fields of the first lines of a trace.
 
-    If the last fields of two successive entries or exits rise by exactly 1, they are a clock; if the second
-    is the same or less, a thread. A larger rise is a clock with losses, or two threads.
+    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second
+    field is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
     """
 
     def __init__(self) -> None:
@@ -136,7 +144,7 @@ class Votes:
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
-        """Add a line; return the form if this line decides it."""
+        """Add a line. Return the form if the line determines the form, otherwise None."""
         if line.kind == "et1":
             return AGENT
         letter = line.fields[0] if line.kind == "event" else ""
@@ -154,31 +162,33 @@ class Votes:
         return AGENT if last <= before else None
 
     def guess(self) -> FormName:
-        """Return the form by the size of the numbers, since comparing them did not tell."""
+        """Return the probable form by the size of the numbers, because the comparison of lines gave no result."""
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""How many deaths must agree. Two neighbours may agree on a running agent's clock as well, which runs
-about 17 times as fast as the lines that it writes."""
+"""Number of deaths that must be ahead by the same difference. With a running agent's clock, which counts about 17 ticks a line,
+two adjacent deaths may agree by chance."""
 
 DOUBT = 3
-"""After so many disagreements no agreement counts."""
+"""Number of disagreements between deaths after which deaths are never trusted."""
 
 TIME_MAX = 2**62
-"""The latest time of a death that the clock can be set to."""
+"""Maximum time of a death to which the clock may be set."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The counted clock stands at `time`. `lost` of its ticks are missing lines, the others were read.
+    """The agents' form, with a counted clock.
 
-    ahead, agreeing, agreed_at: how far the last deaths were ahead of the lines read, how many of
-        them agreed on this, and how many lines had been read at the latest of them.
+    time, lost: the counted clock, and the number of its ticks that are missing lines.
+    ahead, agreeing, agreed_at: the difference by which the last deaths were ahead of the lines read, the number of deaths
+        with this difference, and the number of lines read at the latest of these deaths.
     disagreements: how often `ahead` changed before deaths were trusted.
-    unread: unreadable lines since deaths and clock last agreed.
-    excused: exits that need no entry, because a line that may be it is counted as missing.
-    reason: of missing entries; in a trace that begins in the middle, they came before it.
-    mixed: lines of the other form have come. `clock`: the last number that may have been their clock.
+    unread: the number of unreadable lines since deaths and clock last agreed.
+    excused: the number of exits that need no entry, because an unreadable line may be the entry.
+    reason: the reason of missing entries. In a trace that begins in the middle, entries are missing before the beginning.
+    mixed: whether there were lines of the other form.
+    clock: the last number that may be the clock of the other form.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -216,7 +226,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def death(self, time: int) -> int:
         if self.mixed or time > TIME_MAX:
-            return time  # of another clock, or a damaged number: the clock could not count on from there
+            return time  # the time is from another clock or damaged, and the clock must not be set to it
         if 0 <= time < self.time:
             self._behind()
         elif self.trusted:
@@ -248,7 +258,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise if a number that is no known thread is a clock, which has gone on by `step` with its line."""
+        """Raise OtherFormError if a number is a clock of the other form, not a thread. `step` is the clock's increase by the line."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -260,7 +270,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust deaths: they were added after the run, and so was a death that was ahead at this place."""
+        """Trust deaths, because a death behind the clock was added after the run. An earlier death at this place is valid, too."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -268,7 +278,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Compare a death with those before it, by how far it is ahead of the lines, until deaths are trusted."""
+        """Compare the difference between a death and the lines read with earlier deaths, until deaths are trusted."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -281,9 +291,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Claim so many entries and exits as missing as the clock is `ahead` of the count.
+        """Report missing entries and exits, given the number of ticks by which the clock is `ahead` of the count.
 
-        Unreadable lines are some of them; if there were more, the others were lines of other kinds."""
+        Unreadable lines explain some of the missing entries and exits."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -294,11 +304,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""How many holes late lines can heal; beyond, the oldest are forgotten."""
+"""Maximum number of stored holes that late lines can heal. Beyond the maximum, the oldest holes are removed."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """Times of missing entries and exits, both included, and how many of them were claimed."""
+    """The first and the last time of missing entries and exits, and how many of them were reported as missing."""
 
     first: int
     last: int
@@ -307,9 +317,11 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock stands at `time`. `unread` lines since then could not be read.
+    """The specification's form.
 
-    other: the last field of the last entry or exit that was too far ahead, -1 if only other lines were.
+    time: the current clock.
+    unread: the number of unreadable lines since the clock reached `time`.
+    other: the last field of the last entry or exit that was too far ahead, or -1 if only other lines were too far ahead.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -356,14 +368,14 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Take a death. All deaths may be written at the end, so one that is behind proves nothing."""
+        """Process a death. A death behind the clock proves nothing, because a tool may write all deaths at the end."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Do nothing: the clock shows the missing entry."""
+        """Do nothing, because the clock already shows the missing entry."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -378,7 +390,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Claim the entries and exits up to and including `time`: they happened and were not seen."""
+        """Report the entries and exits up to and including `time` as missing."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
@@ -400,9 +412,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Heal one time of a hole, whose line has come after all.
+        """Heal one time of a hole, because the line with this time has arrived late.
 
-        If unreadable lines explained a part of the hole, only as many lines as were claimed heal it."""
+        Unreadable lines may explain a part of a hole. At most the reported number of missing lines is healed."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

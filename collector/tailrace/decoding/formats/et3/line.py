@@ -1,8 +1,7 @@
-"""Read one line of ET3 into its fields, without memory of other lines.
+"""Read the fields of one line of ET3, independent of other lines.
 
-A line is `LETTER FIELD...` between white space; `#` begins a comment, alone or after the fields.
-The shapes by letter (of Elephant Tracks 3 and, below the rule, of its ancestor ET1), as writers
-really use them (docs/formats/et3.md):
+A line is `LETTER FIELD...` between white space. `#` begins a comment, alone or after the fields.
+These shapes are in real use (docs/formats/et3.md). Below the rule are the shapes of ET1, the ancestor of Elephant Tracks 3:
 
     M method receiver last           E method last                X method receiver exception last
     N object size class site 0 last  A object size class site length last
@@ -12,9 +11,9 @@ really use them (docs/formats/et3.md):
     T H method receiver exception thread          R object thread           C five counters
     N A I P V object size descriptor site length thread
 
-Numbers are decimal, as all tools for ET3 read them. ET1 writes all but counters in hexadecimal without
-a prefix: so its own shapes are read in hexadecimal, and all lines of a file that begins with them
-(`Events`). Elsewhere a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
+Numbers are decimal, as in all tools for ET3. ET1 writes all numbers except counters in hexadecimal without
+a prefix. The decoder therefore reads ET1 shapes in hexadecimal, and all lines of a file that begins with ET1 shapes
+(`Events`). In other files, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SHAPES = {
     ("W", 3): "witness",
     ("D", 3): "death",
 }
-"""Letter and number of fields of ET3's lines; all fields are numbers."""
+"""The kind of an ET3 line by letter and number of fields. All fields are numbers."""
 
 _ALLOCATION = ("object", "size", "class", "site_id", "length", "thread")
 _THROWN = ("method_id", "receiver", "exception", "thread")
@@ -50,7 +49,7 @@ ET1_SHAPES = {
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
 }
-"""The shapes that only ET1 writes: the name of the event and of its fields."""
+"""The shapes that only ET1 writes: names of the event and its fields, by letter and number of fields."""
 
 COUNTERS = ("C", 5)
 
@@ -66,12 +65,13 @@ INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 class Line(NamedTuple):
     """A readable line.
 
-    event: a shape of ET3; `fields` are its letter and numbers, in their shortest spelling.
-    et1: a shape of ET1; `fields` are its letter and numbers, and a descriptor as it stands; `spelled`
-        are the fields as the line spells them.
-    counters: a line of counters, of ET1; `fields` are its letter and numbers.
-    unknown: a letter that no version has used so far; `fields` are all fields.
-    comment: nothing but a comment.
+    The values of `kind` are:
+    event: a shape of ET3. `fields` has the letter and the numbers, in their shortest spelling.
+    et1: a shape of ET1. `fields` has the letter, the numbers and any unchanged descriptor. `spelled` has the fields in their
+        original spelling.
+    counters: a line of counters in ET1. `fields` has the letter and the numbers.
+    unknown: a line with a letter that no version of the format has. `fields` has all fields.
+    comment: a line with only a comment.
     """
 
     kind: Literal["event", "et1", "counters", "unknown", "comment"]
@@ -82,13 +82,13 @@ class Line(NamedTuple):
 
 
 def read_line(data: bytes, *, et1: bool) -> Line | str:
-    """Read a line, or return why it cannot be read; `et1` says that its numbers are hexadecimal:
+    """Read a line, or return the reason why the line is unreadable. `et1`: whether numbers are hexadecimal.
 
-    nul_bytes     it has NULs
-    invalid_utf8  it is not UTF-8
-    not_a_record  it does not begin with a letter that stands alone
-    field_count   its letter is known, but not with so many fields
-    bad_number    a field is not a number of 64 bits
+    nul_bytes     the line has NULs
+    invalid_utf8  the line is not UTF-8
+    not_a_record  the line does not begin with a single letter
+    field_count   the letter is known, but not with this number of fields
+    bad_number    a field is not a 64-bit number
     """
     if b"\0" in data:
         return "nul_bytes"
@@ -133,9 +133,9 @@ def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: 
 
 
 def _numbers(fields: list[bytes], *, hexadecimal: bool) -> list[str] | None:
-    """Return the fields as decimals without leading zeros, or None if one is not a number of 64 bits.
+    """Return the fields as decimals without leading zeros, or None if a field is not a 64-bit number.
 
-    The last field, a clock or a thread, is signed."""
+    The last field is a clock or a thread, and is signed."""
     if not (_hexadecimals if hexadecimal else _decimals)(b" ".join(fields)):
         return None
     values = [int(field, 16 if hexadecimal else 10) for field in fields]
@@ -150,8 +150,9 @@ _LONG = b"1" * 19
 
 
 def are_usual(data: bytes) -> bool:
-    """Return whether all lines are `LETTER NUMBER...` of ET3, with numbers below 10**18 in their shortest
-    spelling: then each line can be split and its fields be used as they stand."""
+    """Return whether all lines are `LETTER NUMBER...` of ET3, with numbers below 10**18 in their shortest spelling.
+
+    The fields of such lines can be used without a conversion."""
     kinds = data.translate(_CLASSES)
     return (
         not kinds.translate(None, b"01M \n")

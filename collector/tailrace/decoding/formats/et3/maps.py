@@ -1,14 +1,14 @@
-"""The names of ET3's files, and the documents beside a trace that name its classes, methods and fields.
+"""Recognise ET3 files by name, and read the documents with the names of classes, methods and fields.
 
 | written by        | document                                   | a line                     |
 |-------------------|--------------------------------------------|----------------------------|
 | the agents        | methods.list, fields.list, classs.list (sic) | Class#member,id  Class,id |
 | the specification | class_list, method_list, field_list        | id,name  id,class id,name  |
 
-Overloads share one id. The agents write their documents only when the program ends. So an event usually
-asks for its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and these documents
-answer. A name that is known when an event is read is written into the event. A method of the
-specification is called Class#member, as the agents do it, once its class is known.
+Overloads share one id. The agents write their documents only when the program ends. An event therefore usually
+refers to its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and the documents
+define the names. If a name is known when an event is read, the event has the name itself. A method of the
+specification's form gets the name Class#member, like a method of the agents' form, when its class is known.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""How many names of each sort are remembered. Events always ask for the others, and for names longer
-than `TEXT_MAX`."""
+"""Maximum number of stored names of each sort. Events refer to further names, and to names longer than `TEXT_MAX`, by key."""
 
 READ_MAX = 65536
-"""How many names of a document are read: each is a row, and all come at once."""
+"""Maximum number of names that are read from a document. Each name becomes a row, and all rows come at once."""
 
 MADE_MAX = 65536
-"""How many texts made from ids are cached, for all traces together."""
+"""Maximum number of cached texts for ids, in all traces together."""
 
 NAME_BYTES = 320
-"""The size of a short name, or of a member with one."""
+"""Memory (bytes) of a short name, or of a member with a short name."""
 
 DOCUMENTS = {
     "classs.list": "class",
@@ -52,12 +51,15 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""Documents and the sort of names in them; classes first, since methods of the specification need them."""
+"""The sort of names in each document. Classes come first, because methods of the specification's form need class names."""
 
 
 class MapNamesState(msgspec.Struct):
-    """Names by sort and id. For members whose class had no name yet, by key: the id of the class and the
-    member's own name. The keys that events ask for and that have no name."""
+    """The state of `MapNames`.
+
+    `names`: the names by sort and id.
+    `members`: for members whose class has no name yet, the id of the class and the member's own name, by key.
+    `asked`: the keys that events refer to and that have no name."""
 
     names: dict[str, dict[str, str]] = {}
     members: dict[str, tuple[str, str]] = {}
@@ -65,8 +67,7 @@ class MapNamesState(msgspec.Struct):
 
 
 class MapReading(NamedTuple):
-    """The content of a document: keys and names that are new, how many of its lines are bad, and how many
-    names are beyond the limit."""
+    """The content of a document: new keys and names, number of invalid lines, and number of names beyond the limit."""
 
     new: list[tuple[str, str]]
     bad: int
@@ -74,13 +75,13 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for a method's events: its name if known, the attributes of a begin up to the receiver, and
+"""The texts for the events of a method: the name or None, the attributes of a begin up to the receiver, and
 the attributes of an end."""
 
 
 class _Made(dict[str, V]):
-    """A cache of what `make` returns for an id. When all traces together cache too much, all caches are
-    cleared: that changes only how long a line takes."""
+    """A cache of the results of `make` by id. If the caches of all traces together become too large, all caches are
+    cleared. This changes only the run time."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -110,10 +111,9 @@ _versions = count()
 
 
 class MapNames:
-    """The names of a trace, ready to be written into events: the texts for a method, and the attributes that
-    name a class or field, by id.
+    """The names of a trace as texts for events, by id: the texts for a method, and the attributes for a class or field.
 
-    While `version` is the same, so are these texts; no two traces have the same version."""
+    `version` changes with the texts. No two traces have the same version."""
 
     what = Evicted.NAMES
 
@@ -133,7 +133,7 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the names that came first, members before the names that events ask for."""
+        """Evict the oldest names, `members` before the names of events."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -155,7 +155,7 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document. A last line without a newline is left for the next time."""
+        """Read a document. A last line without a newline is ignored until the next call."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return MapReading([], 0, 0)
@@ -216,7 +216,7 @@ class MapNames:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Remember names; return the keys and names that were not known so."""
+        """Store names. Return the keys and names that are new or have changed."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
@@ -230,12 +230,12 @@ class MapNames:
 
 
 def _cost(name: str) -> int:
-    """Return the bytes that a name takes, together with what is made of it."""
+    """Return the memory (bytes) of a name and of the cached texts with the name."""
     return NAME_BYTES + 2 * cost(name)
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
-    """Return id, class id (None if the line has none) and name; None for a line that is no entry."""
+    """Return the id, the class id (None if the line has no class id) and the name in a line, or None for an invalid line."""
     try:
         text = line.decode().strip()
     except UnicodeDecodeError:
@@ -256,13 +256,13 @@ def _is_id(text: str) -> bool:
 
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
-"""`trace`, as all agents call it, NAME.trace, the names that tools give to processed traces, and NAME.et3."""
+"""Pattern of the file names of traces: `trace` (all agents), NAME.trace, names of processed traces, and NAME.et3."""
 
 _ADDED = re.compile(r"reordered|with_deaths")
 
 
 def deaths_were_added(path: str) -> bool:
-    """Return whether a trace has a name that tools give when they add the deaths after the run."""
+    """Return whether a trace has a file name of the tools that add deaths after the run."""
     return _ADDED.search(posixpath.basename(path)) is not None
 
 
@@ -274,13 +274,13 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the documents' names alone, and after the trace's own name and a dot."""
+    """Return the names of the possible documents of a trace: with and without the trace's own name as a prefix."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """Recognise a trace if more whole lines are events than unreadable; a trace may have some of both."""
+    """Recognise a trace. More whole lines must be events than unreadable lines."""
     text = head[: head.rfind(b"\n") + 1].removeprefix(BYTE_ORDER_MARK).lstrip(b"\0")
     lines = text.split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
@@ -292,5 +292,5 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    document_max=16 * 2**20,  # the maps of large programs, which are read line by line
+    document_max=16 * 2**20,  # large programs have large maps, which are read line by line
 )

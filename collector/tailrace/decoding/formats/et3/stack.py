@@ -1,4 +1,4 @@
-"""The open frames of each thread of an ET3 trace, and their numbers."""
+"""Store the open frames of each thread of an ET3 trace, and their numbers."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 DEPTH_MAX = 4096
-"""How many frames of one thread are remembered; Java's default stack holds a few times as many."""
+"""Maximum number of stored frames of a thread. Java's default stack holds a few times as many."""
 
 THREADS_MAX = 512
-"""How many threads have remembered frames."""
+"""Maximum number of threads with stored frames."""
 
 PASSED_MAX = 1024
-"""How many methods of one thread have remembered frames that were passed over."""
+"""Maximum number of methods of a thread for which `passed` counts frames."""
 
 OpenFrame = tuple[str, int, bool]
-"""An open frame: its method, its number, and whether its begin was written without a name."""
+"""An open frame: the method, the number, and whether the begin record has no name."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Bytes of memory of a stack's entry (an open frame, or a method passed over), and of a thread."""
+"""Memory (bytes) of an open frame or of a method in `passed`, and of a thread."""
 
 
 class Stacks(msgspec.Struct):
-    """The frames of each thread, the innermost last. Numbers count all frames from 1, in order of begins.
+    """The open frames of each thread, the innermost frame last. Numbers count all frames from 1, in order of begins.
 
-    An exit takes the innermost frame of its method and passes over the frames above: an exception ended
-    them, which writes no line, or their exits are missing, or the exit's own entry is missing and their
-    exits are still to come. So `passed` remembers how many frames of which method were passed over. Frames up to the number
-    `decimal` were begun before the trace turned out to be hexadecimal.
+    An exit removes the innermost frame of its method and passes over the frames above. There are three possible causes: an
+    exception, which writes no line, ended these frames, their exits are missing, or the exit's own entry is missing and their
+    exits follow later. `passed` therefore counts the frames that were passed over, by thread and method. Frames with numbers up
+    to `decimal` were begun before the trace turned out to be hexadecimal.
 
-    Beyond the limits the oldest are forgotten. `whole` says that nothing was: only then does an exit
-    without its entry prove anything.
+    Beyond the limits, the oldest frames are removed. `whole`: whether no frame was removed. Only if `whole` is true, an exit
+    without an entry proves a missing entry.
     """
 
     frames: dict[str, list[OpenFrame]] = {}
@@ -42,7 +42,7 @@ class Stacks(msgspec.Struct):
     decimal: int = 0
 
     def of(self, thread: str) -> list[OpenFrame]:
-        """Return the frames of a thread, which may be new; always the same list."""
+        """Return the list of the open frames of a thread. Create the list for a new thread."""
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
@@ -54,7 +54,7 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
-        """Remove the frame that an exit ends from its thread's stack; return None if there is none."""
+        """Remove the innermost frame of a method from a stack. Return the frame, or None if there is no such frame."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -64,7 +64,7 @@ class Stacks(msgspec.Struct):
         return None
 
     def proves(self, thread: str, method: str) -> bool:
-        """Return whether an exit that ended no frame proves a missing entry."""
+        """Return whether an exit without a frame proves a missing entry."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -74,7 +74,7 @@ class Stacks(msgspec.Struct):
         return False
 
     def shorten(self, frames: list[OpenFrame]) -> None:
-        """Forget the older half of a stack that is too deep."""
+        """Remove the older half of a stack that is too deep."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
 
@@ -84,7 +84,7 @@ class Stacks(msgspec.Struct):
         self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
-        """Rename threads and methods: what was read as decimal is hexadecimal."""
+        """Convert the names of threads and methods from decimal to hexadecimal, because the trace is hexadecimal."""
         self.decimal = self.number
         again = {
             _again(thread): [
@@ -108,7 +108,7 @@ class Stacks(msgspec.Struct):
 
 
 class EvictableStacks:
-    """The stacks as evictable state: the older half of the deepest stack goes first."""
+    """The stacks as evictable state. An eviction removes the older half of the deepest stack first."""
 
     what = Evicted.FRAMES
 

@@ -131,8 +131,8 @@ TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """Kind, name, attributes, flaw, and ranges of the packet (begin, end) in which another packet may begin.
 
-Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can therefore only be
-among the values of an array, or anywhere in a packet with a flaw."""
+Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can therefore be
+only among the values of an array, or anywhere in a packet with a flaw."""
 
 BODY_AT = 40
 """The offset of the body in a packet."""

@@ -311,7 +311,7 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack the waiting event and the events after it into one block. Return the end of the block in `data`, or 0 without a block.
+        """Pack the waiting event and the events after it into one block. Return the end of the block in `data`, or 0.
 
         A separate record between two blocks would cost as much time in later stages as a block."""
         first = self._first(data, limit)

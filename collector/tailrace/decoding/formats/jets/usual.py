@@ -238,8 +238,8 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
 
     msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
     checks Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by
-    exactly the spaces and carriage returns, msgspec has therefore dropped nothing else. msgspec does not check UTF-8 and nesting
-    in Raw values, so this function checks them.
+    exactly the spaces and carriage returns, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and
+    the nesting of Raw values, so this function checks both.
     """
     lines = data.split(b"\n")
     lines.pop()

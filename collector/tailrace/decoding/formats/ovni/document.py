@@ -2,7 +2,8 @@
 
 Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
 incomplete document, and the complete document a little later. Unreadable metadata is therefore reported only at the
-end of the stream, if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
+end of the stream, if it never became readable.
+Versions 1 and 2 have a `metadata.json` of the process and (2) a
 `thread.TID.json`, version 3 has `stream.json`.
 
 Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may
