@@ -118,7 +118,7 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Add ranges of ids whose order of arrival is unknown. `breaks` is the number of ids that did not follow the previous id.
+        """Add ranges of ids whose order of arrival is unknown. `breaks` counts the ids that did not follow the previous id.
 
         Return False, with nothing added, if the order of arrival may matter."""
         if not self.believed:
@@ -428,7 +428,7 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Account for a malformed record, which already counts as one missing event.
+        """Count a malformed record, which already counts as one missing event.
 
         A visible id in the record counts as seen. A record without a visible id explains one missing id, if the bytes cannot
         be the beginning of a record."""

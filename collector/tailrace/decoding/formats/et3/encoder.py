@@ -187,9 +187,10 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether the comment of a record belongs to this line. A span has two lines, and the comment belongs to one of them.
+    """Return whether the comment of a record belongs to this line, the begin line or the end line of a span.
 
-    In the attributes of a span, a comment of the end line precedes the members of the begin line, such as the receiver."""
+    In the attributes of a span, a comment of the end line precedes the members that only the begin line has. A
+    comment of unclear origin belongs to one line only."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

@@ -3,8 +3,9 @@
 The last field of a line is the logical clock in the specification's form, and the thread in the agents'
 form. Otherwise lines of both forms look alike (docs/formats/et3.md).
 
-**The agents' form.** Each line ends with the thread, and only deaths have a time. The decoder therefore counts the clock itself,
-like the tools that add the deaths: one tick for each entry and exit, including entries and exits that are known to be missing.
+**The agents' form.** Each line ends with the thread, and only deaths have a time. The decoder therefore counts the clock
+itself, like the tools that add the deaths: one tick for each entry and exit, including entries and exits that are known to
+be missing.
 Two signs show missing lines. The first sign of a missing line reports the line (docs/formats/et3.md):
 
 - An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`),
@@ -36,8 +37,8 @@ The agents' clock is a 32-bit int. A negative time continues the clock from 2**3
 (`OtherFormError`). Otherwise a thread, read as a clock, would report millions of missing lines.
 In the specification's form, these are lines JUMP_MAX or more ahead, until the times of two entries or exits rise by 1. In the
 agents' form, these are lines with numbers below CLOCK_LIKELY that are not a known thread. They begin with two lines whose
-numbers rise by 1, or with the number 1, if some thread has a larger number. From then on deaths prove nothing, because their form
-is unknown.
+numbers rise by 1, or with the number 1, if some thread has a larger number. From then on deaths prove nothing, because their
+form is unknown.
 """
 
 from __future__ import annotations
@@ -258,7 +259,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if a number is a clock of the other form, not a thread. `step` is the clock's increase by the line."""
+        """Raise OtherFormError if a number is a clock of the other form. `step` is the clock's increase by the line."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -270,7 +271,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust deaths, because a death behind the clock was added after the run. An earlier death at this place is valid, too."""
+        """Trust deaths, because a death behind the clock was added after the run.
+
+        An earlier death at this place is then valid, too."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -293,7 +296,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def _claim(self, ahead: int) -> None:
         """Report missing entries and exits, given the number of ticks by which the clock is `ahead` of the count.
 
-        Unreadable lines explain some of the missing entries and exits."""
+        Unreadable lines explain some of the missing entries and exits. Further unreadable lines were lines of other kinds."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))

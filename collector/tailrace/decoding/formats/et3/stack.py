@@ -84,7 +84,7 @@ class Stacks(msgspec.Struct):
         self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
-        """Convert the names of threads and methods from decimal to hexadecimal, because the trace is hexadecimal."""
+        """Reinterpret the decimal numbers of threads and methods as hexadecimal numbers."""
         self.decimal = self.number
         again = {
             _again(thread): [

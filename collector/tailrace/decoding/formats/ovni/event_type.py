@@ -49,7 +49,7 @@ class EventType(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Minimum size (bytes) of the payload."""
+        """The minimum size (bytes) of the payload."""
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
