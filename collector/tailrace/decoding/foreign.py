@@ -1,7 +1,7 @@
 """Recognise foreign content, which no decoder reads, by its first bytes.
 
 An import leaves out a file with foreign content. In a followed file, a connection or a datagram, all bytes become unreadable
-with the foreign content as the one reason. The number of pieces says nothing about the number of missing events."""
+with the foreign content as the one reason. The number of pieces is not the number of missing events."""
 
 from __future__ import annotations
 

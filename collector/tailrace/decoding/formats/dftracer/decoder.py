@@ -285,7 +285,7 @@ class DFTracerDecoder:
         )
 
     def _join(self, unreadable: str) -> None:
-        """Read the held lines as one record, if that is possible."""
+        """Read the waiting lines of a split record as one record, if possible."""
         record = _record_of(self._held)
         if record.endswith(b"}"):
             self._tried += 1

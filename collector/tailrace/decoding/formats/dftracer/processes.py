@@ -21,7 +21,7 @@ PROCESSES_MAX = 1024
 """Maximum number of processes of a file that are distinguished."""
 
 PROCESS_BYTES = 5 * 2**10
-"""Upper bound on the memory (bytes) of a process with its incarnation, without the memory that they count themselves."""
+"""Upper bound on the memory (bytes) of a process with its incarnation, without the memory in `held` of its run."""
 
 USUAL_MAX = 64
 """Maximum number of processes whose interleaved records the kernel reads."""

@@ -12,7 +12,7 @@ contain a text that looks like a key. Otherwise the string could be several memb
 A comma before a closing bracket is dropped in a record of any shape.
 
 A number that C++ writes as nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
-is not UTF-8 `{"$bytes":"c328"}`. All work here is linear in the record's length.
+is not UTF-8 `{"$bytes":"c328"}`. The run time of a repair is linear in the size of the record.
 """
 
 from __future__ import annotations

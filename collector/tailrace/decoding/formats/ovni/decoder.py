@@ -21,8 +21,8 @@ Further records have size 0:
                            unfinished: the end of the thread is missing, with up to 2 MiB that the thread had
                            not written yet
 
-The last two gaps are reported only at the end of the input. The metadata may say that a thread has finished
-before the last bytes of the thread arrive, and also for threads that lost all events.
+The last two gaps are reported only at the end of the input. The metadata may mark a thread as finished
+before the last bytes of the thread arrive. The metadata also marks threads that lost all events as finished.
 
 Events between `OU[` and `OU]` become records in the order of their clocks, up to `LATE_MAX` bytes at a time. An end may
 precede its begin there.

@@ -12,8 +12,8 @@ describe them for the whole trace.
 `clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of the offset to
 add to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's name up to
 the first ".". ovnisync writes the host name of the system, which may have a domain. A line with a domain matches the node,
-too, if no other line has the same name up to the first ".". A table without a line for the node is reported at the end of the stream,
-because the table may grow.
+too, if no other line has the same name up to the first ".". A table without a line for the node is reported at the end of
+the stream, because the table may grow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find where ovni's events begin and end, and the next event behind unreadable bytes.
+"""Find the beginnings and ends of ovni's events, and the next event after unreadable bytes.
 
     stream  = %s"ovni" version:u32 *event          ; version 1, in the byte order of all numbers
     event   = flags:u8 model:u8 category:u8 value:u8 clock:u64 payload
@@ -7,10 +7,9 @@
 
 The other three bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
 
-Nothing in a stream marks the beginning of an event. It is searched for by flags, a known MCV and the
-highest bits of a clock. Random bytes match about once in 100 MB, so one match is enough to continue
-from, without waiting for the event behind it. The previous clock does not count: the last event may be
-the damaged one.
+Nothing in a stream marks the beginning of an event. The search for an event checks flags, a known MCV and the
+highest bits of a clock. Random bytes match about once in 100 MB. One match is therefore sufficient to continue, without a
+check of the next event. The search ignores the clock of the previous event, because the previous event may be damaged.
 """
 
 from __future__ import annotations
