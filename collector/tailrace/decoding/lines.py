@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 PIECE = 64 * 1024
-"""Maximum size (bytes) of a piece of an overlong line: the maximum size of a datagram."""
+"""Maximum size (bytes) of a piece of unreadable bytes: the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
 """Approximate size (bytes) of a piece of whole lines. The records from one piece fit into the processor's cache."""

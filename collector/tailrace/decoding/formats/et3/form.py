@@ -33,7 +33,7 @@ lines since the last good line do not explain.
 
 The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
-**The other form.** In joined traces, a line may have the other form than its trace. Such a line is unreadable
+**The other form.** In joined traces, the form of a line may differ from the form of its trace. Such a line is unreadable
 (`OtherFormError`). Otherwise a thread, read as a clock, would report millions of missing lines.
 In the specification's form, these are lines JUMP_MAX or more ahead, until the times of two entries or exits rise by 1. In the
 agents' form, these are lines with numbers below CLOCK_LIKELY that are not a known thread. They begin with two lines whose
@@ -68,7 +68,7 @@ JUMP_MAX = 2**20
 
 
 class OtherFormError(ValueError):
-    """A line has the other form than its trace."""
+    """The form of a line differs from the form of its trace."""
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]

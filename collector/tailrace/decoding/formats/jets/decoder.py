@@ -35,9 +35,9 @@ A last line without a newline is read like any other line, and is `truncated` if
 come from a log rotation that empties a file while the producer continues to write. These NULs are
 malformed as `nul_bytes`, and the line after them is read.
 
-Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. It gets a
-`truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next producer. Connections and
-datagrams may end without a footer.
+Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. The decoder
+reports a `truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next producer. Connections
+and datagrams may end without a footer.
 
 Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 """
