@@ -22,7 +22,7 @@ FORMAT = Format(
             "bad_clock_offsets",  # the table of clock offsets cannot be read
             "no_clock_offset",  # the table has no line for this host, or several
             "bad_metadata",  # the metadata never became readable
-            "bad_payload",  # the payload is too short for this event
+            "bad_payload",  # the payload is too short, or the jumbo flag is wrong for this event
             "clock_back",  # the clock goes back at a forbidden place
             "crossed_end",  # the event ends a span although inner spans are open
             "duplicate",  # a fork wrote the event a second time
