@@ -96,7 +96,7 @@ def records(
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
-            end = at  # a row that is not a record may stand anywhere, but the last such row ends a record
+            end = at  # rows that are not records may stand anywhere, but the last one is at the end of a record
             continue
         if waiting and at > waiting[0].offset:
             yield from (_sized(each, at) for each in waiting)
