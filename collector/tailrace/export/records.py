@@ -96,7 +96,9 @@ def records(
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
-            end = at  # rows that are not records may stand anywhere, but the last one is at the end of a record
+            end = (
+                at  # rows that are not records may stand anywhere, but the last one ends the record
+            )
             continue
         if waiting and at > waiting[0].offset:
             yield from (_sized(each, at) for each in waiting)
