@@ -129,8 +129,15 @@ EXCEPTIONS = {
         "very many processes, and a host that comes late (test_dftracer.py)",
     ),
     Place("formats/et3/maps.py", "elif id_ not in known:"): "an id that two documents name",
-    Place("formats/dftracer/usual.py", 'if type(number) is str and b"\\\\u00" in text:'): (
-        "an escape within an id in quotes (test_dftracer_usual.py)"
+    Place(
+        "formats/et3/maps.py", "if _Made._kept >= MADE_MAX:"
+    ): "a cache that is full (test_et3.py)",
+    Place("formats/et3/maps.py", "for made in _Made._all:"): "a cache that is full (test_et3.py)",
+    Place("formats/dftracer/usual.py", "if file is None or host is None:"): (
+        "a hash that is neither text nor an integer (test_dftracer_kernel.py)"
+    ),
+    Place("formats/jets/usual.py", "def usual(self) -> _Annotation:"): (
+        "an annotation with a fraction as id (test_jets_kernel.py)"
     ),
     Place("lines.py", "def blank_lines(size: int) -> bytes:"): "for encoders",
     Place("lines.py", "def without_content(name: str, size: int) -> bytes | None:"): "for encoders",

@@ -49,7 +49,7 @@ USUAL = [
     EVENT.replace(b":1,", b':"' + "é".encode() * 64 + b'",'),
     b'{"type":"record","clk":1,"id":"a","parent_id":"b","record_type":"T","data":1,"name":"n","x":2,"description":"d"}\n',
     b'{"type":"record_end","clk":1000,"id":"a"}\n',
-    b'{"type":"annotation","name":"n","record_id":"a","data":1}\n',
+    b'{"type":"annotation","name":"n","record_id":"a","data":1}\n', b'{"type":"annotation","name":"n","record_id":2e0,"data":1}\n',
     event(clk=1.0, record_id=1e3), event(record_id=-0.0), EVENT.replace(b":1,", b":15E-1,").replace(b"15E-1", b"150E-1"),
     event(record_id="r" * 128), event(record_id="r" * 129), event(record_id="r" * 1000), EVENT.replace(b":1,", rb':"\u0061\/b",'),
     EVENT.replace(b"event", b"\\u0065vent"), EVENT[:-2] + b',"\\u0078":1}\n', EVENT.replace(b"name", b"n\\u0061me"),
