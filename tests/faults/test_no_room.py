@@ -60,7 +60,7 @@ def test_a_collector_without_inodes_says_so_keeps_what_comes_and_goes_on(mounted
         return json.loads(collector.get("/healthz")[1])["conditions"]
 
     until(lambda: words in conditions().get("store", ""), "the condition")
-    until(lambda: words in collector.log(), "the line of the log")
+    collector.logged(words)
     check = command(
         "check",
         collector.config,

@@ -15,7 +15,6 @@ from tailrace import kernels
 from tailrace.errors import ConfigError
 from tests import sanitized
 from tests.packaging.installing import has_compiler
-from tests.system.collector import until
 
 PACKAGE = Path(tailrace.__file__).parent
 REBUILD = "make clean dev"
@@ -100,5 +99,5 @@ def test_the_log_and_the_metrics_say_what_runs(collector_of, mode):
     environ = {kernels.VARIABLE: mode or os.environ.get(kernels.VARIABLE, "")}
     collector = collector_of(environ=environ)
     line = f"tailrace {tailrace.__version__}, kernels: {expected}\n"
-    until(lambda: line in collector.log(), "the line, which a thread writes")
+    collector.logged(line)
     assert f'kernels="{expected}"' in collector.metrics()

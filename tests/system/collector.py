@@ -194,7 +194,13 @@ class Collector:
             self.kill()
 
     def log(self):
+        """Return the lines written so far. A running daemon writes a line in a thread, after it acts: see `logged`."""
         return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def logged(self, words, times=1):
+        """Wait until the log of a running daemon has the words that often; return how often it has them."""
+        until(lambda: self.log().count(words) >= times, f"{words!r} in the log")
+        return self.log().count(words)
 
     def rows(self, columns=None, **values):
         """The table's rows that have these values, as a list of dicts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -136,8 +137,9 @@ def test_a_start_beside_others_changes_nothing_of_the_table(running):
     for name in ("main", "a", "b"):
         running[name].stop()
     running["main"].start()  # alone
-    assert (
-        "come again from the spool" in running["main"].log() or "set aside" in running["main"].log()
+    until(
+        lambda: re.search("come again from the spool|set aside", running["main"].log()),
+        "the line about the cut file",
     )
 
 
@@ -157,7 +159,7 @@ def test_rows_that_a_power_cut_took_from_one_come_again_though_another_starts_fi
     for path in log[-2:]:
         path.write_bytes(b"")
     first.start()
-    assert "are taken out" in first.log()
+    first.logged("are taken out")
     found = completeness(first)
     assert "collector b was killed" in found.unasked
     second.start()

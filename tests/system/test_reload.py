@@ -86,14 +86,14 @@ def test_a_broken_file_changes_nothing_and_all_its_problems_are_said(collector_o
         assert len(problems) == 2
         for problem, key in zip(problems, ("idle_timeout", "colour"), strict=True):
             assert re.search(rf"tailrace\.toml:\d+: sources\.tcp\.{key}: ", problem)
-            assert collector.log().count(problem) == 1
+            assert collector.logged(problem) == 1
         code, health = collector.get("/healthz")
         assert code == 200
         assert '"degraded"' in health
         assert "tailrace_config_reload_success 0.0" in collector.get("/metrics")[1]
         assert 'tailrace_condition{condition="reload"} 1.0' in collector.get("/metrics")[1]
         reload(collector)
-        assert collector.log().count(problems[0]) == 2
+        assert collector.logged(problems[0], times=2) == 2
         sock.sendall(heph_event(1, 1))
         seen(collector, "tcp", 2)
         now = reload(collector, source("tcp"))
@@ -320,7 +320,10 @@ def test_each_key_does_at_a_reload_what_the_reference_says(collector_of, tmp_pat
         connection.close()
         collector.config.write_text(text())
         assert reload(collector)["state"] == "ok", said
-    assert re.search(r'^{.*"reload: done', collector.log(), re.MULTILINE), "log.format took effect"
+    until(
+        lambda: re.search(r'^{.*"reload: done', collector.log(), re.MULTILINE),
+        "log.format to take effect",
+    )
 
 
 def test_store_path_needs_a_restart(collectors, tmp_path):
@@ -352,7 +355,7 @@ def test_without_a_file_a_reload_is_good_and_changes_nothing(tmp_path):
         now = reload(collector)
         assert now["state"] == "ok"
         assert now["config"]["path"] is None
-        until(lambda: "the environment says what is running already" in collector.log(), "the line")
+        collector.logged("the environment says what is running already")
         assert collector.stop()
         assert collector.process.returncode == 0
     finally:
@@ -478,7 +481,7 @@ def test_what_the_environment_names_is_read_anew(collectors, tmp_path):
     collector.start()
     value.write_text("2 s\n")
     now = reload(collector)
-    assert "store.commit_interval" in collector.log()
+    collector.logged("store.commit_interval")
     value.write_text("never\n")
     again = reload(collector)
     assert again["config"]["sha256"] == now["config"]["sha256"]

@@ -94,7 +94,7 @@ def test_a_buffer_smaller_than_asked_for_is_said(collectors):
     collector = collectors(sources=huge).start()
     status = collector.status()["sources"]["udp"]
     if status["buffer_bytes"] < 4 * 2**20:
-        assert "raise it with: sysctl" in collector.log()
+        collector.logged("raise it with: sysctl")
     assert 0 < status["buffer_bytes"] < status["buffer_asked_bytes"] == 2**40
     collector.stop()
 

@@ -95,7 +95,7 @@ def test_another_processs_socket_is_left_alone(collector, path):
         other.listen()
         until(lambda: "socket" in conditions(collector), "the condition")
         collector.process.send_signal(signal.SIGHUP)
-        until(lambda: collector.log().count("reload") > 0, "the reload")
+        collector.logged("reload")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             accepted, _ = other.accept()
@@ -111,7 +111,7 @@ def test_a_reload_makes_it_again_as_well(collector, path):
     collector.config.write_text(collector.config.read_text() + toml.section("log", level="debug"))
     collector.process.send_signal(signal.SIGHUP)
     until(path.exists, "the socket")
-    until(lambda: "reload: done" in collector.log(), "the reload")
+    collector.logged("reload: done")
     for number in range(3):
         send(path, number)
     seen(collector, 3)

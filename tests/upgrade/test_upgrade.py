@@ -136,8 +136,8 @@ def is_cut(row):
 def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, imported, monkeypatch):
     upgraded.start()
     assert version_of(DeltaTable(str(stored.store / "events"))) == later.SCHEMA
-    assert f"has schema {later.SCHEMA} now ({later.NEWS})" in upgraded.log()
-    assert f"has decoder state of version {later.STATE} now, was {VERSION}" in upgraded.log()
+    upgraded.logged(f"has schema {later.SCHEMA} now ({later.NEWS})")
+    upgraded.logged(f"has decoder state of version {later.STATE} now, was {VERSION}")
     send_the_rest(upgraded, stored)
     until(lambda: all_read(upgraded), "the files to be read")
     upgraded.settle()
