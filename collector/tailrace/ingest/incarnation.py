@@ -355,7 +355,8 @@ class Incarnation:
             self._statements.name_unnumbered()
         self._references.expire(now)
         self.report(now)
-        self._write(self._gap_rows.expire(now))
+        for gap in self._gap_rows.expire(now):
+            self.own.finding(gap)
 
     def settle(self, now: int) -> None:
         """Close all windows."""
@@ -365,7 +366,8 @@ class Incarnation:
             self._statements.name_unnumbered()
         self._references.close()
         self.report(now)
-        self._write(self._gap_rows.close())
+        for gap in self._gap_rows.close():
+            self.own.finding(gap)
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """End the incarnation. The caller must pass no more records to the incarnation."""
@@ -416,17 +418,8 @@ class Incarnation:
             findings = findings + self.counters.findings
             self.counters.findings.clear()
         self._references.findings = []
-        if findings:
-            self._write(self._gap_rows.write(findings, now))
-
-    def _write(self, findings: Iterable[Finding]) -> None:
-        elsewhere = self.state.elsewhere
-        for finding in findings:
-            if finding.reason == Reason.LATE_JOIN and finding.stream in elsewhere:
-                detail = f"maybe in {elsewhere[finding.stream]}"
-                self.own.finding(finding._replace(detail=detail))
-            else:
-                self.own.finding(finding)
+        for finding in self._gap_rows.write(findings, now):
+            self.own.finding(finding)
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:

@@ -79,8 +79,11 @@ class OwnRows:
         about: dict[str, object] = {"count": finding.events}
         if finding.of:
             about["of"] = finding.of
-        if finding.detail:
-            about["detail"] = finding.detail
+        detail, elsewhere = finding.detail, self._incarnation.elsewhere
+        if finding.reason == Reason.LATE_JOIN and finding.stream in elsewhere:
+            detail = f"maybe in {elsewhere[finding.stream]}"
+        if detail:
+            about["detail"] = detail
         if finding.last is not None:
             about |= {"of_range": True, "last": finding.last}
         if finding.estimate:

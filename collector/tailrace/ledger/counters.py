@@ -418,22 +418,18 @@ class Counters:
         distance = (count - stream.next) & self.mask
         number: int | None
         if distance < self._half:
-            number = self._ahead(name, stream, distance, mark, now)
+            number = stream.next + distance
+            if distance:
+                reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
+                hole = SeqRange(stream.next, number - 1, now, stream.heard or now, reason)
+                self.windows.open(name, stream, hole)
+            stream.next = number + 1
+            self.marks.count += stream.remember(number, number & self.mask, mark, self.window)
         else:
             number = self._late(name, stream, stream.next - (self.mask + 1 - distance), mark, now)
         self.windows.count(stream.ranges - before)
         self.windows.keep_bounds(name, stream)
         return number
-
-    def _ahead(self, name: str, stream: StreamCounter, distance: int, mark: int, now: int) -> int:
-        seq = stream.next + distance
-        if distance:
-            reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
-            hole = SeqRange(stream.next, seq - 1, now, stream.heard or now, reason)
-            self.windows.open(name, stream, hole)
-        stream.next = seq + 1
-        self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
-        return seq
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
         window = self.window

@@ -104,13 +104,33 @@ class GapRows:
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
         """Yield the findings that need a row now."""
         for finding in findings:
-            if finding.seq is None:
+            stream, first, reason = finding.stream, finding.seq, finding.reason
+            if first is None:
                 yield finding
-            elif finding.kind == Kind.HEAL:
-                yield from self._gather(finding.stream, finding.reason)
+                continue
+            if finding.kind == Kind.HEAL:
+                yield from self._gather(stream, reason)
                 yield finding
+                continue
+            rows = self.state.get(stream)
+            if rows is not None and rows.since + self._window <= now:
+                yield from self._end(stream)
+                rows = None
+            if rows is None:
+                rows = self.state[stream] = StreamRows(now)
+            last = first + finding.events - 1 if finding.last is None else finding.last
+            before = rows.ranges.get(reason)
+            if rows.written < self._most or reason in OF_CLIENTS:
+                rows.written += 1
+                yield finding
+            elif before is None:
+                rows.ranges[reason] = RowRange(first, last, finding.events, finding.estimate)
+            elif before.last < first:
+                before.last = last
+                before.count += finding.events
+                before.estimate |= finding.estimate
             else:
-                yield from self._gap(finding, finding.seq, now)
+                yield finding
 
     def expire(self, now: int) -> Iterator[Finding]:
         """Yield the merged gaps whose period is over."""
@@ -121,28 +141,6 @@ class GapRows:
         """Yield all merged gaps."""
         for stream in list(self.state):
             yield from self._end(stream)
-
-    def _gap(self, gap: Finding, first: int, now: int) -> Iterator[Finding]:
-        rows = self.state.get(gap.stream)
-        if rows is not None and rows.since + self._window <= now:
-            yield from self._end(gap.stream)
-            rows = None
-        if rows is None:
-            rows = self.state[gap.stream] = StreamRows(now)
-        last = first + gap.events - 1 if gap.last is None else gap.last
-        if rows.written < self._most or gap.reason in OF_CLIENTS:
-            rows.written += 1
-            yield gap
-            return
-        before = rows.ranges.get(gap.reason)
-        if before is None:
-            rows.ranges[gap.reason] = RowRange(first, last, gap.events, gap.estimate)
-        elif before.last < first:
-            before.last = last
-            before.count += gap.events
-            before.estimate |= gap.estimate
-        else:
-            yield gap
 
     def _end(self, stream: str) -> Iterator[Finding]:
         for reason in list(self.state[stream].ranges):

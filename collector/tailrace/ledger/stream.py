@@ -9,7 +9,7 @@ which numbers a session accounts.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
@@ -171,10 +171,6 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         hole."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
-
-    def keep_gap(self, hole: SeqRange) -> None:
-        """Remember a closed hole as a gap of its own, so that a later statement about a part of the gap affects one row."""
-        insort(self.gaps, hole, key=_first)
 
     def forget_gap(self) -> None:
         """Forget the gap with the lowest numbers. A forgotten gap can no longer heal."""

@@ -6,10 +6,12 @@ session has too many holes, or when the incarnation ends.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Set as AbstractSet
+from operator import attrgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.bounds import Commons
+from tailrace.ledger.bounds import Commons, Share
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, parts_of
 from tailrace.model.gap import Reason
@@ -17,6 +19,7 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 _NEVER_DUE = 2**63
+_first = attrgetter("first")
 
 RANGE_BYTES = 768
 """Memory (bytes) of a hole or gap, including the gap row that a hole may become at any moment."""
@@ -78,12 +81,25 @@ class Windows:
         if now >= self._due:
             self.expire(now)
         elif self._open:
-            self._close_ripe(self._open.intersection(names), now)
+            self.expire(now, self._open.intersection(names))
 
-    def expire(self, now: int) -> None:
-        """Close the holes whose time has passed."""
-        self._close_ripe(self._open, now)
-        self._due = self._next_due()
+    def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
+        """Close the due holes of some streams; None means all streams."""
+        oldest = now - self._limits.reorder_time.ns
+        for name in sorted(self._open if names is None else names):
+            stream = self._state.streams[name]
+            horizon = stream.next - self._limits.reorder_events
+            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
+            if ripe:
+                stream.holes = [
+                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
+                ]
+                for hole in ripe:
+                    self._close(name, stream, hole)
+            if not stream.holes:
+                self._open.discard(name)
+        if names is None:
+            self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
         """Shift the start times of all holes and gaps by a downtime (ns) in which no event could arrive."""
@@ -114,56 +130,29 @@ class Windows:
         since = (hole.since for name in self._open for hole in streams[name].holes)
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
-    def _close_ripe(self, names: AbstractSet[str], now: int) -> None:
-        """Close the due holes of some streams."""
-        oldest = now - self._limits.reorder_time.ns
-        for name in sorted(names):
-            stream = self._state.streams[name]
-            horizon = stream.next - self._limits.reorder_events
-            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
-            if ripe:
-                stream.holes = [
-                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
-                ]
-                for hole in ripe:
-                    self._close(name, stream, hole)
-            if not stream.holes:
-                self._open.discard(name)
-
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
         """Convert a hole into gaps: one gap for events that the kernel dropped, one for all other events."""
-        events = hole.last - hole.first + 1
-        commons = self._commons
         self.count(-1 - len(stream.gaps))
+        share, commons = Share(0), self._commons
         if hole.reason == Reason.NETWORK:
             share = commons.drops.explain(
-                events, hole.before, hole.since,
+                hole.last - hole.first + 1, hole.before, hole.since,
                 seen=self._state.seen, datagrams=self._state.datagrams, alone=commons.alone,
             )  # fmt: skip
-            kernel = hole.first + share.events
-            self._gap(name, stream, hole, hole.first, kernel - 1, Reason.KERNEL, share.estimate)
-            self._gap(name, stream, hole, kernel, hole.last, Reason.NETWORK, share.estimate)
-        else:
-            self._gap(name, stream, hole, hole.first, hole.last, hole.reason, estimate=False)
+        kernel = hole.first + share.events
+        gaps = (hole.first, kernel - 1, Reason.KERNEL), (kernel, hole.last, hole.reason)
+        for first, last, reason in gaps:
+            count = last - first + 1
+            if count:
+                self.findings.append(
+                    Finding(Kind.GAP, name, first, count, reason, estimate=share.estimate)
+                )
+                # A gap of its own, so that a later statement about a part of the gap affects one row.
+                gap = SeqRange(first, last, hole.since, hole.before, reason)
+                insort(stream.gaps, gap, key=_first)
         while len(stream.gaps) > self._limits.holes_max:
             self._forget_gap(stream)
         self.count(len(stream.gaps))
-
-    def _gap(
-        self,
-        name: str,
-        stream: StreamCounter,
-        hole: SeqRange,
-        first: int,
-        last: int,
-        reason: str,
-        estimate: bool,
-    ) -> None:
-        if last < first:
-            return
-        count = last - first + 1
-        self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
-        stream.keep_gap(SeqRange(first, last, hole.since, hole.before, reason))
 
     def count(self, more: int) -> None:
         """Add ranges to the counts; a negative number removes ranges."""
