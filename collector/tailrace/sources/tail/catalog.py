@@ -10,6 +10,12 @@ of files that ended earlier.
 Editors, download tools, log rotations and users leave copies next to a file, with names derived
 from the file's name. Such a copy waits while all its bytes equal the original's bytes. A copy that
 is shorter than the original waits only if the copy has at least `HEAD` bytes.
+
+The first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is
+unchanged for `SETTLED`, its whole content is compared, and the file waits on only as a proven copy
+(`Followed.proves`). A file about which nothing is known after `UNPROVEN_MAX` is read into a session
+of its own; readers hide this session if it is a copy after all. If a copy was found and read before
+its original, the original continues the copy's session (`begun_copy`).
 """
 
 from __future__ import annotations
@@ -20,11 +26,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, count
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
+from tailrace.spool.payloads import HEAD
+
+SETTLED = 60.0
+"""Time (seconds) without a change after which a file counts as completely written."""
+
+UNPROVEN_MAX = 600.0
+"""Maximum time (seconds) for which a file that is not a proven copy waits for a file that exists."""
 
 ENDED_MAX = 8192
 """Maximum number of streams whose ended files are remembered, so that a copy of an ended file is
@@ -48,10 +61,14 @@ class Catalog:
         self._by_path: dict[str, Followed] = {}
         self._by_node: dict[tuple[int, int], Followed] = {}
         self._by_key: dict[str, list[Followed]] = {}
+        self._by_original: dict[str, list[Followed]] = {}
+        """The files whose names are derived from a path."""
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
         """All files, with the key under which each file was entered."""
+        self._summed: Followed | None = None
+        """The file whose proof may hold an inflater."""
         self._count = count(1)
 
     def __len__(self) -> int:
@@ -114,11 +131,26 @@ class Catalog:
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
+        for original in self.originals(file):
+            self._by_original.setdefault(original, []).append(file)
 
     def originals(self, file: Followed) -> list[str]:
         """Return the paths of possible originals of a file, derived from the file's name."""
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
+
+    def derived(self, file: Followed) -> list[Followed]:
+        """Return the files that may be copies of a file, according to their names."""
+        return self._by_original.get(file.location.path, [])
+
+    def proves(self, file: Followed, other: Followed) -> bool | None:
+        """Return `file.proves(other)`. Return True while the proof of another file holds an
+        inflater, because the memory of only one such inflater is planned. Raise OSError."""
+        summed = self._summed
+        if summed is not None and summed is not file and summed in self._all and summed.is_summing:
+            return True
+        self._summed = file
+        return file.proves(other)
 
     def waiting(self, file: Followed) -> list[Followed]:
         """Return the unfollowed relatives of a file, which may be its copies."""
@@ -138,6 +170,10 @@ class Catalog:
             del self._by_path[at.path]
         if self._by_node.get(at.node) is file:
             del self._by_node[at.node]
+        for original in self.originals(file):
+            self._by_original[original].remove(file)
+            if not self._by_original[original]:
+                del self._by_original[original]
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
         return key
@@ -155,19 +191,19 @@ class Catalog:
             self._ended.popitem(last=False)
 
 
-def is_copy(catalog: Catalog, file: Followed, now: float) -> bool:
+def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
     """Return whether a file may be a copy of a followed file, or the beginning of a copy of an
-    ended file. Raise OSError."""
+    ended file. Return None while a comparison is unfinished. Raise OSError."""
     # This call checks other files, and may end their sessions.
-    if _has_original(catalog, file, now):
-        return True
+    if (found := _has_original(catalog, file, now)) is not False:
+        return found
     ended = ended_like(catalog, file)
     return ended is not None and len(file.head()) < len(ended.head)
 
 
-def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
+def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
     """Return whether another file with an equal beginning is followed, or will be followed before
-    this file. Raise OSError."""
+    this file. Return None while a comparison is unfinished. Raise OSError."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
@@ -179,8 +215,38 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
             # The other file may have changed since its last check.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
-                return True
+                found = _may_repeat(catalog, file, other, now)
+                if found is not False:
+                    return found
     return False
+
+
+def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
+    """Return whether a file waits for a followed file with an equal beginning: the other file
+    will be removed soon, or this file is not completely written yet, or this file is a proven copy.
+    Return None while the proof is unfinished. Raise OSError."""
+    if other.location.gone is not None:
+        return True
+    if file.is_proven:
+        return True
+    if is_read(other, now) and not file.is_packed and file.size > other.handoff.content.offset:
+        return False  # `begun_copy` has compared both files
+    if other.behind or file.unchanged(now) < SETTLED:
+        return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
+    return catalog.proves(file, other)
+
+
+def is_read(file: Followed, now: float) -> bool:
+    """Return whether a followed file is completely written and was completely read."""
+    pending = file.compressed.pending if file.compressed else 0
+    return (
+        file.phase == "follows"
+        and file.handoff.number is not None
+        and file.location.gone is None
+        and not file.has_more
+        and not pending
+        and file.unchanged(now) >= SETTLED
+    )
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
@@ -219,8 +285,8 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
     """Return whether a file that waits for its own original begins like `head`. The waiting file
-    has precedence."""
-    if file.phase != "waits" or file.reason != "original":
+    has precedence, unless it is a proven copy."""
+    if file.phase != "waits" or file.reason != "original" or file.is_proven:
         return False
     try:
         return relation(file.head(), head) != "other"
@@ -250,11 +316,15 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     ]
 
 
-def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a compressed relative that is a copy in progress, or None.
+def begun_copy(
+    catalog: Catalog, file: Followed, now: float
+) -> Followed | Literal["comparing"] | None:
+    """Return a followed file whose content is the beginning of this file, and which was therefore
+    found before its original. Return "comparing" while a comparison is unfinished; None if there
+    is no such file. Raise OSError.
 
-    The relative's content read so far is complete and is the beginning of this file. Such a copy
-    was found before its original. Raise OSError."""
+    A compressed relative may still be written, if only a few bytes of its content exist. Any other
+    copy must be completely written, and its original uncompressed."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -262,6 +332,21 @@ def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
         short = 0 < known.offset == len(known.head) < len(head)
         if whole and short and other.location.gone is None and _is_alike(other, head):
             return other
+    if len(head) < HEAD or file.is_packed:
+        return None
+    for other in [*catalog.relatives(file), *catalog.derived(file)]:
+        known = other.handoff.content
+        if (
+            other.location.path != file.location.path
+            and HEAD <= known.offset < file.size
+            and known.crc is not None
+            and not other.handoff.lost
+            and _is_alike(other, head)
+            and not _was_replaced(other, now)
+            and is_read(other, now)
+            and (found := file.begins_with(other)) is not False
+        ):
+            return other if found else "comparing"
     return None
 
 

@@ -15,7 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, follows_on, judge
+from tailrace.sources.tail.identity import (
+    VERIFY_BYTES,
+    ContentCheck,
+    Judgement,
+    Trail,
+    follows_on,
+    judge,
+)
 from tailrace.sources.tail.inflate import (
     DOUBT_MAX,
     INFLATER_BYTES,
@@ -394,6 +401,33 @@ class ReadPart:
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
+
+
+class ContentSum:
+    """The trail of a file's whole content, made in steps from the file's beginning on."""
+
+    def __init__(self, fd: int) -> None:
+        self.trail = Trail()
+        self._reader: Reader = (
+            Compressed(BEGIN, Trail(), certain=True)
+            if kind(fd, final=True) is Compressed
+            else RawBytes(Trail())
+        )
+
+    def step(self, fd: int, size: int) -> bool | None:
+        """Read about `VERIFY_BYTES` more. Return None while content is left; then return whether
+        the whole file was read, without a hole, a damaged byte or an incomplete member. Raise
+        OSError."""
+        view = ContentView(fd, size, past_holes=False, final=False)
+        content, raw = self.trail.offset, self._reader.trail.offset
+        while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:
+            piece = self._reader.next(view)
+            if isinstance(piece, bytes):
+                self.trail.add(piece)
+            elif not isinstance(piece, InflationBegun):
+                pending = self._reader.pending if isinstance(self._reader, Compressed) else 0
+                return piece is None and not pending and self._reader.trail.offset == size
+        return None
 
 
 class Fingerprint(NamedTuple):

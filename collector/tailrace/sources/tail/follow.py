@@ -18,7 +18,14 @@ from typing import Literal
 
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
-from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, ReadPart, SparseRange
+from tailrace.sources.tail.content import (
+    BEGIN,
+    Compressed,
+    ContentSum,
+    ContentView,
+    ReadPart,
+    SparseRange,
+)
 from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
@@ -57,6 +64,47 @@ class Compared:
         return (self.part or self).trail.offset
 
 
+class CopyProof:
+    """A proof, made in steps, that the part that was read of another file begins with the whole
+    content of this file. The other file may grow meanwhile; this file may not change.
+
+    First, this file is summed up. Its sum is then compared with all that was read of the other file
+    or, if that is more and the other file is uncompressed, with as many bytes of the other file."""
+
+    def __init__(self, part: ReadPart, fd: int) -> None:
+        self.part = part
+        """The part that was read of the other file."""
+        self.found: bool | None = None
+        """The result; None while the proof is unfinished. False also means that nothing is proven."""
+        self._sum: ContentSum | None = ContentSum(fd)
+        self._check: ContentCheck | None = None
+
+    @property
+    def is_summing(self) -> bool:
+        """Return whether the proof may hold an inflater."""
+        return self._sum is not None
+
+    def step(self, fd: int, size: int, other: Followed) -> bool | None:
+        """Read the next bytes of this file or of the other one; return the result. Raise OSError."""
+        if self._sum is not None:
+            whole = self._sum.step(fd, size)
+            if whole is None:
+                return None
+            trail, self._sum = self._sum.trail, None
+            read = other.handoff.content
+            if not whole or other.handoff.lost or trail.crc is None or trail.offset > read.offset:
+                self.found = False
+            elif trail.offset == read.offset and read.crc is not None:
+                self.found = trail.crc == read.crc
+            elif self.part.is_plain:
+                self._check = ContentCheck(trail)
+            else:
+                self.found = False
+        elif self._check is not None:
+            self.found = self._check.step(other.location.open())
+        return self.found
+
+
 class Followed:
     """A known file, from its discovery until it is forgotten."""
 
@@ -93,6 +141,12 @@ class Followed:
         self._compared: dict[Followed | Trail, Compared] = {}
         """Comparisons with other files, and with contents of ended files, whose copy this file may
         be by its name."""
+        self._beginnings: dict[Followed, Compared] = {}
+        """Comparisons with other files that may be copies of the beginning of this file."""
+        self._proof: CopyProof | None = None
+        """The proof that this unchanged file is a copy of another file."""
+        self.waited_from: float | None = None
+        """The time from which the file has waited for possible originals."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -178,6 +232,7 @@ class Followed:
             if changed:
                 self.location.changed_at = now
                 self.undecided = True
+                self._proof = None
             elif self._touched:
                 self._touched = False
                 self._part.begin_check()
@@ -239,6 +294,12 @@ class Followed:
         it. A later check may end the wait."""
         self.phase = "waits"
         self.reason = reason
+        if self.waited_from is None:
+            self.waited_from = self._desk.clock.monotonic()
+
+    def unchanged(self, now: float) -> float:
+        """Return the time (seconds) for which the file was not seen to change."""
+        return now - self.location.changed_at
 
     def step_back(self) -> None:
         """Reset the file to the phase *new*, because no content of the file was read and its bytes
@@ -251,7 +312,7 @@ class Followed:
         """Begin to read the file. If `shadowed` is the content of an ended file with the same
         beginning, the file becomes a shadow."""
         self.phase = "follows"
-        self._compared.clear()
+        self._forget_originals()
         if shadowed is not None:
             self.phase = "shadow"
             self._go_on_after(shadowed)
@@ -260,6 +321,7 @@ class Followed:
         """Continue the session of the original that this file is a copy of. Raise OSError."""
         self._go_on_after(original.handoff.content)
         self.phase = "follows"
+        self._forget_originals()
         self.handoff, original.handoff = original.handoff, self.handoff
         self.handoff.tell(self.facts)
         self.handoff.documents(self.location.path)
@@ -283,7 +345,7 @@ class Followed:
     def was_part(self) -> bool:
         """Return whether the unchanged file is contained in another file: all bytes of this file
         are part of the bytes that were read from the other file."""
-        return any(
+        return self.is_proven or any(
             each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
         )
@@ -292,6 +354,47 @@ class Followed:
         """Return whether this file is long enough to count as a part of another file with `whole`
         bytes. Many files begin with the same header."""
         return self.size == whole or HEAD <= self.size < whole
+
+    @property
+    def is_summing(self) -> bool:
+        """Return whether a proof (`proves`) of this file is under way and may hold an inflater."""
+        return self.phase == "waits" and self._proof is not None and self._proof.is_summing
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether the unchanged file is proven to be a copy of another file."""
+        return self._proof is not None and self._proof.found is True
+
+    def proves(self, other: Followed) -> bool | None:
+        """Return whether the part that was read of another file is proven to begin with this file's
+        whole content, or None while the proof is unfinished. Raise OSError."""
+        fd = self.location.open()
+        if self._proof is None or self._proof.part is not other._part:
+            self._proof = CopyProof(other._part, fd)
+        proof = self._proof
+        return proof.found if proof.found is not None else proof.step(fd, self.size, other)
+
+    def repeat(self, other: Followed) -> None:
+        """Record that another file, which was compared with all that was read of this file
+        (`begins_with`), has continued this file's session. Raise OSError."""
+        self._proof = CopyProof(other._part, self.location.open())
+        self._proof.found = True
+
+    @property
+    def is_packed(self) -> bool:
+        """Return whether the file is compressed. Raise OSError."""
+        return content.kind(self.location.open(), final=True) is Compressed
+
+    def begins_with(self, other: Followed) -> bool | None:
+        """Return whether this uncompressed file begins with all content that was read of another
+        file, or None while the comparison is unfinished. Raise OSError."""
+        read = other.handoff.content
+        known = self._beginnings.get(other)
+        if known is None or known.part is not other._part or known.trail.offset != read.offset:
+            known = self._beginnings[other] = Compared(other._part, trail=read.copied())
+        if known.found is None:
+            known.found = known.check.step(self.location.open())
+        return known.found
 
     def is_part_of(self, other: Followed) -> bool | None:
         """Return whether another file begins with all bytes of this file, or None while the
@@ -465,6 +568,12 @@ class Followed:
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
         self._resting = Resting(self._desk)
+        self._forget_originals()
+
+    def _forget_originals(self) -> None:
+        self._compared.clear()
+        self._beginnings.clear()
+        self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:
         """Continue after content that was read from another file and is equal in this file. Raise

@@ -6,7 +6,7 @@ continues when the caller resumes the generator.
 
 A file without a path stays open and is read until nothing was written for `LINGER` seconds, because
 the writer may still have the file open. The file's session then ends, unless the file or a copy
-with the same beginning was found at another path. A copy waits while its original exists.
+with the same beginning was found at another path. A proven copy waits while its original exists.
 
 `TailSource` runs the steps of a watch in the event loop.
 """
@@ -263,21 +263,33 @@ class Watch:
                 # The comparison of bytes continues later.
                 self._schedule.put(file, self._clock.monotonic())
             return
-        copies = catalog.yielding(self._catalog, file)
-        begun = catalog.begun_copy(self._catalog, file)
-        if begun is not None:
-            file.take_over(begun)
-            copies.append(begun)
-        elif catalog.is_copy(self._catalog, file, now):
+        begun = catalog.begun_copy(self._catalog, file, now)
+        copy = begun is None and catalog.is_copy(self._catalog, file, now)
+        if copy is not False or begun == "comparing":
             file.wait_for("original")
+            if copy is None or begun == "comparing":
+                self._schedule.put(file, self._clock.monotonic())
             return
+        self._begin(file, begun, now)
+
+    def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
+        """Follow a file, in the session of the copy `begun` if there is one. Raise OSError."""
+        copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.step_back()
+        if begun is None:
+            file.follow(catalog.ended_like(self._catalog, file))
+        else:
+            is_whole = catalog.is_read(begun, now)
+            file.take_over(begun)
+            begun.step_back()
+            if is_whole:
+                begun.repeat(file)
+            copies.append(begun)
+        for other in copies:
             self._turns.give_back(other)
             self._schedule.put(other, now)
         self._turns.take(file)
-        if begun is None:
-            file.follow(catalog.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
         """Return whether a file belongs to another source or to an unfollowed session. Raise
