@@ -53,8 +53,10 @@ import ctypes, sys
 from tailrace.cli import serve
 from tailrace import heaps
 assert "pyarrow" not in sys.modules
-heaps.return_large()
+heaps.load_arrow()
 import pyarrow
+assert "numpy" not in sys.modules
+import numpy
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]

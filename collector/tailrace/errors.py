@@ -128,3 +128,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             yield from causes(inner)
     else:
         yield error
+
+
+def first_failure(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
+    """Return the first error of a (nested) exception group."""
+    return next(error for error in causes(group) if isinstance(error, TailraceError))

@@ -1,11 +1,15 @@
-"""Settings of glibc's allocator that return freed memory to the system. With another C library, the functions do
-nothing."""
+"""Settings of a process for its memory: glibc's allocator, Arrow's memory, and Python's garbage collector. With another
+C library, the settings of the allocator do nothing."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
 HEAPS = 2
 """Maximum number of heaps of a viewer. With one heap for each thread, a viewer of 200 million spans took 60 MB more.
@@ -27,14 +31,42 @@ def share() -> None:
     _set(_M_ARENA_MAX, HEAPS)
 
 
-def return_large() -> None:
-    """Return large blocks to the system when they are freed, including blocks of Arrow. Call this before loading
-    Arrow.
+def load_arrow() -> None:
+    """Load Arrow for a collector, unless Arrow is loaded already: large blocks return to the system when they are freed,
+    including blocks of Arrow, and Arrow works without numpy.
 
     A memory pool set in Python would not apply to allocations in Arrow's own code, which are 35 MiB during commits.
+    Arrow would import numpy, which a collector does not use (docs/decisions/speed.md, D177).
     """
+    if "pyarrow" in sys.modules:
+        return
     _set(_M_MMAP_THRESHOLD, LARGE)
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    hidden = "numpy" not in sys.modules
+    if hidden:
+        sys.modules["numpy"] = None  # type: ignore[assignment] # marks a module that cannot be imported
+    try:
+        import_module("pyarrow")
+    finally:
+        if hidden:
+            del sys.modules["numpy"]
+
+
+@contextmanager
+def tamed_garbage_collection() -> Iterator[None]:
+    """Run the garbage collector less often.
+
+    Records are numerous and form no cycles. With the default thresholds the garbage collector takes a fifth of the
+    time, and its pauses lose datagrams.
+    """
+    gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()  # some libraries clean up in finalizers at exit
 
 
 def _set(parameter: int, value: int) -> None:

@@ -20,6 +20,7 @@ from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
 
 COLLECTOR = Path(tailrace.__path__[0])
+VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 class One(Commands):
@@ -41,7 +42,8 @@ def run_raising(error):
 
 
 HEAVY = frozenset({
-    "arro3", "cryptography", "deltalake", "duckdb", "numpy", "obstore", "pandas", "pyarrow", "rich", "starlette", "trio",
+    "arro3", "cryptography", "deltalake", "duckdb", "h11", "http", "numpy", "obstore", "pandas", "prometheus_client", "pyarrow",
+    "rich", "starlette", "trio", "uvicorn",
 })  # fmt: skip
 """Packages that take tens of milliseconds to import."""
 
@@ -55,10 +57,11 @@ NEEDS = {
 def imported(*arguments):
     """Run a command in a new process; return its output, and the heavy packages that it has imported."""
     script = (
-        "import sys; from tailrace.cli import main\n"
+        "import atexit, os, sys; from tailrace.cli import main\n"
+        "@atexit.register\n"
+        "def told(): os.write(2, ' '.join({name.partition('.')[0] for name in sys.modules}).encode())\n"
         f"sys.argv = ['tailrace', *{arguments!r}]\n"
-        "try: main()\n"
-        "finally: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+        "main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -85,6 +88,14 @@ def test_help_names_every_command_and_imports_nothing_heavy():
 def test_a_commands_help_imports_no_more_than_its_options_need(name):
     _, heavy = imported(name, "--help")
     assert heavy - {"msgspec"} <= {*NEEDS.get(name, "").split()}
+
+
+def test_an_import_loads_no_module_that_only_a_daemon_or_a_viewer_needs(tmp_path):
+    output, heavy = imported(
+        "import", "--store", str(tmp_path / "store"), str(VECTORS / "heph" / "busy.in")
+    )
+    assert "of 1 file" in output
+    assert heavy == {"arro3", "deltalake", "duckdb", "msgspec", "pyarrow", "trio"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

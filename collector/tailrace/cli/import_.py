@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace import heaps
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.decoding.formats import FORMATS
@@ -89,6 +90,8 @@ def import_command(
 
     Links in a directory are followed only if their targets are in that directory."""
     loaded = load_config(config, store)
+
+    heaps.load_arrow()
 
     from tailrace import log
     from tailrace.cli.output.ledger import final_ledger

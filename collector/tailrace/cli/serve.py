@@ -40,6 +40,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     With --json, both lines are the status in the form of /status; with --rest, there is only the last one."""
     loaded = load_config(config, store)
     if rest:
+        heaps.load_arrow()
         _print_last(_read_rest(loaded), as_json=as_json)
         return
     # The command listens before it loads other modules, so that arriving bytes wait in the sockets. A service manager keeps
@@ -47,7 +48,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
 
-    heaps.return_large()
+    heaps.load_arrow()
 
     from tailrace import log
     from tailrace.daemon import service

@@ -14,6 +14,7 @@ under `ulimit -v` hung, 2026-11-23). Without a service manager nothing else woul
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -313,6 +314,13 @@ class Daemon:
             nursery.start_soon(
                 upkeep.run, self.disk.store, self.context, lambda: committing.commits
             )
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of file descriptors to the hard limit. The lower soft limit exists for programs with
+    `select`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

@@ -29,9 +29,8 @@ KIB, MIB = 2**10, 2**20
 PROCESS_BYTES = 160 * MIB
 """Number of bytes for the interpreter, the libraries and the caches of the decoders.
 
-pyarrow alone takes 30 MiB, and 10 MiB more where numpy is installed. A process with three sources takes 120 MiB at
-rest, and 131 MiB after a first commit of one row (2026-11-23). Later commits, checkpoints of the table and a replay
-load 28 MiB of further libraries (2026-11-28).
+pyarrow alone takes 30 MiB. A process takes 113 MiB at rest (2026-11-29), and 11 MiB more after a first commit of one row
+(2026-11-23). Later commits, checkpoints of the table and a replay load 28 MiB of further libraries (2026-11-28).
 """
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB

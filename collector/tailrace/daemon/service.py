@@ -16,14 +16,12 @@ reload succeeds.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -37,13 +35,22 @@ from tailrace.config.load import Loaded
 from tailrace.config.reload import Takes, changes
 from tailrace.config.schema import Config
 from tailrace.daemon import conditions
-from tailrace.daemon.daemon import Daemon, DaemonProgress, Failed, Mode, bounded, collecting
+from tailrace.daemon.daemon import (
+    Daemon,
+    DaemonProgress,
+    Failed,
+    Mode,
+    bounded,
+    collecting,
+    raise_descriptor_limit,
+)
 from tailrace.daemon.memory import memory
 from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import status
-from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
+from tailrace.errors import ConfigError, MemoryLimitError, TailraceError, first_failure
 from tailrace.figures import Condition, State, Status
 from tailrace.filesystem import refusal_text
+from tailrace.heaps import tamed_garbage_collection
 from tailrace.metrics.families import families
 from tailrace.pauses import pause
 from tailrace.security.guard import OPEN, guard, problems
@@ -265,30 +272,6 @@ def patience(*, managed: bool) -> Iterator[None]:
         raise
 
 
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of file descriptors to the hard limit. The lower soft limit exists for programs with
-    `select`."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextmanager
-def tamed_garbage_collection() -> Iterator[None]:
-    """Run the garbage collector less often.
-
-    Records are numerous and form no cycles. With the default thresholds the garbage collector takes a fifth of the
-    time, and its pauses lose datagrams.
-    """
-    gc.freeze()
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()  # some libraries clean up in finalizers at exit
-
-
 class _Service:
     def __init__(
         self,
@@ -412,10 +395,3 @@ class _Service:
 
     def _families(self) -> Iterator[Metric]:
         return families(self.status(), self._daemon.config.metrics.series_max)
-
-
-def first_failure(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
-    leaves: Iterable[BaseException] = group.exceptions
-    for leaf in leaves:
-        return first_failure(leaf) if isinstance(leaf, BaseExceptionGroup) else leaf  # type: ignore[return-value] # only TailraceErrors are in the group
-    raise AssertionError("an exception group is never empty")

@@ -21,15 +21,11 @@ from tailrace.clock import SystemClock
 from tailrace.config.check import SOURCE_NAME
 from tailrace.config.load import Loaded
 from tailrace.config.schema import SourceConfig, TailConfig
-from tailrace.daemon.daemon import Daemon, collecting
-from tailrace.daemon.service import (
-    first_failure,
-    raise_descriptor_limit,
-    tamed_garbage_collection,
-)
+from tailrace.daemon.daemon import Daemon, collecting, raise_descriptor_limit
 from tailrace.daemon.status import source_status, status
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import SourceStatus, Status
+from tailrace.heaps import tamed_garbage_collection
 from tailrace.importing.choosing import TakenFile
 from tailrace.importing.readings import mode
 from tailrace.sources.tail import Chosen

@@ -15,9 +15,9 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, shared_path, spool_path, store_path
 from tailrace.config.schema import MAIN, CollectorConfig
 from tailrace.daemon.daemon import Mode, collecting
-from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.decoding.formats import FORMATS
-from tailrace.errors import StoreError, TailraceError
+from tailrace.errors import StoreError, TailraceError, first_failure
+from tailrace.heaps import tamed_garbage_collection
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote

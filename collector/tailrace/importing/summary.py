@@ -135,7 +135,13 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):
         missing.setdefault(session, {})[reason] = count
-    rows = f"SELECT peer, format, source, session, events, unknown::TINYINT FROM sessions {where} ORDER BY opened, session"  # noqa: S608 - quoted
+    # The view `sessions` would resolve the names of what producers say, too, which takes as long as the rest.
+    rows = f"""
+        SELECT f.peer, c.format, source, session, c.events, c.unknown::TINYINT FROM part.session_counts AS c
+        LEFT JOIN part.origins AS f USING (source, session)
+        LEFT JOIN part.runs AS r USING (source, session)
+        {where} ORDER BY r.opened, session
+    """  # noqa: S608 - quoted
     return [
         SessionSummary(
             peer or "", format_, source, session, events, missing.get(session, {}), bool(unknown)

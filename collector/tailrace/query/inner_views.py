@@ -317,6 +317,36 @@ CREATE VIEW part.open_counts AS
 SELECT source, format, session, stream, count(*) AS open_spans
 FROM part.open_begins
 GROUP BY source, format, session, stream;
+
+-- The rows and events of each session in the table, and what is missing. A connection that only resumes a session is left out.
+CREATE VIEW part.session_counts AS
+WITH seen AS (
+  SELECT source, format, session, count(*) FILTER (kind <> 'begin') AS "rows",
+    count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
+  FROM part.shown
+  GROUP BY source, format, session
+),
+open AS (
+  SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
+),
+begun AS (
+  SELECT source, session, count(*) AS begins FROM part.kept_open GROUP BY source, session
+),
+lost AS (
+  SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
+  FROM part.missing_events
+  GROUP BY source, session
+)
+SELECT source, s.format, session,
+  (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
+  (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
+  least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
+  coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown
+FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
+LEFT JOIN open AS o USING (source, session)
+LEFT JOIN begun AS b USING (source, session)
+LEFT JOIN lost AS l USING (source, session)
+LEFT JOIN part.damaged_sources AS d USING (source);
 """
 
 EVENTS = ("annotation", "counter", "instant", "span")

@@ -291,33 +291,13 @@ SESSIONS = View(
         '{' || string_agg(to_json(word)::VARCHAR || ':' || value, ',' ORDER BY word) || '}' AS producer
       FROM part.producer_words
       GROUP BY source, session
-    ),
-    seen AS (
-      SELECT source, format, session, count(*) FILTER (kind <> 'begin') AS "rows",
-        count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
-      FROM part.shown
-      GROUP BY source, format, session
-    ),
-    open AS (
-      SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
-    ),
-    begun AS (
-      SELECT source, session, count(*) AS begins FROM part.kept_open GROUP BY source, session
-    ),
-    lost AS (
-      SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
-      FROM part.missing_events
-      GROUP BY source, session
     )
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, coalesce(w.continues, m.former) AS continues,
       f.peer, f.transport,
       r.run, j.rank, j.node, j.job, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
-      (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
-      (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
-      least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
-      coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown,
+      s."rows", s.events, s.missing, s.unknown,
       coalesce(y.state, part.unopened()) AS state, k.copies
-    FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
+    FROM part.session_counts AS s
     LEFT JOIN words AS w USING (source, session)
     LEFT JOIN part.origins AS f USING (source, session)
     LEFT JOIN part.courses AS y USING (source, session)
@@ -325,11 +305,7 @@ SESSIONS = View(
     LEFT JOIN part.places AS j USING (source, session)
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
-    LEFT JOIN open AS o USING (source, session)
-    LEFT JOIN begun AS b USING (source, session)
-    LEFT JOIN lost AS l USING (source, session)
     LEFT JOIN part.moved_from AS m USING (source, session)
-    LEFT JOIN part.damaged_sources AS d USING (source)
     LEFT JOIN (
       SELECT source, original AS session, to_json(list(DISTINCT path ORDER BY path))::VARCHAR AS copies
       FROM part.copies GROUP BY ALL

@@ -27,10 +27,10 @@ from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, HeartbeatConfig, JobConfig, SourceConfig, TailConfig
 from tailrace.configuration import choose
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import Daemon, raise_descriptor_limit
 from tailrace.daemon.receiving import Receiving
-from tailrace.daemon.service import raise_descriptor_limit, tamed_garbage_collection
 from tailrace.errors import TailraceError
+from tailrace.heaps import tamed_garbage_collection
 from tailrace.run import certificate as certificates
 from tailrace.run.certificate import Certificate, Program
 from tailrace.run.meeting import (

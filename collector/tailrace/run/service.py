@@ -28,10 +28,10 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
 from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.receiving import Receiving
-from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.daemon.status import source_status, status
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import Status
+from tailrace.heaps import tamed_garbage_collection
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
