@@ -31,6 +31,8 @@ from typing import Literal, NamedTuple
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
+from tailrace.sources.tail.phase import WAITING, Phase
+from tailrace.sources.tail.turns import Schedule
 from tailrace.spool.payloads import HEAD
 
 SETTLED = 60.0
@@ -53,9 +55,14 @@ class Ended(NamedTuple):
 
 class Catalog:
     """All known files of a source. `key` maps a path to a value that the path shares with the paths
-    of its copies (`Files.copy`). With `apart`, no file is treated as a copy of another file."""
+    of its copies (`Files.copy`). With `apart`, no file is treated as a copy of another file.
 
-    def __init__(self, key: Callable[[str], str], *, apart: bool = False) -> None:
+    `schedule` contains the time of each file's next check; a file that is added or moved is due."""
+
+    def __init__(
+        self, key: Callable[[str], str], schedule: Schedule, *, apart: bool = False
+    ) -> None:
+        self.schedule = schedule
         self._key = str if apart else key
         self._apart = apart
         self._by_path: dict[str, Followed] = {}
@@ -112,19 +119,10 @@ class Catalog:
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 
-    def add(self, file: Followed) -> None:
-        """Add a file. A moved file keeps its position in the order of files."""
-        self._add(file, self._key(file.location.path))
-
-    def move(self, file: Followed, path: str) -> None:
-        """Record a file's new path. A file that waits for its original keeps its key, so that it
-        stays a relative of the original."""
-        key = self.remove(file)
-        file.moved(path)
-        waits = file.phase == "waits" and file.reason == "original"
-        self._add(file, key if waits else self._key(path))
-
-    def _add(self, file: Followed, key: str) -> None:
+    def add(self, file: Followed, now: float, key: str | None = None) -> None:
+        """Add a file under a key, by default the key of its path. A moved file keeps its position
+        in the order of files."""
+        key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         file.known = file.known or next(self._count)
         file.rank = file.rank or file.known
@@ -133,6 +131,14 @@ class Catalog:
         self._by_node[file.location.node] = file
         for original in self.originals(file):
             self._by_original.setdefault(original, []).append(file)
+        self.schedule.put(file, now)
+
+    def move(self, file: Followed, path: str, now: float) -> None:
+        """Record a file's new path. A file that waits for its original keeps its key, so that it
+        stays a relative of the original."""
+        key = self.remove(file)
+        file.moved(path)
+        self.add(file, now, key if file.phase is Phase.COPY else None)
 
     def originals(self, file: Followed) -> list[str]:
         """Return the paths of possible originals of a file, derived from the file's name."""
@@ -154,7 +160,7 @@ class Catalog:
 
     def waiting(self, file: Followed) -> list[Followed]:
         """Return the unfollowed relatives of a file, which may be its copies."""
-        return [other for other in self.relatives(file) if other.phase in {"new", "waits"}]
+        return [other for other in self.relatives(file) if other.phase in WAITING]
 
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
@@ -240,7 +246,7 @@ def is_read(file: Followed, now: float) -> bool:
     """Return whether a followed file is completely written and was completely read."""
     pending = file.compressed.pending if file.compressed else 0
     return (
-        file.phase == "follows"
+        file.phase is Phase.FOLLOWED
         and file.handoff.number is not None
         and file.location.gone is None
         and not file.has_more
@@ -260,7 +266,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
-        if other is not file and other.phase != "left":
+        if other is not file and other.phase is not Phase.LEFT:
             with suppress(OSError):  # the other file's own check reports the error
                 other.look(now)  # the other file may have grown or ended
             if (found := file.is_part_of(other)) is not False:
@@ -274,7 +280,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
     """Return whether a file that was empty at its last check now has content with the same
     beginning as `head`."""
-    if file.phase != "new":
+    if file.phase is not Phase.NEW:
         return False
     try:
         file.look(now)
@@ -286,7 +292,7 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 def _waits_alike(file: Followed, head: bytes) -> bool:
     """Return whether a file that waits for its own original begins like `head`. The waiting file
     has precedence, unless it is a proven copy."""
-    if file.phase != "waits" or file.reason != "original" or file.is_proven:
+    if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
         return relation(file.head(), head) != "other"
@@ -312,7 +318,7 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     return [
         other
         for other in catalog.relatives(file)
-        if other.phase == "follows" and other.is_blank and not other.behind
+        if other.phase is Phase.FOLLOWED and other.is_blank and not other.behind
     ]
 
 
@@ -351,7 +357,7 @@ def begun_copy(
 
 
 def _is_alike(file: Followed, head: bytes) -> bool:
-    return file.phase == "follows" and relation(file.handoff.content.head, head) != "other"
+    return file.phase is Phase.FOLLOWED and relation(file.handoff.content.head, head) != "other"
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
@@ -373,7 +379,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
     A source claims a file if the source follows the file, or follows a file that may be the file's
     original. A source also claims a known file that may be a copy of an ended file."""
     known = catalog.of_node(node)
-    if known is not None and known.phase in {"follows", "shadow", "left"}:
+    if known is not None and known.phase not in WAITING:
         return True
     for other in list(catalog.akin(path)):
         if not _is_alike(other, head):
@@ -395,7 +401,7 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
     """Return whether this source has a waiting file that may be a copy of the file that had this
     path and began with `head`."""
     for file in catalog.akin(path):
-        if file.phase not in {"new", "waits"} or file.location.path == path:
+        if file.phase not in WAITING or file.location.path == path:
             continue
         try:
             if relation(file.head(), head) != "other":

@@ -311,13 +311,25 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 
 
 class ReadPart:
-    """The part of a file that was read."""
+    """The part of a file that was read: the `known` content. Reading continues after this content;
+    None means that the file's type is not determined yet. A compressed file is decompressed from
+    `member` on."""
 
-    def __init__(self, origin: ContentOrigin = "now") -> None:
+    def __init__(
+        self,
+        known: Trail | None = None,
+        member: Member | None = None,
+        *,
+        origin: ContentOrigin = "now",
+    ) -> None:
         self.reader: Reader | None = None
-        self.member: Member | None = None
+        self.member = member
         """The gzip member from which a compressed file is decompressed again; None for an
         uncompressed file."""
+        if known is not None and member is None:
+            self.reader = RawBytes(known.copied())
+        elif known is not None and member is not None:
+            self.reader = Compressed(member, known, certain=origin != "copied")
         self._origin = origin
         self._check: ContentCheck | None = None
 
@@ -340,15 +352,6 @@ class ReadPart:
         """Return whether an earlier run read the part from a compressed file. Bytes before the
         member from which decompression restarts are not compared."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
-
-    def go_on(self, known: Trail, member: Member | None) -> None:
-        """Continue reading after the `known` content. A compressed file is decompressed from
-        `member` on."""
-        self.member = member
-        if member is None:
-            self.reader = RawBytes(known.copied())
-        else:
-            self.reader = Compressed(member, known, certain=self._origin != "copied")
 
     def compare(
         self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]

@@ -1,10 +1,6 @@
 """Follow one file and its reading progress.
 
-A file is in one of five phases. A *new* file has not been read yet. A file that *waits* is not read
-for now. A file that *follows* is read into its own session. A *shadow* is a file with the same
-beginning as an ended file: without additional content, the shadow was read before; with additional
-content, the shadow becomes a separate file. A file that was *left* is not read until the file is
-replaced or rewritten.
+A file is in one phase at a time (see `phase`). `watch` decides about waiting files.
 
 `look` checks the file for changes; `read` passes on the next piece of the file. Both methods raise
 OSError if a later attempt may succeed, and neither method blocks.
@@ -14,7 +10,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Literal
 
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
@@ -29,14 +24,13 @@ from tailrace.sources.tail.content import (
 from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
+from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
 from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
 """Time (seconds) without a change after which a file is closed. While the file is open, bytes that
 are written before the file's deletion can still be read."""
-
-Phase = Literal["new", "waits", "follows", "shadow", "left"]
 
 
 class Compared:
@@ -114,11 +108,7 @@ class Followed:
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
         """The sequence number (`known`) of the first file that was found at this file's path."""
-        self.phase: Phase = "new"
-        self.undecided = True
-        """Whether the decision to follow a new or waiting file must be made again."""
-        self.reason = "empty"
-        """The reason why the file waits."""
+        self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
         self.final = False
@@ -154,11 +144,10 @@ class Followed:
         until a search finds the file again."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
-        file.phase = "follows"
+        file.phase = Phase.FOLLOWED
         file.handoff = Handoff.resumed(desk, number, state)
-        file._part = ReadPart("earlier")
+        file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
         file._resting = Resting(desk, facts.rest)
-        file._part.go_on(file.handoff.content, facts.member)
         file.location.lose_path("deleted", now)
         return file
 
@@ -231,7 +220,6 @@ class Followed:
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
-                self.undecided = True
                 self._proof = None
             elif self._touched:
                 self._touched = False
@@ -284,16 +272,10 @@ class Followed:
             self.handoff.tell(self.facts)
         self.handoff.documents(path)
 
-    def wait(self, reason: str) -> None:
-        self.phase = "waits"
-        self.reason = reason
-        self.undecided = False
-
-    def wait_for(self, reason: Literal["original", "source"]) -> None:
+    def wait_for(self, event: FileEvent) -> None:
         """Let the file wait, because it may be a copy of another file, or another source follows
         it. A later check may end the wait."""
-        self.phase = "waits"
-        self.reason = reason
+        self.phase = NEXT[event][self.phase]
         if self.waited_from is None:
             self.waited_from = self._desk.clock.monotonic()
 
@@ -301,27 +283,15 @@ class Followed:
         """Return the time (seconds) for which the file was not seen to change."""
         return now - self.location.changed_at
 
-    def step_back(self) -> None:
-        """Reset the file to the phase *new*, because no content of the file was read and its bytes
-        may belong to another file."""
-        self.phase = "new"
-        self.undecided = True
-        self._reset()
-
-    def follow(self, shadowed: Trail | None) -> None:
-        """Begin to read the file. If `shadowed` is the content of an ended file with the same
-        beginning, the file becomes a shadow."""
-        self.phase = "follows"
-        self._forget_originals()
-        if shadowed is not None:
-            self.phase = "shadow"
-            self._go_on_after(shadowed)
+    def shadow(self, ended: Trail) -> None:
+        """Begin to read the file as a shadow of an ended file. Raise OSError."""
+        self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
+        self._go_on_after(ended)
 
     def take_over(self, original: Followed) -> None:
         """Continue the session of the original that this file is a copy of. Raise OSError."""
         self._go_on_after(original.handoff.content)
-        self.phase = "follows"
-        self._forget_originals()
+        self.phase = NEXT[FileEvent.CHOSEN][self.phase]
         self.handoff, original.handoff = original.handoff, self.handoff
         self.handoff.tell(self.facts)
         self.handoff.documents(self.location.path)
@@ -329,7 +299,7 @@ class Followed:
     def leave(self, reason: str) -> None:
         """Close the file's session and stop reading the file."""
         self.handoff.end(self.location.path, reason)
-        self.phase = "left"
+        self.phase = NEXT[FileEvent.ENDED][self.phase]
 
     def may_have_copy(self, other: Followed, head: bytes) -> bool:
         """Return whether another file, which begins with `head`, may be a copy of this file."""
@@ -358,7 +328,7 @@ class Followed:
     @property
     def is_summing(self) -> bool:
         """Return whether a proof (`proves`) of this file is under way and may hold an inflater."""
-        return self.phase == "waits" and self._proof is not None and self._proof.is_summing
+        return self.phase in WAITING and self._proof is not None and self._proof.is_summing
 
     @property
     def is_proven(self) -> bool:
@@ -444,13 +414,14 @@ class Followed:
         """Read the next piece of the file and pass it on; return whether there may be more pieces.
         Raise OSError."""
         fd = self.location.open()
-        if self.phase not in {"follows", "shadow"}:
+        if self.phase not in READ:
             return False
-        part = self._part
-        if part.reader is None and (kind := content.kind(fd, final=self.final)):
-            part.go_on(Trail(), BEGIN if kind is Compressed else None)
+        if self._part.reader is None and (kind := content.kind(fd, final=self.final)):
+            self._forget_originals()
+            self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
             if kind is Compressed:
                 return True  # the file's inflater waits for its turn
+        part = self._part
         if part.reader is None:
             return False  # the file has too few bytes to determine its type
         waited = self._desk.clock.monotonic() - self.location.changed_at
@@ -461,10 +432,8 @@ class Followed:
         if piece == "changed":
             self._signature = None
             return False
-        if self.phase == "shadow" and not isinstance(piece, InflationBegun) and piece != b"":
-            # The file has more content than the ended file.
-            self.phase = "follows"
-            self._reset()
+        if self.phase is Phase.SHADOW and not isinstance(piece, InflationBegun) and piece != b"":
+            self.reset(FileEvent.LONGER)
         elif piece == "other":
             self._begin_incarnation("rewritten", 0)
         else:
@@ -474,7 +443,7 @@ class Followed:
     def close(self, reason: str, *, copied: bool) -> None:
         """End the file. Unread bytes count as lost, unless nothing was read and a copy may exist."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
-        self.phase = "left"
+        self.phase = NEXT[FileEvent.ENDED][self.phase]
 
     def _hand_on(
         self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss
@@ -488,14 +457,17 @@ class Followed:
                 handoff.lose("torn_member", 0)
                 self._reach(after)
             case Bad(size, data, after):
-                handoff.bad(path, self.facts, size, data)
+                handoff.open(path, self.facts)
+                handoff.lose("bad_member", size, data)
                 self._reach(after)
             case StatedLoss(detail, size, after):
                 handoff.open(path, self.facts)
                 handoff.lose(detail, size, stated=True)
                 self._reach(after)
             case SparseRange(size):
-                handoff.hole(path, self.facts, size)
+                handoff.open(path, self.facts)
+                handoff.lose("hole", size)
+                handoff.content.pass_over(size)
             case bytes():
                 if piece:
                     handoff.data(path, self.facts, piece)
@@ -551,20 +523,19 @@ class Followed:
     def _begin_incarnation(self, reason: str, unread: int) -> None:
         """End the session, because the file was replaced, truncated or rewritten."""
         self._end(reason, unread)
-        self.phase = "follows" if self.phase == "shadow" else "new"
-        self.undecided = True
-        self._reset()
+        self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
         """End the file's session. If bytes are lost before any byte was read, open a session that
         reports the loss. No loss is reported if the file may be a copy of another file, or if
         another source follows the file."""
-        waits = self.phase == "waits" and self.reason == "files_max"
-        if unread and (waits or self.phase in {"new", "follows"}):
+        if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self.handoff.open(self.location.path, self.facts)
         self.handoff.end(self.location.path, reason, unread)
 
-    def _reset(self) -> None:
+    def reset(self, event: FileEvent) -> None:
+        """Forget what was read, after an event that begins a new session or withdraws the decision."""
+        self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
         self._resting = Resting(self._desk)
@@ -580,5 +551,5 @@ class Followed:
         OSError."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
-        self._part = ReadPart("copied")
-        self._part.go_on(known, BEGIN if kind is Compressed else None)
+        self._forget_originals()
+        self._part = ReadPart(known, BEGIN if kind is Compressed else None, origin="copied")

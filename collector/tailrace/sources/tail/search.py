@@ -34,7 +34,6 @@ from tailrace.sources.tail.content import beginning
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import OutsideError, Roots, followed
 from tailrace.sources.tail.session import Desk
-from tailrace.sources.tail.turns import Schedule
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
@@ -401,13 +400,12 @@ not be read."""
 
 
 class Discovery:
-    """Adds the files that a search finds to the catalog and the schedule."""
+    """Adds the files that a search finds to the catalog."""
 
     def __init__(
         self,
         desk: Desk,
         catalog: Catalog,
-        schedule: Schedule,
         roots: Roots,
         complaints: Complaints,
         within: Mapping[str, str],
@@ -418,7 +416,6 @@ class Discovery:
         """Number of files whose content the last search checked."""
         self._desk = desk
         self._catalog = catalog
-        self._schedule = schedule
         self._roots = roots
         self._complaints = complaints
         self._clock: Clock = desk.clock
@@ -498,7 +495,7 @@ class Discovery:
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
         if known is not None and known.location.path == path:
             file.rank = known.rank  # copies of the old or the new file come after both files
-        self.enter(file)
+        self._catalog.add(file, self._clock.monotonic())
 
     def _recognises(self, strange: Found) -> bool:
         """Return whether the format recognises a file by its content. Log an unrecognised file
@@ -562,10 +559,6 @@ class Discovery:
         self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
         self._full = {path: at for path, at in self._full.items() if at > since}
 
-    def enter(self, file: Followed) -> None:
-        self._catalog.add(file)
-        self._schedule.put(file, self._clock.monotonic())
-
     def _is_known(self, path: str, found: os.stat_result, vacated: list[str]) -> bool:
         """Return whether a path leads to a known file. The path becomes the file's alias, or its
         new path if the file had lost its path. Append the lost path to `vacated`. Raise OSError."""
@@ -580,8 +573,7 @@ class Discovery:
         if not file.recognises(path):
             return False
         vacated.append(file.location.path)
-        self._catalog.move(file, path)
-        self._schedule.put(file, self._clock.monotonic())
+        self._catalog.move(file, path, self._clock.monotonic())
         return True
 
 

@@ -352,11 +352,6 @@ class Handoff:
         self._desk.figures.chunks += 1
         self._desk.figures.bytes += len(data)
 
-    def hole(self, path: str, facts: FileFacts, size: int) -> None:
-        self.open(path, facts)
-        self.lose("hole", size)
-        self.content.pass_over(size)
-
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
     ) -> None:
@@ -365,10 +360,6 @@ class Handoff:
         if self.number is not None:
             loss = FileLoss(detail=detail, size=size, data=data, stated=stated)
             self._desk.intake.loss(self.number, loss)
-
-    def bad(self, path: str, facts: FileFacts, size: int, data: bytes) -> None:
-        self.open(path, facts)
-        self.lose("bad_member", size, data)
 
     def tell(self, facts: FileFacts) -> None:
         """Pass on changed facts of the file: its path, its inode, its resting state, or the

@@ -34,6 +34,7 @@ from itertools import count, islice
 from tailrace.config.schema import TailConfig
 from tailrace.sources.tail.content import INFLATING_BYTES
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.phase import NEXT, FileEvent
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
@@ -104,7 +105,7 @@ class Turns:
         return len(self._following) >= self.places
 
     def wait(self, file: Followed) -> None:
-        file.wait("files_max")
+        file.phase = NEXT[FileEvent.NO_PLACE][file.phase]
         self._waiting[file] = None
 
     def waits(self, file: Followed) -> bool:

@@ -28,6 +28,7 @@ from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors
+from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
 from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery, name_of
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Schedule, Turns
@@ -86,10 +87,10 @@ class Watch:
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
         self._descriptors = TailDescriptors(config.descriptors_max, roots)
-        self._catalog = Catalog(files.copy, apart=chosen is not None)
+        self._schedule = Schedule(config)
+        self._catalog = Catalog(files.copy, self._schedule, apart=chosen is not None)
         self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
-        self._schedule = Schedule(config)
         self._turns = Turns(config.files_max)
         self._inflaters = Inflaters(config.inflating_max, once=once)
         self._ended_bytes = 0
@@ -104,7 +105,6 @@ class Watch:
         self._discovery = Discovery(
             self._desk,
             self._catalog,
-            self._schedule,
             roots,
             self._complaints,
             chosen.within if chosen else {},
@@ -141,7 +141,7 @@ class Watch:
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             self._turns.take(file)
-            self._discovery.enter(file)
+            self._catalog.add(file, self._clock.monotonic())
 
     def cut(self, number: int, reason: str) -> None:
         """Stop reading a session's file until the file is replaced or rewritten."""
@@ -155,7 +155,7 @@ class Watch:
         figures = self._figures
         figures.open = sum(file.handoff.number is not None for file in self._turns)
         figures.files = len(self._catalog) + figures.files_ended
-        figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
+        figures.waiting = Counter(f.phase.value for f in self._catalog if f.phase in WAITING)
         if self._inflaters.waiting:
             figures.waiting["inflating_max"] = self._inflaters.waiting
         figures.descriptors = len(self._descriptors)
@@ -225,27 +225,22 @@ class Watch:
             and not file.queued  # compressed content may wait although the whole file was read
             and not self._once
         ):
-            if file.phase == "follows":
+            if file.phase is Phase.FOLLOWED:
                 file.rest(now)
             file.let_rest(now)
-            if file.phase == "follows":
+            if file.phase is Phase.FOLLOWED:
                 return  # the most frequent case
-        if file.phase in {"new", "waits"}:
+        if file.phase in WAITING:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
-        elif (
-            file.phase in {"follows", "shadow"}
-            and file.location.is_readable
-            and (file.has_more or self._once)
-        ):
+        elif file.phase in READ and file.location.is_readable and (file.has_more or self._once):
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
-        """Decide whether to follow a file from now on. Raise OSError."""
+        """Decide whether to follow a waiting file from now on. Raise OSError."""
         self._turns.give_back(file)
-        open_question = file.undecided and file.size and file.location.is_readable
-        if not open_question or self._turns.waits(file):
+        if not file.size or not file.location.is_readable or self._turns.waits(file):
             return  # a file that waits for a place is handled when its place is free
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -258,7 +253,7 @@ class Watch:
             return
         part = catalog.is_part(self._catalog, file, now)
         if part is not False:
-            file.wait_for("original")
+            file.wait_for(FileEvent.MAY_BE_COPY)
             if part is None:
                 # The comparison of bytes continues later.
                 self._schedule.put(file, self._clock.monotonic())
@@ -266,7 +261,7 @@ class Watch:
         begun = catalog.begun_copy(self._catalog, file, now)
         copy = begun is None and catalog.is_copy(self._catalog, file, now)
         if copy is not False or begun == "comparing":
-            file.wait_for("original")
+            file.wait_for(FileEvent.MAY_BE_COPY)
             if copy is None or begun == "comparing":
                 self._schedule.put(file, self._clock.monotonic())
             return
@@ -276,13 +271,17 @@ class Watch:
         """Follow a file, in the session of the copy `begun` if there is one. Raise OSError."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
-            other.step_back()
+            other.reset(FileEvent.GIVEN_UP)
         if begun is None:
-            file.follow(catalog.ended_like(self._catalog, file))
+            ended = catalog.ended_like(self._catalog, file)
+            if ended is None:
+                file.phase = NEXT[FileEvent.CHOSEN][file.phase]
+            else:
+                file.shadow(ended)
         else:
             is_whole = catalog.is_read(begun, now)
             file.take_over(begun)
-            begun.step_back()
+            begun.reset(FileEvent.GIVEN_UP)
             if is_whole:
                 begun.repeat(file)
             copies.append(begun)
@@ -300,14 +299,14 @@ class Watch:
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if former is None:
-            file.wait_for("source")
+            file.wait_for(FileEvent.OF_OTHER_SOURCE)
         elif former:
             nodes = ((state.facts.device, state.facts.inode) for state in former.values())
             known = {file, *filter(None, map(self._catalog.of_node, nodes))}
-            anew = sorted(each.location.path for each in known if each.phase in {"new", "waits"})
-            for each in known:
-                if each.phase in {"new", "waits"}:
-                    self._forget(each)
+            waiting = [each for each in known if each.phase in WAITING]
+            anew = sorted(each.location.path for each in waiting)
+            for each in waiting:
+                self._forget(each)
             self._resume(former)
             for path in anew:
                 self._discovery.admit(path)
@@ -404,7 +403,7 @@ class Watch:
             self._enqueue(file)
         elif file.final:
             self._close(file, file.location.gone or END_OF_FILE)
-        elif self._once and file.phase in {"follows", "shadow"}:
+        elif self._once and file.phase in READ:
             file.final = True
             self._enqueue(file)
 
@@ -433,10 +432,8 @@ class Watch:
             self._reconsider(other, now)
 
     def _reconsider(self, file: Followed, now: float) -> None:
-        if file in self._catalog:
-            file.undecided = True
-            if file.due > now:  # a due file keeps its place in the schedule
-                self._schedule.put(file, now)
+        if file in self._catalog and file.due > now:  # a due file keeps its place in the schedule
+            self._schedule.put(file, now)
 
     def _drop_waiting(self) -> bool:
         """Forget the files that still wait when no file is left to read; return whether there will
