@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS, heph
-from tailrace.ingest.session import apart, decode_datagrams, decoding
+from tailrace.ingest.session import decode_datagrams, decoding
 from tailrace.kernels import active
+from tailrace.rows.records import apart
 from tailrace.spool.entry import Datagrams, pack_datagrams
 from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
@@ -106,7 +108,7 @@ def test_the_kernel_takes_datagrams_of_several_events_beside_one_that_tells_of_i
     packed = Datagrams(pack_datagrams([*full[:4], heph_epoch(7) + full[4], *full[5:]]))
     chunk = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
     assert [(part.rows, part.packed) for part in chunk] == [(64, 64), (17, 0), (48, 48)]
-    pieces = list(apart(chunk, packed, packed.length))
+    pieces = list(apart(chunk, list(accumulate(packed.sizes, initial=0))))
     assert [[part.begin for part in piece] for piece in pieces] == [[part.begin] for part in chunk]
     assert list(map(records, pieces)) == [records([part]) for part in chunk]
 

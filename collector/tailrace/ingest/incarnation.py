@@ -136,9 +136,20 @@ class Incarnation:
     def take(self, chunk: Chunk, now: int) -> int:
         """Process events and other rows. Return the number of processed rows: the row after them begins another
         incarnation."""
-        taken = chunk
-        if self.counters:
-            taken = self._counted(self.counters, chunk, now)
+        taken, counters = chunk, self.counters
+        if counters:
+            # Count all events before the first row is written, because counting may write rows of other incarnations.
+            counted: list[tuple[Records, SeqNumbers]] = []
+            for records in chunk:
+                seqs = records.count(counters, now)
+                counted.append((records, seqs))
+                if seqs.rows < records.rows:
+                    break
+            for records, _ in counted:
+                records.hear(counters, now)
+            names = chain.from_iterable(records.streams for records, _ in counted)
+            counters.note_seen(names, sum(seqs.rows for _, seqs in counted), now)
+            taken = [records.write(seqs, self._rows) for records, seqs in counted]
         if self._spans:
             # A record after a footer shows that the footer was not the end of the session.
             self.state.goodbye_at = 0
@@ -150,23 +161,6 @@ class Incarnation:
         if self._siblings:
             self._siblings.tell(chain.from_iterable(each.streams for each in taken), now)
         return sum(records.rows for records in taken)
-
-    def _counted(self, counters: Counters, chunk: Chunk, now: int) -> Chunk:
-        """Count events of a producer with a counter; events may be late or duplicates. Return the counted records.
-
-        All events are counted before the first row is written, because counting may write rows of other incarnations."""
-        counted: list[tuple[Records, SeqNumbers]] = []
-        for records in chunk:
-            seqs = records.count(counters, now)
-            counted.append((records, seqs))
-            if seqs.rows < records.rows:
-                break
-        for records, _ in counted:
-            records.hear(counters, now)
-        events = sum(seqs.rows for _, seqs in counted)
-        names = chain.from_iterable(records.streams for records, _ in counted)
-        counters.note_seen(names, events, now)
-        return [records.write(seqs, self._rows) for records, seqs in counted]
 
     def _note_times(self, records: Records, now: int) -> None:
         """Record the progress of the producer's clock."""

@@ -45,7 +45,7 @@ from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.rows.fields import EVENTS
-from tailrace.rows.records import Chunk, gathered, listed
+from tailrace.rows.records import Chunk, apart, gathered, listed
 from tailrace.spool.entry import Datagrams
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
@@ -213,7 +213,8 @@ class Session:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))
         raw = InputBytes(self.state.received - len(datagrams.payload), datagrams.payload)
-        for some in apart(chunk, datagrams, self.state.received):
+        ends = accumulate(datagrams.sizes, initial=self.state.received - datagrams.length)
+        for some in apart(chunk, list(ends)):
             yield from self._succession.steps(some, now, raw)
             self._succession.datagram_over()
         self._succession.report_refused()
@@ -555,21 +556,3 @@ def of_one_event_each(chunk: Chunk, datagrams: Datagrams) -> bool:
     """Return whether each datagram contained exactly one event."""
     events = sum(records.numbered_events for records in chunk)
     return events == sum(records.rows for records in chunk) == len(datagrams)
-
-
-def apart(chunk: Chunk, datagrams: Datagrams, place: int) -> Iterator[Chunk]:
-    """Yield the records of datagrams whose last byte lies before `place`. The records of a datagram that states
-    something about its session form a chunk of their own."""
-    ends = list(accumulate(datagrams.sizes, initial=place - datagrams.length))
-    others: Chunk = []
-    for records in chunk:
-        for piece, of_session in records.apart(ends):
-            if not of_session:
-                others.append(piece)
-                continue
-            if others:
-                yield others
-            yield [piece]
-            others = []
-    if others:
-        yield others

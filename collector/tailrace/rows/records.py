@@ -464,6 +464,23 @@ def gathered(items: Iterable[Block | Record]) -> Chunk:
     return chunk + listed(records)
 
 
+def apart(chunk: Chunk, ends: Sequence[int]) -> Iterator[Chunk]:
+    """Yield the records of datagrams (see `Records.apart`). The records of a datagram that states something about its
+    session form a chunk of their own."""
+    others: Chunk = []
+    for records in chunk:
+        for piece, of_session in records.apart(ends):
+            if not of_session:
+                others.append(piece)
+                continue
+            if others:
+                yield others
+            yield [piece]
+            others = []
+    if others:
+        yield others
+
+
 def joined(chunk: Sequence[Records]) -> ListRecords:
     """Return all records of a chunk as one `ListRecords`."""
     parts = [part.lists() for part in chunk]
