@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, strategies as st
 
+from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.lines import PIECE, WHITE, Lines, LinesState, Piece, split_lines
 
 
@@ -52,6 +53,22 @@ def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
                 found.append((kind, at, data[at:stop]))
                 at = stop
     return found
+
+
+noise = st.lists(
+    st.sampled_from([b"\x1a", b"\0", b"{", b"}", b"\n", b"M 1", b" ", b"\xff", b'"id":1,']),
+    max_size=60,
+).map(b"".join)
+
+
+@pytest.mark.parametrize("format_", ["jets", "et3"])
+@given(noise)
+def test_ctrl_zs_of_noise_have_no_rows_of_their_own(format_, data):
+    records = [
+        FORMATS[format_].decoder(2**16, None).feed(each)
+        for each in (data, data.replace(b"\x1a", b"?"))
+    ]
+    assert len(records[0]) <= len(records[1])
 
 
 inputs = st.lists(

@@ -112,6 +112,32 @@ def invented(vector, data):
     return [*more, *([f"{surplus} too many counted"] if surplus > 0 else [])]
 
 
+def within_record(vector, half):
+    """Return whether the lines end within a record that newlines split, or before the first line."""
+    decoder = vector.format.decoder(vector.limit, None)
+    decoder.feed(half)
+    return not half.strip() or (vector.format.name == "dftracer" and decoder.pending)
+
+
+@pytest.mark.parametrize("format_", sorted(LINES))
+@pytest.mark.parametrize("mark", [b"\x1a", b"\x1a" * 100], ids=["one", "many"])
+def test_ctrl_zs_before_a_line_lose_no_event(format_, mark):
+    """As DOS' copy leaves them where it joins two files."""
+    wrong = {}
+    for vector in of(format_):
+        lines = lines_of(vector)
+        half = b"".join(lines[: len(lines) // 2])
+        if vector.limit < 2**16 or b"\0" in vector.data or within_record(vector, half):
+            continue
+        if not vector.data[len(half) :].strip() or vector.name == "dftracer/strings":
+            continue  # the next record has newlines
+        found, old = rows(vector, half + mark + vector.data[len(half) :]), whole(vector)
+        gaps = [sum(row["kind"] == "gap" for row in each) for each in (found, old)]
+        if events(found) != events(old) or gaps[0] > gaps[1] + 2:
+            wrong[vector.name] = gaps
+    assert not wrong
+
+
 @pytest.mark.parametrize("format_", sorted({vector.format.name for vector in FILES}))
 def test_the_head_of_a_file_invents_nothing(format_):
     wrong = {}

@@ -10,7 +10,8 @@ CR. A line longer than `limit` is returned
 in pieces of `PIECE` bytes, counted from the beginning of the line. The last piece may be shorter.
 
 A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
-DOS writes at the end of a text.
+DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line (`marks_before`). The
+decoders separate them from a line that is otherwise readable.
 """
 
 from __future__ import annotations
@@ -246,6 +247,17 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
         return newline + 1
     content = len(data[at:newline].rstrip(WHITE))
     return data.index(b"\n", at + content) + 1 if content else 0
+
+
+def marks_before(line: bytes) -> list[Piece]:
+    """Return the Ctrl-Zs at the beginning of a line, and the blank lines before them, as pieces from offset 0 on. Return an
+    empty list for a line without Ctrl-Zs at its beginning."""
+    blank = len(line) - len(line.lstrip(WHITE))
+    stop = len(line) - len(line[blank:].lstrip(CTRL_Z))
+    if stop == blank:
+        return []
+    mark = Piece("mark", blank, line[blank:stop])
+    return [Piece("blank", 0, line[:blank]), mark] if blank else [mark]
 
 
 def split_lines(data: bytes) -> list[bytes]:

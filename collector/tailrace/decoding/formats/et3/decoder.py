@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace import kernels
-from tailrace.decoding.formats.et3.events import ET1, ET3, Events, begun, read_other
+from tailrace.decoding.formats.et3.events import ET1, ET3, Events, begun, read_other, session_record
 from tailrace.decoding.formats.et3.form import (
     AGENT,
     CLOCK_LIKELY,
@@ -41,7 +41,7 @@ from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState, deaths_w
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX, EvictableStacks
 from tailrace.decoding.lines import BLOCK, Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding
-from tailrace.model.record import Kind, Record, malformed, named
+from tailrace.model.record import Record, malformed, named
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -135,7 +135,7 @@ class Et3Decoder:
         for what, count in (("bad_map_lines", bad), ("map_names_left_out", left_out)):
             if count:
                 about = msgspec.json.encode({"document": name, "count": count}).decode()
-                records.append(_session(at, 0, what, about))
+                records.append(session_record(at, 0, what, about))
         return records
 
     def feed(self, data: bytes) -> list[Record]:
@@ -207,7 +207,7 @@ class Et3Decoder:
             return
         self._settle(records)
         if piece.kind in {"blank", "mark"}:
-            records.append(_session(offset, len(data), piece.name, None))
+            records.append(session_record(offset, len(data), piece.name, None))
         elif piece.kind == "tail":
             self._read_last(offset, data, records)
         else:
@@ -275,13 +275,6 @@ class Et3Decoder:
         records.append(begun(self._held_at, name, again=False))
         self._events.read(self._held_at, bytes(self._held), records)
         self._held.clear()
-
-
-def _session(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    return Record(
-        offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
-        attributes, None, None,
-    )  # fmt: skip
 
 
 LINE_MIN = 16

@@ -48,7 +48,7 @@ from tailrace.decoding.formats.et3.form import (
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.formats.et3.maps import MapNames
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, OpenFrame
-from tailrace.decoding.lines import split_lines
+from tailrace.decoding.lines import marks_before, split_lines
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
 
 
@@ -64,6 +64,14 @@ def read_other(offset: int, size: int, line: Line) -> Record:
     return Record(
         offset, size, kind, "", None, None, name, None, None, None, None, None, as_object(about),
         line.flaw, None,
+    )  # fmt: skip
+
+
+def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
+    """Return a session record that has no event."""
+    return Record(
+        offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
+        attributes, None, None,
     )  # fmt: skip
 
 
@@ -159,8 +167,17 @@ class Events:
         return at - offset
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read any line. `data` includes the blank lines before the line."""
+        """Read any line. `data` includes the blank lines before the line. Ctrl-Zs before an event are a record of their own."""
         line = read_line(data, et1=self.version == ET1)
+        if isinstance(line, str) and (marks := marks_before(data)):
+            size = marks[-1].offset + len(marks[-1].data)
+            behind = read_line(data[size:], et1=self.version == ET1)
+            if isinstance(behind, Line) and behind.kind not in {"comment", "unknown"}:
+                for each in marks:
+                    at = offset + each.offset
+                    records.append(session_record(at, len(each.data), each.name, None))
+                self.read_line(offset + size, data[size:], records)
+                return
         try:
             found = line if isinstance(line, str) else self._read(offset, len(data), line)
         except OtherFormError:

@@ -52,7 +52,7 @@ from tailrace import kernels
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
-from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece
+from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece, marks_before
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Record, malformed, missing
 from tailrace.rows.block import ROWS_MIN, Block
@@ -170,7 +170,7 @@ class JetsDecoder:
             offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
-        """Read a line that may follow the NULs of an emptied file."""
+        """Read a line that may follow the NULs of an emptied file, or Ctrl-Zs where files were joined."""
         rest = line.lstrip(b"\0")
         if not rest.strip(WHITE):
             rest = b""
@@ -179,6 +179,13 @@ class JetsDecoder:
             records.append(malformed(offset, line[:hole], "nul_bytes"))
         if rest:
             record, cut_off = self._read_line(offset + hole, rest)
+            if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
+                size = marks[-1].offset + len(marks[-1].data)
+                behind = self._read_line(offset + hole + size, rest[size:])
+                if behind[0].kind != Kind.MALFORMED:  # noise with Ctrl-Zs stays one record
+                    at = offset + hole
+                    records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
+                    record, cut_off = behind
             records += [*cut_off, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
