@@ -39,9 +39,10 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
     With --json, both lines are the status in the form of /status; with --rest, there is only the last one."""
     loaded = load_config(config, store)
+    began = SystemClock().wall_ns()
     if rest:
         heaps.load_arrow()
-        _print_last(_read_rest(loaded), as_json=as_json)
+        _print_last(loaded, _read_rest(loaded), began, as_json=as_json)
         return
     # The command listens before it loads other modules, so that arriving bytes wait in the sockets. A service manager keeps
     # sockets open itself.
@@ -65,7 +66,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     finally:
         for listening in held.values():
             listening.close()
-    _print_last(last, as_json=as_json)
+    _print_last(loaded, last, began, as_json=as_json)
 
 
 def _read_rest(loaded: Loaded) -> Status:
@@ -87,11 +88,37 @@ def _read_rest(loaded: Loaded) -> Status:
     return read_rest(loaded, config, SystemClock(), last=True)
 
 
-def _print_last(status: Status, *, as_json: bool) -> None:
+def _print_last(loaded: Loaded, status: Status, began: int, *, as_json: bool) -> None:
     if as_json:
         _print_json(status)
     else:
-        click.echo(final_ledger(status))
+        click.echo(final_ledger(status, _missing_names(loaded, status, began)))
+
+
+def _missing_names(loaded: Loaded, status: Status, began: int) -> dict[str, int | None]:
+    """Return the number of names, by source, that events refer to and that no file contains, as the table has them."""
+    if not status.rows_committed:
+        return {}
+    from tailrace.config.load import store_path
+    from tailrace.decoding.contract import asks
+    from tailrace.decoding.formats import FORMATS
+    from tailrace.errors import TailraceError
+    from tailrace.query.completeness import asking_sessions, missing_names
+    from tailrace.query.engine import Engine
+
+    formats = {name for name, each in FORMATS.items() if asks(each.decoder(1, None))}
+    wanted = {name for name, source in status.sources.items() if source.format in formats}
+    if not wanted:
+        return {}
+    try:
+        engine = Engine(store_path(loaded.config), loaded.config.store.options)
+        try:
+            return missing_names(engine, asking_sessions(engine, wanted, began))
+        finally:
+            engine.close()
+    except TailraceError as error:
+        click.echo(f"tailrace: {error}; `tailrace gaps` says which names are missing", err=True)
+        return {}
 
 
 def _print_json(status: Status) -> None:

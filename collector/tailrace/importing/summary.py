@@ -16,7 +16,7 @@ from tailrace.importing.choosing import Choice
 from tailrace.importing.discover import LeftOut, Why, shows_nothing
 from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
-from tailrace.query.completeness import MISSING
+from tailrace.query.completeness import MISSING, missing_names
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 
@@ -110,7 +110,7 @@ def summary(
             asked = _sessions(engine, new | known)
             files = [each for each in asked if root(each.session) in new]
             earlier = [each for each in asked if root(each.session) in known]
-            names = _names(engine, new)
+            names = missing_names(engine, new)
         finally:
             engine.close()
     errors = _errors(last) if last else {}
@@ -148,15 +148,6 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
         )
         for peer, format_, source, session, events, unknown in engine.rows(rows)
     ]
-
-
-def _names(engine: Engine, wanted: set[str]) -> dict[str, int | None]:
-    """Return the number of names that these sessions refer to but that are missing, by source."""
-    if not wanted:
-        return {}
-    listed = ", ".join(map(quote, sorted(wanted)))
-    asked = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND part.root(session) IN ({listed}) GROUP BY source"  # noqa: S608 - quoted
-    return {source: None if unknown else count for source, count, unknown in engine.rows(asked)}
 
 
 def _errors(last: Status) -> dict[str, int]:

@@ -7,12 +7,12 @@ open within the range count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
-from tailrace.query.filters import RowCondition, Selection, Then, all_of, one_of
+from tailrace.query.filters import RowCondition, Selection, Then, all_of, one_of, quote
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
@@ -146,6 +146,30 @@ class _Missing:
             self.unknown += unknown
             if count:
                 self.by_reason[reason] = min(self.by_reason.get(reason, 0) + count, _MOST)
+
+
+def missing_names(engine: Engine, sessions: Iterable[str]) -> dict[str, int | None]:
+    """Return the number of names, by source, that these sessions refer to and that are missing. None means an unknown
+    number. `sessions` are ids without the suffix of an incarnation."""
+    if not (listed := ", ".join(map(quote, sorted(sessions)))):
+        return {}
+    sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND part.root(session) IN ({listed}) GROUP BY source"  # noqa: S608 - quoted
+    return {source: None if unknown else count for source, count, unknown in engine.rows(sql)}
+
+
+def asking_sessions(engine: Engine, sources: Iterable[str], since: int) -> set[str]:
+    """Return the sessions of these sources that refer to names which they lack, and that were not closed before `since`
+    (Unix ns). Only session rows of the days from `since` on are read, unless there are such sessions."""
+    listed = ", ".join(map(quote, sorted(sources)))
+    day = f"make_timestamp({since // 1000})::DATE"
+    asking = f"SELECT DISTINCT part.root(session) FROM stored WHERE kind = 'session' AND day >= {day} AND source IN ({listed}) AND contains(attributes, '\"asks\"')"  # noqa: S608 - quoted
+    found = {session for (session,) in engine.rows(asking)} if listed else set()
+    if not found:
+        return found
+    open_ = (
+        f"SELECT part.root(session) FROM sessions WHERE closed_at IS NULL OR closed_at >= {since}"  # noqa: S608 - a number
+    )
+    return found & {session for (session,) in engine.rows(open_)}
 
 
 _Session = tuple[str, str]
