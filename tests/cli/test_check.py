@@ -64,7 +64,7 @@ def test_a_good_file_is_ok_and_summed_up(check, tmp_path):
         "  heph_udp: heph over udp 127.0.0.1:7701",
         "  heph_tcp: heph over tcp 127.0.0.1:7701",
         "  jets_tcp: jets over tcp 127.0.0.1:7702",
-        "  memory: at most 662 MiB (process 160, rows 64, received 50, sessions 108, streams 56,"
+        "  memory: at most 670 MiB (process 160, rows 64, received 58, sessions 108, streams 56,"
         " state 64, checkpoint 64, unfinished records 64, parsing 32)",
     ]
 

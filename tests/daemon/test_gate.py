@@ -8,8 +8,13 @@ import pytest
 import trio
 import trio.testing
 
+from tailrace.clock import SystemClock
+from tailrace.config.schema import SpoolConfig
 from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX, SYNC_EARLY, Gate
-from tailrace.spool.entry import EntryKind
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.spool.entry import HEAD_SIZE, EntryKind
+from tailrace.spool.segment import Segment
+from tailrace.spool.spool import Spool
 
 HELD_MAX = 2**30
 
@@ -133,3 +138,16 @@ def test_an_entry_wakes_the_sync_which_hurries_when_much_waits():
     of.append(EntryKind.DATA, 1, b"x")
     assert of.urgent.is_set
     assert [kind for kind, _, _ in appended] == [EntryKind.DATA, EntryKind.TICK, EntryKind.DATA]
+
+
+def test_the_log_keeps_what_files_may_be_behind_in_memory(tmp_path, monkeypatch):
+    spool = Spool.open(tmp_path, SpoolConfig(), SystemClock())
+    try:
+        for _ in range(BEHIND_MAX // CHUNK_MAX):
+            spool.append(EntryKind.DATA, 1, bytes(CHUNK_MAX - HEAD_SIZE))
+            spool.sync()
+        assert spool.durable - spool.begin == BEHIND_MAX
+        monkeypatch.setattr(Segment, "scan", None)  # the disk is not read
+        assert len(spool.read(spool.begin, 1)) == 1
+    finally:
+        spool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -53,6 +54,20 @@ def test_many_runs_are_left_where_they_are():
     assert moved(table_of(most))[1] == RUNS_MAX
     more = [*most, "gap", "span"]
     assert moved(table_of(more)) == (list(range(len(more))), 0)
+
+
+def test_runs_beyond_the_limit_take_no_memory():
+    """Where every second row is of a few kinds, runs are nearly as many as rows."""
+    table = table_of(["gap", "span"] * 100_000)
+    few_first(table)
+    tracemalloc.start()
+    try:
+        few_first(table)
+        assert (
+            tracemalloc.get_traced_memory()[1] < 3_000_000
+        )  # codes and marks: 200,000 rows of 13 bytes at once
+    finally:
+        tracemalloc.stop()
 
 
 def test_short_tables_are_left_as_they_are():

@@ -71,9 +71,9 @@ RELEASED_MIN, RELEASED_MAX = 4, 16
 bounds, the log keeps as many files as the last release freed: one to four under load, and more if
 sessions hold much state."""
 
-RECENT_MAX = 8 * 2**20
-"""Maximum size (bytes) of durable entries kept in memory. The size covers several syncs at 100
-MB/s, and is small compared with the daemon's memory."""
+RECENT_MAX = 16 * 2**20
+"""Maximum size (bytes) of durable entries kept in memory. Files wait while as much is undecoded
+(`daemon.loops.sync.BEHIND_MAX`), so no entry of a file is read back from the disk at full rate."""
 
 _SESSIONS = range(2**64)
 _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), attrgetter("first")

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -184,7 +184,8 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
         return rows, 0
     marks = _marks(rows.column("kind").chunks)
     few = marks.count(1)
-    runs = [run.span() for run in _RUN.finditer(marks)] if 0 < few < len(marks) else []
+    found = _RUN.finditer(marks) if 0 < few < len(marks) else iter(())
+    runs = [run.span() for run in islice(found, RUNS_MAX + 1)]
     if not 0 < len(runs) <= RUNS_MAX:
         return rows, 0
     ordered = [*runs, *_between(runs, len(marks))]
