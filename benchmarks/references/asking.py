@@ -74,8 +74,7 @@ def ours_then(store: str, since: int, until: int) -> Callable[[], dict[str, floa
         found = _timed(ask, _OURS_THEN, since, until)
         begun = time.monotonic()
         engine, window = Engine(store), Window(since=since, until=until)
-        completeness(engine, window.scope)
-        statistics(engine, window)
+        statistics(engine, window, completeness(engine, window.scope))
         engine.close()
         return found | {STATS: time.monotonic() - begun}
 

@@ -11,7 +11,7 @@ from tailrace.analysis.statistics import FIGURES, SpanStatistics, changes, excee
 
 def of(name, value=None, unit="ns"):
     """A group in which every figure is the same."""
-    return SpanStatistics((name,), unit, value or 0, 0, *[value] * 8)
+    return SpanStatistics((name,), unit, value or 0, 0, *[value] * 8, {})
 
 
 @pytest.mark.parametrize("figure", FIGURES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import duckdb
+import pyarrow as pa
 
 from tailrace.query.catalog import ViewCatalog
 from tailrace.query.views import TYPES
@@ -11,6 +12,8 @@ from tests.query.tables import SCHEMA
 
 
 class Views:
+    empty = False
+
     def __init__(self):
         self.connection = duckdb.connect(config={"threads": 1})
         columns = ", ".join(f'"{c.name}" {TYPES[c.type]}' for c in COLUMNS)
@@ -26,12 +29,12 @@ class Views:
         self._held = [dict(row) for row in rows]
         self.connection.execute("DELETE FROM stored")
         if rows:
-            marks = ", ".join("?" * len(SCHEMA))
-            values = [[row[name] for name in SCHEMA.names] for row in rows]
-            self.connection.executemany(
-                f"INSERT INTO stored VALUES ({marks})",  # noqa: S608 - question marks
-                values,
+            held = pa.table(
+                [pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA], SCHEMA
             )
+            self.connection.register("held", held)
+            self.connection.execute("INSERT INTO stored FROM held")
+            self.connection.unregister("held")
         self._catalog.forget()
 
     def rows(self, sql, parameters=()):

@@ -81,7 +81,7 @@ def test_what_a_narrow_answer_lacks_is_found_in_few_files(tmp_path, gaps, few):
     window = Window(since=1029, until=1031)
     with opened_in(tmp_path / "events" / f"day={DAY}") as names:
         found = completeness(engine, window.scope)
-        figures = statistics(engine, window, self_time=False)
+        figures = statistics(engine, window, found, self_time=False)
     assert (sum(found.missing.values()), found.selected) == (3 * len(gaps), True)
     assert [each.ended for each in figures] == [1]
     # The database opens one more to learn the columns, and the first one of all whenever it binds a view.

@@ -237,6 +237,11 @@ def check_statistics(desk, ask, since, until):
         )
         for e in expected
     }  # fmt: skip
+    for each in measured:
+        for figure in ("total", "min", "p50", "p90", "p95", "p99", "max"):
+            low, high = each["bounds"][figure].values()
+            assert low is None or int(low) <= int(each[figure])
+            assert high is None or int(each[figure]) <= int(high)
     # A span of which a time is not known counts, in one of the units.
     ended = ask(
         f"SELECT name, stream, count(*) AS n FROM spans WHERE NOT open AND {condition(since, until)} GROUP BY ALL",  # noqa: S608 - ours
@@ -347,7 +352,8 @@ def test_a_comparison_is_aligned_at_a_marker(desk_of, few_store):
 def test_tables_are_given_as_csv_too(desk_of, few_store):
     desk = desk_of(few_store)
     lines = desk.ask("statistics", format="csv").body.decode().splitlines()
-    assert lines[0] == "name,unit,count,open,total,self,min,p50,p90,p95,p99,max"
+    heading = "name,unit,count,open,total,self,min,p50,p90,p95,p99,max"
+    assert lines[0].startswith(f"{heading},count low,count high,total low")
     assert len(lines) == 3
     sides = {"a_session": ["aa"], "b_session": ["ab"]}
     lines = desk.ask("compare", format="csv", **sides).body.decode().splitlines()

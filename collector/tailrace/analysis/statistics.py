@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from tailrace.analysis import bounds
+from tailrace.analysis.bounds import UNBOUNDED, FigureBounds, Interval, LostCount, total_loss
 from tailrace.analysis.flame import LaneSpan, shares
+from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Window
+from tailrace.query.completeness import Completeness, Window
 from tailrace.query.filters import RowCondition, all_of, quote
 
 if TYPE_CHECKING:
@@ -74,11 +77,6 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
     return HeatMap(since, width, cells, still_open)
 
 
-COLUMNS = (
-    "name", "category", "source", "session", "format", "stream", "substream", "day", "depth", "parent",
-)  # fmt: skip
-"""Columns of `spans` by which spans can be grouped."""
-
 ATTRIBUTES = "attributes."
 """Prefix of a key that names a member of the attributes."""
 
@@ -117,10 +115,12 @@ BY_NAME = parse(["name"])
 _LAST = 2**63 - 2
 """The greatest time (64 bits) that has a successor."""
 
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
 GroupValues = tuple[str | None, ...]
 """The values of a group's keys, in the order of the keys."""
+
+_GroupUnit = tuple[GroupValues, str]
 
 
 class SpanStatistics(NamedTuple):
@@ -142,13 +142,20 @@ class SpanStatistics(NamedTuple):
     p95: int | None
     p99: int | None
     most: int | None
+    bounds: FigureBounds
+    """The interval in which each figure lies, because spans may be missing; by the keys of `FIGURES`."""
+
+    @property
+    def seen(self) -> tuple[int | None, ...]:
+        """Return the figures of the seen spans, from `ended` on."""
+        return self[2:12]
 
 
-_HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
+_UNNUMBERED = RowCondition(f"format IN ({', '.join(map(quote, UNNUMBERED_ENDS))})")
 
 _MEASURED = f"""
 SELECT s.*, c.ticks_per_second,
-  CASE WHEN duration IS NOT NULL OR ((open OR "end" IS NULL OR start IS NULL) AND {_HAS_RATE}) THEN 'ns' ELSE 'ticks' END AS unit,
+  CASE WHEN duration IS NOT NULL OR ((open OR "end" IS NULL OR start IS NULL) AND {HAS_RATE}) THEN 'ns' ELSE 'ticks' END AS unit,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
@@ -157,28 +164,169 @@ in the WHERE clause of the view, so that the engine skips files (`query.statemen
 
 
 def statistics(
-    engine: Engine, window: Window, by: Sequence[GroupKey] = BY_NAME, *, self_time: bool = True
+    engine: Engine,
+    window: Window,
+    whole: Completeness,
+    by: Sequence[GroupKey] = BY_NAME,
+    *,
+    self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of the spans that begin within a window, ordered by descending total.
+    """Return the figures of the spans that begin within a window, ordered by descending total. `whole` is the
+    completeness of the window.
 
     With `self_time`, read every span of the window in order, which takes about a microsecond a span. Raise
     QueryError or StoreError when the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
-    percentiles = ", ".join(f"quantile_disc(length, {share})" for share in PERCENTILES.values())
+    percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
     rows = window.rows
     sql = (
-        f"SELECT {keys}unit, count(*) FILTER (NOT open), count(*) FILTER (open), sum(length)::HUGEINT, min(length),"  # noqa: S608 - our own words
+        f"SELECT {keys}unit, count(*) FILTER (open AND {_UNNUMBERED.sql}), count(*) FILTER (NOT open),"  # noqa: S608 - our own words
+        " count(*) FILTER (open), sum(length)::HUGEINT, min(length),"
         f" {percentiles}, max(length) FROM ({_MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
     )
     found = list(engine.rows(sql, rows.values))
     selves = _selves(engine, window, by) if self_time else {}
+    losses = Losses(engine, window, [key.word for key in by], whole)
+    certain = not losses.none or any(row[len(by) + 1] for row in found)
+    intervals = _intervals(engine, window, by, losses) if certain else {}
+    # A span of any group takes self time from the spans around it.
+    lossy = {unit for _, unit in intervals}
+    if self_time and _unended(engine, window):
+        lossy = {"ns", "ticks"}
     figures = []
     for row in found:
-        group, (unit, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
+        group, (unit, _, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
         own = selves.get((group, unit), 0) if self_time and total is not None else None
-        figures.append(SpanStatistics(group, unit, ended, still_open, total, own, *lengths))
+        seen = SpanStatistics._make((group, unit, ended, still_open, total, own, *lengths, {}))
+        its = intervals.get((group, unit)) or _points(seen.seen)
+        if not self_time:
+            its = its | {"self": None}
+        elif unit in lossy and total is not None:
+            its = its | {
+                "self": UNBOUNDED if bounds.floor(seen.least) is None else Interval(0, None)
+            }
+        figures.append(seen._replace(bounds=its))
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
+
+
+def _unended(engine: Engine, window: Window) -> bool:
+    """Return whether a span behind a window may have ended although its end did not arrive."""
+    if window.until is None:
+        return False
+    behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
+    sql = f"SELECT 1 FROM spans WHERE open AND {behind.sql} LIMIT 1"  # noqa: S608 - our own words
+    return any(True for _ in engine.rows(sql, behind.values))
+
+
+def _points(seen: Sequence[int | None]) -> FigureBounds:
+    ended, _, *durations = seen
+    found = zip(FIGURES, (ended, *durations), strict=True)
+    return {name: None if value is None else Interval(value, value) for name, value in found}
+
+
+class CertainSpans(NamedTuple):
+    """The spans of a group whose duration is certain: their number, the number of those with a length, the sum and
+    extremes of the lengths, and the number of spans that may be others of the group."""
+
+    spans: int
+    lengths: int
+    total: int | None
+    least: int | None
+    most: int | None
+    lost: LostCount
+
+    @property
+    def floor(self) -> int | None:
+        return bounds.floor(self.least)
+
+    def bounds(self, quantiles: Mapping[str, Interval]) -> FigureBounds:
+        return {
+            "count": bounds.count(self.spans, self.lost),
+            "total": bounds.at_least(self.total, self.floor, self.lost),
+            "self": UNBOUNDED,
+            "min": bounds.least(self.least, self.floor, self.lost),
+            **quantiles,
+            "max": bounds.at_least(self.most, self.floor, self.lost),
+        }
+
+
+def _intervals(
+    engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
+) -> dict[_GroupUnit, FigureBounds]:
+    """Return the bounds of the groups that may lack spans."""
+    keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
+    rows = window.rows
+    spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
+    sql = (
+        f"SELECT {keys}unit, count(*) FILTER (NOT doubtful), count(length) FILTER (NOT doubtful),"  # noqa: S608 - our own words
+        " sum(length) FILTER (NOT doubtful)::HUGEINT, min(length) FILTER (NOT doubtful),"
+        f" max(length) FILTER (NOT doubtful), count(*) FILTER (doubtful) FROM ({spans.sql}) GROUP BY ALL"
+    )
+    groups: dict[_GroupUnit, CertainSpans] = {}
+    for row in engine.rows(sql, spans.values):
+        group, (unit, *certain, doubtful) = row[: len(by)], row[len(by) :]
+        lost = total_loss(losses.of(group, unit), doubtful)
+        if lost != 0:
+            groups[group, unit] = CertainSpans._make((*certain, lost))
+    quantiles = _quantiles(engine, by, spans, groups)
+    return {key: spans_of.bounds(quantiles[key]) for key, spans_of in groups.items()}
+
+
+def _quantiles(
+    engine: Engine,
+    by: Sequence[GroupKey],
+    spans: RowCondition,
+    groups: Mapping[_GroupUnit, CertainSpans],
+) -> dict[_GroupUnit, dict[str, Interval]]:
+    """Return the bounds of the percentiles of groups. `spans` is SQL for the spans of all groups."""
+    wanted = {
+        key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
+        for key, each in groups.items()
+        if each.lost is not None
+    }  # fmt: skip
+    inside = sorted(
+        {(key, rank) for key, named in wanted.items() for pair in named.values() for rank in pair
+         if 1 <= rank <= groups[key].lengths},
+        key=str,
+    )  # fmt: skip
+    lengths = dict(zip(inside, _at_ranks(engine, by, spans, inside), strict=True))
+    found: dict[_GroupUnit, dict[str, Interval]] = {}
+    for key, each in groups.items():
+        if key not in wanted:
+            found[key] = dict.fromkeys(PERCENTILES, Interval(each.floor, None))
+            continue
+        found[key] = {
+            name: Interval(lengths.get((key, low), each.floor), lengths.get((key, high)))
+            for name, (low, high) in wanted[key].items()
+        }
+    return found
+
+
+def _at_ranks(
+    engine: Engine,
+    by: Sequence[GroupKey],
+    spans: RowCondition,
+    wanted: Sequence[tuple[_GroupUnit, int]],
+) -> list[int]:
+    """Return the certain length of each wanted group and rank; ranks begin at 1."""
+    if not wanted:
+        return []
+    names = [*(f"k{at}" for at in range(len(by))), "unit"]
+    keys = ", ".join([*(f"{key.sql} AS k{at}" for at, key in enumerate(by)), "unit"])
+    columns = [*zip(*((*group, unit) for (group, unit), _ in wanted), strict=True)]
+    lists = ", ".join(f"unnest(?::VARCHAR[]) AS {name}" for name in names)
+    same = " AND ".join(f"w.{name} IS NOT DISTINCT FROM s.{name}" for name in names)
+    sql = (
+        f"SELECT w.number, min(length) FROM (SELECT {', '.join(names)}, length,"  # noqa: S608 - our own words
+        f" sum(equal) OVER (PARTITION BY {', '.join(names)} ORDER BY length) AS spans FROM (SELECT {keys}, length,"
+        f" count(*) AS equal FROM ({spans.sql}) WHERE NOT doubtful AND length IS NOT NULL GROUP BY ALL)) AS s"
+        f" JOIN (SELECT unnest(?::BIGINT[]) AS number, unnest(?::BIGINT[]) AS rank, {lists}) AS w"
+        f" ON {same} AND s.spans >= w.rank GROUP BY 1 ORDER BY 1"
+    )
+    ranks = [rank for _, rank in wanted]
+    values = (*spans.values, list(range(len(wanted))), ranks, *map(list, columns))
+    return [int(length) for _, length in engine.rows(sql, values)]
 
 
 def _selves(

@@ -6,6 +6,8 @@ exceeded.
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,6 +87,13 @@ def stats_command(
 
     Only spans that have ended have a duration; `open` counts the others. `self` is the time during which a
     span is the innermost open span of its stream and substream. Percentiles are durations that occur.
+
+    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the
+    missing spans were: `4.1-4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of
+    the missing events, and a name of which nothing arrived has no line. A figure that is one value is
+    exact as far as losses are known. With --json, the numbers are those of the spans that are there,
+    and `bounds` has the least and the greatest value of each figure; null is unbounded.
+
     Durations are ticks where the clock has no tick rate, and `unit` says so; with --json they are whole
     numbers of the unit. A time selects spans that begin then, and no span without a wall time. The last
     line says whether anything is missing; with --json, standard error says it."""
@@ -98,11 +107,15 @@ def stats_command(
     whole = completeness(engine, window.scope, live)
     if complete_only:
         whole.demand(GAPS)
-    found = statistics(engine, window, by, self_time=not without)
+    found = statistics(engine, window, whole, by, self_time=not without)
     console = Console(engine)
     texts = [*(key.word for key in by), "unit"]
     if as_json:
-        console.objects(texts, NUMBERS, [(*each.group, *each[1:]) for each in found])
+        rows = [
+            (*each.group, each.unit, *each.seen, json.dumps(each.bounds, separators=(",", ":")))
+            for each in found
+        ]
+        console.objects(texts, NUMBERS, rows, nested=["bounds"])
         warn_incomplete(whole)
         return
     console.figures(texts, NUMBERS, [_shown(each) for each in found])
@@ -110,9 +123,17 @@ def stats_command(
 
 
 def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
+    count, *durations = (
+        interval and interval.words(partial(_spell, unit=each.unit if figure != "count" else ""))
+        for figure, interval in each.bounds.items()
+    )
+    return (*each.group, each.unit, count, each.open, *durations)
+
+
+def _spell(value: int, unit: str) -> str:
     from tailrace.cli.output.console import spell
 
-    return (*each.group, *each[1:4], *(spell(value, each.unit) for value in each[4:]))
+    return spell(value, unit) or ""
 
 
 class Run(NamedTuple):
@@ -257,7 +278,7 @@ def _read(
     whole = completeness(engine, window.scope, live)
     if demand:
         whole.demand(f"{GAPS} --store {store}")
-    return Run(path, statistics(engine, window, by, self_time=own), whole, Console(engine))
+    return Run(path, statistics(engine, window, whole, by, self_time=own), whole, Console(engine))
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:

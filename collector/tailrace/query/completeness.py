@@ -140,7 +140,7 @@ class _Missing:
         )
         rows = list(engine.rows(sql, gaps.values))
         if rows and scope.then is not None:
-            then = _open_then(engine, {row[:2] for row in rows}, scope.then)
+            then = open_then(engine, {row[:2] for row in rows}, scope.then)
             rows = [row for row in rows if row[:2] in then]
         for _, _, reason, count, unknown in rows:
             self.unknown += unknown
@@ -175,7 +175,7 @@ def asking_sessions(engine: Engine, sources: Iterable[str], since: int) -> set[s
 _Session = tuple[str, str]
 
 
-def _open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
+def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
     """Return those of the given sessions that may have been open in the range of time.
 
     Events are read only for sessions whose session rows do not prove that the session was open."""

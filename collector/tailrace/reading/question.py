@@ -38,8 +38,8 @@ Labels = Mapping[str, str]
 RankFilter = int | Iterable[int]
 
 
-class SessionKeywords(TypedDict, total=False):
-    """Keyword arguments that every view accepts."""
+class PlaceKeywords(TypedDict, total=False):
+    """Keyword arguments that select sessions and times."""
 
     source: TextFilter | None
     session: TextFilter | None
@@ -49,6 +49,17 @@ class SessionKeywords(TypedDict, total=False):
     job: TextFilter | None
     since: TimeBound | None
     until: TimeBound | None
+
+
+class StatisticsKeywords(PlaceKeywords, total=False):
+    """Keyword arguments that select the spans of statistics."""
+
+    stream: StreamFilter | None
+
+
+class SessionKeywords(PlaceKeywords, total=False):
+    """Keyword arguments that every view accepts."""
+
     columns: TextFilter | None
     order: TextFilter | None
     limit: SupportsIndex | None
@@ -155,6 +166,18 @@ def select(
     chosen = filters._asdict() | {"columns": columns, "order": order, "limit": limit}
     asked = ", ".join(f"{key}={value!r}" for key, value in chosen.items() if value is not None)
     return Question(sql, values, filters.scope, f"{view.name}({asked})")
+
+
+def window_of(
+    *,
+    label: Labels | None = None,
+    rank: RankFilter | None = None,
+    node: TextFilter | None = None,
+    job: TextFilter | None = None,
+    **equal: Any,  # noqa: ANN401 - `Filters` knows their types
+) -> Window:
+    """Return the window that keywords select (`StatisticsKeywords`). Raise QueryError as `select` does."""
+    return Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job)).window
 
 
 def gaps_of(question: Question) -> Question:

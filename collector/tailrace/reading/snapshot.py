@@ -93,6 +93,20 @@ class SnapshotReader:
         with self._alone():
             return self._completeness(scope)
 
+    def measure(
+        self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
+    ) -> T:
+        """Return what trusted statements find in this process, given the completeness of a scope.
+
+        Raise IncompleteError if `complete_only` is set and something is missing."""
+        with self._alone():
+            whole = self._completeness(scope)
+            if complete_only:
+                whole.demand("`.gaps()`")
+            answer, _, engine = self._begin(lambda each: ask(each, whole), self._engine().beside())
+            engine.close()
+            return answer
+
     def refresh(self) -> bool:
         """Move to the newest snapshot, ask the collectors again, and return whether the snapshot is newer."""
         with self._alone():

@@ -427,11 +427,19 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
     gaps: list[FrameGap]
 
 
+class FigureInterval(msgspec.Struct, kw_only=True):
+    """The least and the greatest value that a figure may have; null where nothing bounds it."""
+
+    low: DecimalText | None
+    high: DecimalText | None
+
+
 class Group(msgspec.Struct, kw_only=True):
     """The spans that have the same values of the keys. Durations are in `unit`: `ns` or `ticks`.
 
     Only spans that have ended have a duration; without any, durations are null. So is `self` if it was not
-    asked for."""
+    asked for. The figures are those of the spans in the table. `bounds` has, by figure, the interval in which the figure
+    lies if spans are missing; null if there is no figure."""
 
     group: list[str | None]
     unit: str
@@ -445,6 +453,7 @@ class Group(msgspec.Struct, kw_only=True):
     p95: DecimalText | None
     p99: DecimalText | None
     max: DecimalText | None
+    bounds: dict[str, FigureInterval | None]
 
 
 class Statistics(WholeAnswer, kw_only=True):

@@ -75,9 +75,11 @@ class Console:
         """Print a table of given rows: columns of texts, then columns of numbers."""
         self.rows(_columns(texts, numbers), [rows])
 
-    def objects(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
-        """Print given rows as objects: columns of texts, then columns of numbers."""
-        output.write_json(_columns(texts, numbers), [rows], self.out)
+    def objects(
+        self, texts: Sequence[str], numbers: Sequence[str], rows: Page, nested: Sequence[str] = ()
+    ) -> None:
+        """Print given rows as objects: columns of texts, columns of numbers, then columns of JSON."""
+        output.write_json(_columns(texts, numbers, nested), [rows], self.out)
 
     def csv(self, sql: str, *, safe: bool = False) -> None:
         answer, pages = self.ask(sql)
@@ -88,9 +90,13 @@ class Console:
         output.write_arrow(answer.schema, self._patience.batches(answer), self.out)
 
 
-def _columns(texts: Sequence[str], numbers: Sequence[str]) -> list[AnswerColumn]:
-    typed = [*((name, "VARCHAR") for name in texts), *((name, "BIGINT") for name in numbers)]
-    return [AnswerColumn(i, name, type_, Shape.TEXT) for i, (name, type_) in enumerate(typed)]
+def _columns(
+    texts: Sequence[str], numbers: Sequence[str], nested: Sequence[str] = ()
+) -> list[AnswerColumn]:
+    types = {"VARCHAR": texts, "BIGINT": numbers, "JSON": nested}
+    typed = [(name, type_) for type_, names in types.items() for name in names]
+    shape = Shape.JSON if nested else Shape.TEXT
+    return [AnswerColumn(i, name, type_, shape) for i, (name, type_) in enumerate(typed)]
 
 
 def _bold(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tailrace import __version__
-from tailrace.analysis.statistics import COLUMNS, FIGURES
+from tailrace.analysis.losses import COLUMNS
+from tailrace.analysis.statistics import FIGURES
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import UnknownError
 from tailrace.export import WRITERS

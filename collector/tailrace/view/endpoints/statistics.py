@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
 
 from tailrace.analysis.flame import flame as flame_graph
 from tailrace.analysis.statistics import (
+    FIGURES,
     FigureChange,
     GroupKey,
     SpanStatistics,
@@ -45,18 +46,33 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | F
     snapshot = lease.snapshot()
     by = parse(asked.by)
     found = snapshot.whole(asked.window.scope)
-    groups = of_spans(snapshot.engine, asked.window, by, self_time=asked.self_)
+    groups = of_spans(snapshot.engine, asked.window, found, by, self_time=asked.self_)
     words = [key.word for key in by]
     if asked.format == "csv":
-        rows = ((*each.group, *each[1:]) for each in groups)
-        return FileAnswer(table([*words, *HEADINGS], rows), CSV, "statistics.csv")
+        ends = [f"{figure} {end}" for figure in FIGURES for end in ("low", "high")]
+        rows = ((*each.group, each.unit, *each.seen, *_ends(each)) for each in groups)
+        return FileAnswer(table([*words, *HEADINGS, *ends], rows), CSV, "statistics.csv")
     return wire.Statistics(
         version=snapshot.version,
         whole=whole(found),
         by=words,
         total=len(groups),
-        groups=[from_row(wire.Group, each) for each in groups[: asked.limit]],
+        groups=[_group(each) for each in groups[: asked.limit]],
     )
+
+
+def _ends(each: SpanStatistics) -> Iterator[int | None]:
+    """Yield the least and the greatest value of each figure."""
+    for interval in each.bounds.values():
+        yield from interval or (None, None)
+
+
+def _group(each: SpanStatistics) -> wire.Group:
+    intervals = {
+        figure: interval and from_row(wire.FigureInterval, interval)
+        for figure, interval in each.bounds.items()
+    }
+    return from_row(wire.Group, (each.group, each.unit, *each.seen, intervals))
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
@@ -155,7 +171,7 @@ def _run(
         until = window.until if asked.length is None else marker + asked.length
         window = window._replace(since=marker, until=until)
     found = snapshot.whole(window.scope)
-    figures = of_spans(snapshot.engine, window, by, self_time=asked.figure == "self")
+    figures = of_spans(snapshot.engine, window, found, by, self_time=asked.figure == "self")
     return ComparedRun(store, snapshot.version, window, marker, found, figures)
 
 

@@ -1,0 +1,260 @@
+"""Count the lost events that may belong to each group of spans, and find the seen spans whose duration is in doubt.
+
+A gap *touches* a selection if an event that it lacks may be a selected span. A gap has a source and mostly a session and
+a stream. It has a time only where its format numbers the events of a stream in the order of a time (`ORDERS`). A range
+of time selects spans by their begins. A gap that lies before the range therefore does not touch it: its events ended,
+and so began, before the range. A gap behind the range touches it, because a long span that is lost there may have begun
+within the range.
+
+Two kinds of seen spans are in doubt, and count as lost in their groups:
+
+- A begin without an end, if a gap touches its session: the end may be lost. The ends of JETS have no number, so a begin
+  of JETS without an end is always in doubt.
+- A span around a gap, in formats that pair begins and ends by a stack (`STACKED`): after a loss, the end of one span may
+  be taken for that of another one.
+
+Losses that nothing proves are not counted (see the blind spots in ARCHITECTURE).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.analysis.bounds import LostCount, total_loss
+from tailrace.model.gap import DAMAGED_SESSION
+from tailrace.query.completeness import open_then
+from tailrace.query.filters import RowCondition, Then, one_of
+
+if TYPE_CHECKING:
+    from tailrace.query.completeness import Completeness, Window
+    from tailrace.query.engine import Engine
+
+EventNumber = tuple[str, str]
+
+ORDERS: dict[str, EventNumber | None] = {
+    "heph": ("seq", '"end"'),
+    "jets": None,
+    "ovni": ('"offset"', "start"),
+    "dftracer": None,
+    "et3": ("start", "start"),
+}
+"""For each format, the number of an event in its stream, and the tick by which these numbers rise, as SQL over a row of
+`events`. None if no time rises with the numbers: lines of JETS have no number, and their clock may go back; the
+threads of a DFTracer process share the ids. A Heph event is numbered when it ends; where threads share a stream, the
+number may be taken some time after the clock was read. A line of ET3 has the number of its tick, and no wall time."""
+
+STACKED = ("et3", "ovni")
+"""Formats whose ends do not name their begins."""
+
+UNNUMBERED_ENDS = ("jets",)
+"""Formats whose ends have no number and no total."""
+
+OTHER_KINDS = ("annotation", "counter", "instant")
+"""Kinds of missing records that are no part of a span."""
+
+PLACES = ("source", "session", "format", "stream")
+"""Keys whose value a gap has, too."""
+
+RENAMED = ("name", "category")
+"""Keys whose values may come from a name that is a record of its own."""
+
+ANY = ""
+"""Stream of a gap whose stream is unknown."""
+
+COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
+"""Columns of `spans` by which spans can be grouped. Other keys are members of the attributes."""
+
+HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
+
+
+class TouchingGaps(NamedTuple):
+    """The touching gaps of one stream. `unit` is the unit of the session's durations. `names` is whether names are
+    among the missing records."""
+
+    source: str
+    session: str
+    format: str
+    stream: str
+    unit: str
+    events: LostCount
+    names: bool
+
+
+class Losses:
+    """The losses that touch a window."""
+
+    def __init__(
+        self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
+    ) -> None:
+        """Read the gaps. `by` are the names of the keys by which spans are grouped. `whole` is the completeness of the
+        window, which counts the events that a running collector still awaits."""
+        self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
+        self._everywhere: LostCount = None if whole.unasked else whole.awaited
+        self._by = by
+        lossy = whole.unknown or any(whole.missing.values())
+        self._gaps = list(_touching(engine, window)) if lossy else []
+        self._of: dict[tuple[str, ...], list[LostCount]] = defaultdict(list)
+        for gap in self._gaps:
+            events = None if self._regroups(gap) else gap.events
+            units = ("ns", "ticks") if gap.session == DAMAGED_SESSION else (gap.unit,)
+            for unit in units:
+                self._of[unit, *(getattr(gap, key) for _, key in self._places)].append(events)
+
+    @property
+    def none(self) -> bool:
+        return not self._gaps and self._everywhere == 0
+
+    def of(self, group: Sequence[str | None], unit: str) -> LostCount:
+        """Return the number of lost events that may be spans of a group."""
+        values = []
+        for at, key in self._places:
+            other = {"session": DAMAGED_SESSION, "stream": ANY}.get(key)
+            values.append((group[at],) if other is None else (group[at], other))
+        found = [loss for key in product((unit,), *values) for loss in self._of.get(key, ())]  # type: ignore[arg-type] # a place has a value
+        return total_loss(self._everywhere, *found)
+
+    def doubted(self, spans: RowCondition) -> RowCondition:
+        """Return SQL for the given measured spans with a column `doubtful`. A span that is open and not in doubt has
+        no duration; it is not among the rows."""
+        sessions = sorted({gap[:2] for gap in self._gaps})
+        elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
+        stacked = any(gap.format in STACKED for gap in self._gaps)
+        awaited = "true" if self._everywhere != 0 else "false"
+        sql = f"""
+          SELECT *, open OR around OR elsewhere AS doubtful
+          FROM (
+            SELECT m.*, {_AROUND if stacked else "false AS around"},
+              coalesce(t.elsewhere, false) AS elsewhere, t.source IS NOT NULL AS touched
+            FROM ({spans.sql}) AS m
+            LEFT JOIN (
+              SELECT unnest(?::VARCHAR[]) AS source, unnest(?::VARCHAR[]) AS session, unnest(?::BOOLEAN[]) AS elsewhere
+            ) AS t ON t.source = m.source AND t.session = m.session
+            {_STACKED_GAPS if stacked else ""}
+          )
+          WHERE NOT open OR touched OR format IN {_texts(UNNUMBERED_ENDS)} OR {awaited}
+        """  # noqa: S608 - our own words
+        given = [source for source, _ in sessions], [session for _, session in sessions]
+        moved = [session in elsewhere for session in sessions]
+        return RowCondition(sql, (*spans.values, *given, moved))
+
+    def _regroups(self, gap: TouchingGaps) -> bool:
+        """Return whether seen spans may be in a wrong group because of a gap. Events of DFTracer contain their names, but
+        names of their attributes come apart."""
+        for key in self._by:
+            if key in ("depth", "parent"):
+                return True
+            if gap.names and (key not in COLUMNS or (key in RENAMED and gap.format != "dftracer")):
+                return True
+        return False
+
+
+def _texts(words: Iterable[str]) -> str:
+    return "(" + ", ".join(f"'{word}'" for word in words) + ")"
+
+
+_AROUND = f"""
+  coalesce(m.format IN {_texts(STACKED)} AND (
+    n."offset" <= coalesce(m.end_offset, m."offset") OR k."first" < m."end" OR m."offset" < v.latest
+  ), false) AS around
+"""
+
+_BY_OFFSET = "reason IN ('malformed', 'truncated')"
+
+_STACKED_GAPS = f"""
+  LEFT JOIN (
+    SELECT source, session, max("offset") AS latest FROM gaps
+    WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND NOT {_BY_OFFSET} GROUP BY ALL
+  ) AS v ON v.source = m.source AND v.session = m.session
+  ASOF LEFT JOIN (
+    SELECT source, session, "offset" FROM gaps
+    WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND {_BY_OFFSET}
+  ) AS n ON n.source = m.source AND n.session = m.session AND m."offset" < n."offset"
+  ASOF LEFT JOIN (
+    SELECT source, session, "first", "last" FROM gaps
+    WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
+  ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
+"""  # noqa: S608 - our own words
+"""SQL for the next gap behind a span's begin: by offset, and by ticks for gaps with a number. Where only a later record
+shows that events are missing, the gap lies anywhere before that record."""
+
+
+def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
+    """Yield the losses of each stream, of the gaps that touch a window."""
+    gaps, since = window.selection.gaps, window.since
+    found = _GAPS.format(gaps=gaps.sql)
+    chosen = RowCondition("FROM lost") if since is None else _behind(engine, gaps, since)
+    sql = _TOUCHING.format(gaps=found, chosen=chosen.sql)
+    rows = list(engine.rows(sql, (*gaps.values, *chosen.values)))
+    if rows and since is not None:
+        sessions = open_then(engine, {row[:2] for row in rows}, Then(since, None))
+        rows = [row for row in rows if row[:2] in sessions or row[1] == DAMAGED_SESSION]
+    for source, session, format_, stream, unit, events, unknown, names in rows:
+        lost = None if unknown else int(events)
+        yield TouchingGaps(source, session, format_, stream, unit, lost, names)
+
+
+def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
+    """Return SQL for the gaps that do not lie before a time."""
+    numbered = f"SELECT DISTINCT session FROM gaps WHERE {gaps.sql} AND {_LAST} IS NOT NULL"  # noqa: S608 - our own words
+    sessions = sorted(session for (session,) in engine.rows(numbered, gaps.values))
+    if not sessions:
+        return RowCondition("FROM lost")
+    chosen = one_of("session", sessions)  # values, so that files without these sessions are skipped
+    return RowCondition(_SINCE.format(sessions=chosen.sql), (since, *chosen.values))
+
+
+_GAPS = f"""
+SELECT source, session, format, stream, remaining, "of", "first", "last", "offset",
+  remaining IS NULL
+    OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
+FROM gaps WHERE {{gaps}} AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
+"""  # noqa: S608 - our own words
+"""SQL for gaps that may lack spans. A number that is an estimate bounds nothing, unless the gap has the numbers of the
+events themselves: then only the reason is one."""
+
+
+def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
+    cases = " ".join(f"WHEN '{format_}' THEN {sql}" for format_, sql in expressions)
+    return f"CASE format {cases} END"
+
+
+_ORDERED = [(format_, *order) for format_, order in ORDERS.items() if order is not None]
+_NUMBER = _by_format((format_, number) for format_, number, _ in _ORDERED)
+_TICK = _by_format((format_, tick) for format_, _, tick in _ORDERED)
+_LAST = _by_format(
+    (f, n if n == '"offset"' else 'coalesce("last", "first")') for f, n, _ in _ORDERED
+)
+
+_SINCE = f"""
+SELECT g.* FROM (SELECT *, {_LAST} AS at FROM lost) AS g
+LEFT JOIN (
+  SELECT source, session, stream, max(number) FILTER (moment < ?) AS earlier, bool_and(coalesce(former <= moment, true)) AS rises
+  FROM (
+    SELECT *, lag(moment) OVER (PARTITION BY source, session, stream ORDER BY number) AS former
+    FROM (
+      SELECT source, session, stream, {_NUMBER} AS number,
+        part.ticks_ns(coalesce({_TICK}, start)::HUGEINT - start, time, ticks_per_second) AS moment
+      FROM (
+        FROM events WHERE kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND {{sessions}}
+      ) LEFT JOIN part.clocks USING (source, session)
+    )
+    WHERE number IS NOT NULL
+  )
+  GROUP BY ALL
+) AS e USING (source, session, stream)
+WHERE NOT coalesce(g.at < e.earlier AND e.rises, false)
+"""  # noqa: S608 - our own words
+"""SQL that leaves out the gaps that lie before a time: those with smaller numbers than some event before the time. In a
+stream whose times fall anywhere, no number bounds a time, so no gap is left out."""
+
+_TOUCHING = f"""
+WITH lost AS MATERIALIZED ({{gaps}})
+SELECT g.source, g.session, g.format, g.stream, CASE WHEN {HAS_RATE} THEN 'ns' ELSE 'ticks' END AS unit,
+  coalesce(sum(remaining) FILTER ("of" IS DISTINCT FROM 'name'), 0),
+  coalesce(bool_or(unknown) FILTER ("of" IS DISTINCT FROM 'name'), false), coalesce(bool_or("of" = 'name'), false)
+FROM ({{chosen}}) AS g LEFT JOIN part.clocks AS c USING (source, session)
+GROUP BY ALL
+"""  # noqa: S608 - our own words
