@@ -43,6 +43,7 @@ COMMANDS = {
     "verify": "Verify all files of a store, or a run certificate.",
     "merge": "Merge the stores of a job's nodes, and certify the job.",
     "import": "Import finished files and directories.",
+    "verdict": "Say of each trace file whether anything is missing, and why.",
     "query": "Run SQL over the collected events.",
     "streams": "List the streams, and how complete each is.",
     "gaps": "List what is missing, and why.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +12,12 @@ from tailrace import heaps
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.decoding.formats import FORMATS
-from tailrace.terminal import unguarded
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tailrace.importing.discover import LeftOut, Why
-    from tailrace.importing.importing import ImportProgress
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
@@ -94,28 +90,13 @@ def import_command(
     heaps.load_arrow()
 
     from tailrace import log
+    from tailrace.cli.output.console import progress_bar
     from tailrace.cli.output.ledger import final_ledger
-    from tailrace.importing import importing, summary as summaries
-    from tailrace.importing.choosing import choose
-    from tailrace.importing.discover import find
-    from tailrace.importing.readings import beside, readings
+    from tailrace.importing.importing import Wanted, take
 
     log.configure(loaded.config.log, quiet=True)
-    importing.check_name(source)
-    loaded = beside(loaded)
-    found = find(paths, format_)
-    traces = [path for files in found.traces.values() for path in files]
-    before = readings(loaded, source, traces) if traces else []
-    choice = choose(found.traces, before, again=again)
-    done = None
-    if choice.taken:
-        with ExitStack() as stack:
-            wanted = importing.sources(source, choice.taken, dialect, formats=len(found.traces))
-            done = importing.run(loaded, wanted, choice.taken, found.within, _bar(stack))
-    summary = summaries.summary(
-        loaded, source, choice, found.left_out, before=before,
-        last=done.status if done else None, interrupted=bool(done and done.signal),
-    )  # fmt: skip
+    wanted = Wanted(paths, source, format_, dialect, again=again)
+    summary, done = take(loaded, wanted, progress_bar)
     if as_json:
         click.echo(_json(summary))
     else:
@@ -223,37 +204,3 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
         yield "none of the files has an event"
     if max_loss is not None and summary.exceeds(max_loss):
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
-
-
-def _bar(stack: ExitStack) -> Callable[[ImportProgress], None]:
-    """Return a function that shows progress on a terminal, and does nothing without a terminal."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress as Bar,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    bar = Bar(
-        TextColumn("{task.fields[files]}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=Console(file=unguarded(sys.stderr)),
-    )  # fmt: skip
-    task = stack.enter_context(bar).add_task("import", total=None, files="", rows=0)
-
-    def show(progress: ImportProgress) -> None:
-        files = f"{progress.files}/{progress.files_total} files"
-        bar.update(
-            task,
-            completed=progress.bytes,
-            total=progress.bytes_total,
-            files=files,
-            rows=progress.rows,
-        )
-
-    return show

@@ -7,7 +7,6 @@ exceeded.
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,17 +122,10 @@ def stats_command(
 
 
 def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
-    count, *durations = (
-        interval and interval.words(partial(_spell, unit=each.unit if figure != "count" else ""))
-        for figure, interval in each.bounds.items()
-    )
+    from tailrace.cli.output.console import interval_words
+
+    count, *durations = interval_words(each).values()
     return (*each.group, each.unit, count, each.open, *durations)
-
-
-def _spell(value: int, unit: str) -> str:
-    from tailrace.cli.output.console import spell
-
-    return spell(value, unit) or ""
 
 
 class Run(NamedTuple):

@@ -10,7 +10,9 @@ import glob
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from copy import deepcopy
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -26,8 +28,10 @@ from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import SourceStatus, Status
 from tailrace.heaps import tamed_garbage_collection
-from tailrace.importing.choosing import TakenFile
-from tailrace.importing.readings import mode
+from tailrace.importing.choosing import TakenFile, choose
+from tailrace.importing.discover import find
+from tailrace.importing.readings import beside, mode, readings
+from tailrace.importing.summary import Summary, summary
 from tailrace.sources.tail import Chosen
 from tailrace.store.presence import IMPORT
 
@@ -67,6 +71,44 @@ def check_name(source: str) -> None:
         raise ConfigError(
             [f"--source {source}: is not a valid name for a source; allowed: a to z, 0 to 9 and _"]
         )
+
+
+class Wanted(NamedTuple):
+    """The files and directories to import, and how. `format` is None to recognise each file's format."""
+
+    paths: tuple[Path, ...]
+    source: str = "import"
+    format: str | None = None
+    dialect: str = "auto"
+    again: bool = False
+
+
+def take(
+    loaded: Loaded,
+    wanted: Wanted,
+    progress: Callable[[], AbstractContextManager[Callable[[ImportProgress], None]]],
+) -> tuple[Summary, ImportDone | None]:
+    """Import files. Return the summary, and None if the store has all of them already.
+
+    Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the
+    import fails."""
+    check_name(wanted.source)
+    loaded = beside(loaded)
+    found = find(wanted.paths, wanted.format)
+    traces = [path for files in found.traces.values() for path in files]
+    before = readings(loaded, wanted.source, traces) if traces else []
+    choice = choose(found.traces, before, again=wanted.again)
+    done = None
+    if choice.taken:
+        chosen = sources(wanted.source, choice.taken, wanted.dialect, formats=len(found.traces))
+        with progress() as show:
+            done = run(loaded, chosen, choice.taken, found.within, show)
+    last = done.status if done else None
+    interrupted = bool(done and done.signal)
+    left_out = found.left_out
+    return summary(
+        loaded, wanted.source, choice, left_out, before=before, last=last, interrupted=interrupted
+    ), done
 
 
 def sources(
