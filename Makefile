@@ -124,15 +124,21 @@ clean:  ## remove .venv, caches and built files
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis clients/python/build clients/python/src/tailrace_client/*.so
 	find collector -name '_*.so' -delete
 
+# The first run takes minutes, so each step is announced.
 $(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt $(NATIVE)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
-	$(PIP) --no-deps --no-build-isolation --editable . --editable clients/python
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "set-up 1/3: create the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "set-up 2/3: download and install $$(cat requirements/build.txt requirements/runtime.txt | grep -c ==) packages"
+	@$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@if command -v $${CC:-cc} >/dev/null && [ "$$TAILRACE_KERNELS" != off ]; then echo "set-up 3/3: compile $$(find collector -name '_*.pyx' | wc -l) kernels, which takes a few minutes, and install Tailrace"; \
+	  else echo "set-up 3/3: install Tailrace without kernels: there is no C compiler, or TAILRACE_KERNELS is off"; fi
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable clients/python
 	@touch $@
 
 $(DEV): $(READY) requirements/dev.txt
-	$(PIP) --require-hashes -r requirements/dev.txt
+	@echo "set-up: download and install $$(grep -c == requirements/dev.txt) packages for tests and lint"
+	@$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(PRODUCERS): requirements/producers.txt

@@ -20,7 +20,7 @@ import trio
 
 from tailrace.clock import SystemClock
 from tailrace.demo.producers import EVENTS, PRODUCERS
-from tailrace.demo.tour import Tour
+from tailrace.demo.tour import PICTURE_WIDTH, Tour, loss_pictures
 from tests import program
 
 SECONDS = 120
@@ -69,6 +69,11 @@ def daemon_of(store):
     return int((store / "lock").read_text())
 
 
+def bars(picture):
+    assert len(picture) == PICTURE_WIDTH
+    return PICTURE_WIDTH - picture.count(" ")
+
+
 def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     """As JSON its verdict is one object, and the tour is beside it."""
     store = tmp_path / "store"
@@ -78,7 +83,9 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     # Settings of other collectors are not for this collector.
     odd = {"TAILRACE_LOG_LEVEL": "loudest", "BROWSER": str(browser)}
     environ = os.environ | program.PROXIES | odd
-    with demo(store, "--keep", "--json", env=environ, start_new_session=True) as process:
+    with demo(
+        store, "--keep", "--verbose", "--json", env=environ, start_new_session=True
+    ) as process:
         output = read_until(process.stderr, "events a second go to heph_tcp")
         assert Path(f"/proc/{daemon_of(store)}").exists()
         (address,) = re.findall("the page is at (.*)", output)
@@ -90,16 +97,27 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
         verdict, rest = process.communicate(timeout=SECONDS)
     assert (process.returncode, json.loads(verdict)) == (0, {"good": True, "store": str(store)})
     assert "1. Start a collector" in output
-    (lost,) = re.findall(r"heph_udp: (\d+) left out; all found", output)
+    found = re.findall(r"^(\w+) +[\d,]+ +(\d+) +(\d+)  (network|-)", output, re.MULTILINE)
+    lost = dict(found_row[:2] for found_row in found)["heph_udp"]
     assert int(lost) > 100
-    assert "heph_tcp: 0 left out; all found" in output
-    for source, count in (("jets", 7), ("ovni", 0), ("dftracer", 15), ("et3", 9)):
-        assert re.search(rf"^{source}_\w+: {count} left out; all found$", output, re.MULTILINE)
+    assert found == [
+        ("heph_udp", lost, lost, "network"),
+        ("heph_tcp", "0", "0", "-"),
+        ("jets_tcp", "7", "7", "network"),
+        ("ovni_tail", "0", "0", "-"),
+        ("dftracer_tail", "15", "15", "network"),
+        ("et3_tail", "9", "9", "network"),
+    ]
     assert re.search(r"^\$ tailrace query .*FROM spans", output, re.MULTILINE)
     assert f'tailrace_ledger_missing_events{{source="heph_udp"}} {float(lost)}' in output
     ledger = rest[rest.index("final ledger") :]
     assert f"{EVENTS} expected, {EVENTS - int(lost)} seen" in ledger
     assert gone(daemon_of(store))
+    pictures = loss_pictures(str(store))
+    assert pictures.keys() == {source for source, left_out, *_ in found if left_out != "0"}
+    assert pictures["jets_tcp"] == "(at an unknown time)", "only a total shows this loss"
+    assert 7 <= bars(pictures["et3_tail"]) <= 9 < bars(pictures["heph_udp"])
+    assert "█" in pictures["heph_udp"]
     with pytest.raises(URLError, match="refused"):
         urlopen(address, timeout=SECONDS)  # noqa: S310 - our own http address
 
@@ -110,9 +128,12 @@ def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp
     lines = []
     tour = Tour(tmp_path, tmp_path / "store", lines.append, SystemClock(), producers=[liar])
     assert not trio.run(tour.run)
-    assert "jets_tcp: 6 left out; DIFFERENT" in lines
-    assert "  stream jets_tcp: 6 left out, 7 found" in lines
-    assert gone(daemon_of(tmp_path / "store"))
+    assert "  DIFFERENT: stream jets_tcp: 6 left out, 7 found" in lines
+    assert "The table DIFFERS from the traffic: see the lines above." in lines
+    assert len(lines) < 24, "by default everything fits one screen"
+    assert all(
+        len(line) <= 80 for line in "\n".join(lines).splitlines() if str(tmp_path) not in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +142,7 @@ def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp
 def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
     store = tmp_path / "store"
     with demo(store) as process:
-        read_until(process.stdout, "ready")
+        read_until(process.stdout, "Send the traces")
         process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130

@@ -153,14 +153,17 @@ def bundle_command(
     is_flag=True,
     help="Keep running afterwards, with a little traffic and the page of `tailrace view`, until Ctrl-C.",
 )
+@click.option("--verbose", is_flag=True, help="Show each step, with its commands and their output.")
 @json_option("Print one JSON object at the end, and everything else on standard error.")
 @click.pass_context
-def demo_command(ctx: click.Context, store: Path | None, *, keep: bool, as_json: bool) -> None:
-    """Start a collector, send it traces with known gaps, and check that it names exactly those.
+def demo_command(
+    ctx: click.Context, store: Path | None, *, keep: bool, verbose: bool, as_json: bool
+) -> None:
+    """Start a collector, send it traces with known gaps, and check that it names exactly these gaps.
 
-    Takes less than a minute. The table stays where it is, for you to look at.
+    Takes less than a minute. The table is kept, so that you can look at it.
 
-    With --json: `good` (whether it named exactly those gaps) and the `store`."""
+    With --json: `good` (whether the collector named exactly these gaps) and the `store`."""
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.BadParameter(f"{store} is not empty; give a new or empty directory")
 
@@ -171,7 +174,8 @@ def demo_command(ctx: click.Context, store: Path | None, *, keep: bool, as_json:
 
     def tour(directory: Path, store: Path) -> bool:
         print_line = partial(click.echo, err=as_json)
-        return trio.run(lambda: Tour(directory, store, print_line, SystemClock()).run(keep=keep))
+        made = Tour(directory, store, print_line, SystemClock(), verbose=verbose)
+        return trio.run(lambda: made.run(keep=keep))
 
     if store is None:
         directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))

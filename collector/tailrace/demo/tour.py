@@ -1,7 +1,9 @@
-"""Run `tailrace demo` step by step, and show the commands that a user would type.
+"""Run `tailrace demo` step by step.
 
 The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both agree for
-every event.
+every event. By default it prints one screen: a line for each source with the events that were left out and those that the
+collector names as missing, and a picture of the losses along the time of each source. With `verbose`, it also shows the
+commands that a user would type, with their output.
 
 The collector and the page of `tailrace view` are separate processes. The tour starts and queries them as a user would.
 """
@@ -17,6 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
@@ -29,6 +32,8 @@ from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.traffic import EVENTS, MISSING, NUMBERS, SENDERS, differences, send_tcp
 from tailrace.errors import TailraceError
 from tailrace.interpreter import command
+from tailrace.query.engine import Engine
+from tailrace.rollups.snapshot import TimelineSnapshot
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -258,6 +263,9 @@ SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.25
 GENTLE_RATE = 20.0
 
+PICTURE_WIDTH = 30
+BARS = " ▁▂▃▄▅▆▇█"
+
 LONGEST = """SELECT format, count(*) AS spans, count(DISTINCT name) AS names, \
 arg_max(name, ticks) AS longest, max(duration) // 1000 AS longest_us FROM spans \
 GROUP BY format ORDER BY format"""
@@ -266,7 +274,8 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One run of the tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output."""
+    """One run of the tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output. With
+    `verbose`, print all commands and their output."""
 
     def __init__(
         self,
@@ -277,6 +286,7 @@ class Tour:
         *,
         producers: Sequence[Producer] = PRODUCERS,
         seed: int = 1,
+        verbose: bool = False,
     ) -> None:
         epoch = clock.wall_ns()
         self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
@@ -284,6 +294,7 @@ class Tour:
         self._directory = directory
         self._print = print_line
         self._clock = clock
+        self._verbose = verbose
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
@@ -295,29 +306,35 @@ class Tour:
             self._title("Start a collector")
             self._command(*self._daemon.command)
             async with running(self._daemon):
-                self._print(f"ready; its status is at http://{self._daemon.admin}/status")
+                self._detail(f"ready; its status is at http://{self._daemon.admin}/status")
                 await self._send()
                 await self._settle()
-                await self._look()
+                if self._verbose:
+                    await self._look()
                 good = await self._compare()
-                await self._measure()
+                if self._verbose:
+                    await self._measure()
                 if keep:
                     await self._stay()
-                self._title("Stop it")
+                if self._verbose:
+                    self._title("Stop the collector")
                 self._shell(f"kill {self._daemon.pid}")
                 code = await self._daemon.stop()
             if code:
                 raise TailraceError(f"the collector ended with {code}:\n{self._daemon.output}")
-            self._print(self._daemon.final_ledger)
-        self._next()
+            self._detail(self._daemon.final_ledger)
+        self._next(good=good)
         return good
 
     async def _send(self) -> None:
-        self._title("Send it traces")
+        lost = sum(sum(traffic.lost.values()) for _, traffic in self._parts)
+        self._title(
+            f"Send the traces of {len(self._parts)} sources, and leave out {lost} events on purpose"
+        )
         async with trio.open_nursery() as nursery:
             for producer, traffic in self._parts:
                 where, shown = self._place(producer)
-                self._print(f"{producer.source}: {producer.format} to {shown}: {traffic.about}")
+                self._detail(f"{producer.source}: {producer.format} to {shown}: {traffic.about}")
                 send = SENDERS[producer.transport]
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
@@ -331,12 +348,12 @@ class Tour:
 
     async def _settle(self) -> None:
         """Wait until all sent events and all gaps are in the table."""
-        self._title("Wait until everything is in the table")
+        self._title(f"Wait until every event is in the table, at most {SETTLE_SECONDS:.0f} s")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
             while not self._settled(await self._daemon.status()):  # noqa: ASYNC110 - another process
                 await trio.sleep(POLL_SECONDS)
-        self._print(f"waited {self._clock.monotonic() - begun:.1f} s")
+        self._detail(f"waited {self._clock.monotonic() - begun:.1f} s")
 
     def _settled(self, status: Any) -> bool:  # noqa: ANN401 - JSON
         spool, sources = status["spool"], status["sources"]
@@ -352,18 +369,30 @@ class Tour:
         await self._show("query", LONGEST)
 
     async def _compare(self) -> bool:
-        self._title("Compare what is missing with what was left out on purpose")
-        await self._show("query", MISSING)
+        self._title("Compare the missing events in the table with the events that were left out")
+        if self._verbose:
+            await self._show("query", MISSING)
         answers = await self._query(EVENTS, MISSING, NUMBERS)
+        pictures = await trio.to_thread.run_sync(loss_pictures, str(self._daemon.store))
+        self._print("")
+        self._print(
+            f"{'source':13}{'stored':>8}{'left out':>10}{'named':>7}  {'reason':9}{'when, first to last event':{PICTURE_WIDTH}}"
+        )
         good = True
         for producer, traffic in self._parts:
-            lines = differences(producer.source, traffic, *answers)
-            lost = sum(traffic.lost.values())
+            source = producer.source
+            lines = differences(source, traffic, *answers)
+            events, missing = (
+                [row for row in rows if row["source"] == source] for rows in answers[:2]
+            )
+            stored, named = (sum(row["events"] for row in rows) for rows in (events, missing))
+            reasons = ", ".join(sorted({row["reason"] for row in missing})) or "-"
+            picture = pictures.get(source, "").rstrip()
             self._print(
-                f"{producer.source}: {lost} left out; " + ("DIFFERENT" if lines else "all found")
+                f"{source:13}{stored:8,}{sum(traffic.lost.values()):10}{named:7}  {reasons:9}{picture}".rstrip()
             )
             for line in lines:
-                self._print(f"  {line}")
+                self._print(f"  DIFFERENT: {line}")
             good = good and not lines
         if not good:
             sources = (await self._daemon.status())["sources"].values()
@@ -399,21 +428,35 @@ class Tour:
         except KeyboardInterrupt:
             return
 
-    def _next(self) -> None:
-        self._title("Try it yourself")
-        self._print("See it in a browser, at the address that this command prints:")
-        self._command("view", "--store", str(self._daemon.store))
-        self._command("gaps", "--store", str(self._daemon.store))
-        self._command("query", "--store", str(self._daemon.store), "SELECT * FROM sessions")
-        self._command("serve", "--store", str(self._daemon.store))
-        self._command("demo", "--keep")
+    def _next(self, *, good: bool) -> None:
+        """Print the result and the commands that a user may try next."""
+        store = str(self._daemon.store)
+        self._print("")
+        self._print(
+            "The collector named as missing exactly the events that were left out."
+            if good
+            else "The table DIFFERS from the traffic: see the lines above."
+        )
+        for purpose, arguments in (
+            ("look at the traces in a browser", ("view", "--store", store)),
+            ("list the missing events", ("gaps", "--store", store)),
+            ("query the table", ("query", "--store", store, "SELECT * FROM sessions")),
+            ("see each step of this demo", ("demo", "--verbose")),
+            ("keep the collector and the page running", ("demo", "--keep")),
+        ):
+            self._print(f"{purpose}:\n  {as_typed('tailrace', *arguments)}")
 
     def _title(self, text: str) -> None:
         self._step += 1
-        self._print(f"\n{self._step}. {text}")
+        self._print(f"\n{self._step}. {text}" if self._verbose else f"{text} ...")
+
+    def _detail(self, line: str) -> None:
+        """Print a line of the verbose tour."""
+        if self._verbose:
+            self._print(line)
 
     def _shell(self, line: str) -> None:
-        self._print(f"$ {line}")
+        self._detail(f"$ {line}")
 
     def _command(self, *arguments: str) -> None:
         self._shell(as_typed("tailrace", *arguments))
@@ -436,6 +479,38 @@ class Tour:
             for sql, rows in zip(statements, answers, strict=True):
                 nursery.start_soon(ask, sql, rows)
         return answers
+
+
+def loss_pictures(store: str) -> dict[str, str]:
+    """Return a bar chart of the losses of each source in a store, in `PICTURE_WIDTH` characters from the first event of
+    each session to its last event.
+
+    The missing events of a gap are spread over the time between the events beside the gap. A loss always has a visible
+    bar. If all gaps of a source lack a time, because only a total shows them, the text says so. Raise TailraceError if
+    the store cannot be read."""
+    engine = Engine(store)
+    try:
+        snapshot = TimelineSnapshot(engine)
+        lost: dict[str, list[float]] = {}
+        for each in snapshot.gaps:
+            bars = lost.setdefault(each.gap.source, [0.0] * PICTURE_WIDTH)
+            session = snapshot.sessions.get((each.gap.source, each.gap.session))
+            if session is None or each.begin is None or each.end is None or each.gap.first is None:
+                continue
+            first, last = session.first or 0, session.last or 0
+            scale = PICTURE_WIDTH / max(1, last + 1 - first)
+            columns = range(int((each.begin - first) * scale), int((each.end - first) * scale) + 1)
+            for column in columns:
+                bars[min(column, PICTURE_WIDTH - 1)] += (each.gap.remaining or 1) / len(columns)
+    finally:
+        engine.close()
+    most = max(chain.from_iterable(lost.values()), default=0)
+    return {
+        source: "".join(BARS[ceil(bar / most * (len(BARS) - 1))] for bar in bars)
+        if any(bars)
+        else "(at an unknown time)"
+        for source, bars in lost.items()
+    }
 
 
 async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
