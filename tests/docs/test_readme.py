@@ -1,36 +1,46 @@
-"""Every command and program in the README is run, in order, as a reader would."""
+"""Every command and program in the README and in the first steps is run, in order, as a reader would."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.docs.pages import ROOT, Block, Shell, blocks, environment
 
-README = ROOT / "README.md"
+README, START = ROOT / "README.md", ROOT / "docs" / "start.md"
 STORE, LOG = "$HOME/.local/share/tailrace", "$HOME/tailrace.log"
-"""The store and the log of the README; replaced here."""
+"""The store and the log of the pages; replaced here."""
 DEMO = "make demo\n"  # it has tests of its own, and CI runs it as it stands
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 150
+    assert len(README.read_text().splitlines()) <= 60
 
 
-def test_every_link_in_the_readme_leads_somewhere():
-    for target in re.findall(r"\]\((?!http)([^)#]+)", README.read_text()):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", [README, START], ids=["README", "start"])
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
 
 
-def test_every_command_of_the_readme_does_what_it_says(tmp_path):
+@pytest.mark.parametrize(
+    ("page", "least", "shown"),
+    [
+        (README, 1, ("service", "no gaps")),
+        (START, 7, ("step", "spike", "no gaps", "0 missing", "final ledger")),
+    ],
+    ids=["README", "start"],
+)
+def test_every_command_does_what_it_says(page, least, shown, tmp_path):
     printed = []
     with Shell(environ=environment(tmp_path)) as shell:
-        for block in blocks(README):
+        for block in blocks(page):
             if block.text != DEMO:
                 text = block.text.replace(STORE, str(tmp_path / "store"))
                 text = text.replace(LOG, str(tmp_path / "serve.log"))
                 printed.append(shell.read(block._replace(text=text)))
         assert shell.run(Block("sh", "jobs\n", 0, None)) == (0, ""), "all that it starts it ends"
-    assert len(printed) >= 7
-    shown = ("step", "spike", "no gaps", "0 missing", "final ledger")
+    assert len(printed) >= least
     assert all(words in "".join(printed) for words in shown)
     assert not (tmp_path / "data").exists(), "one store throughout: nothing goes to the default one"
