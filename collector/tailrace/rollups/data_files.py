@@ -1,8 +1,8 @@
-"""Cache facts about a table's data files, and read the pieces of a window from their sidecars.
+"""Cache facts about a table's data files, and read from their sidecars what a frame draws.
 
-`FileCache` holds for each file the extents of its lanes, its sidecar, and pages of the sidecar. When the
-table has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the
-lanes of a file that may overlap a window. `SidecarReader` reads the sums and the long spans of these lanes.
+`FileCache` holds for each file the extents of its lanes, its sidecar, and pages of the sidecar. When the table
+has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the lanes of a
+file that may overlap the window of the frame. `SidecarReader` reads the sums and the long spans of these lanes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Side
 
 THREADS = 2
 DATABASE = "256MB"
-"""Memory limit of the database that reads rows. The database writes to disk what exceeds the limit."""
+"""Memory limit of the DuckDB instance that reads rows of data files. Above the limit, DuckDB writes to disk."""
 
 FARTHEST = 2**63 - 1
 
@@ -37,11 +37,11 @@ LaneId = tuple[str, str, str, int | None]
 
 
 class FileLanes:
-    """The lanes of a data file as columns. A lane has two entries if it has rows with and without a stored
-    time.
+    """The lanes of a data file as columns.
 
-    `low` and `high` are the least and greatest stored time (or tick) of the rows. `longest` is the duration
-    of the longest span in ticks. `id` is the number that `FileCache` gave to the lane."""
+    A lane has one entry for its rows with a stored time, and one for its rows without a stored time. `low` and
+    `high` are the least and greatest stored time (or tick) of the entry's rows. `longest` is the duration of
+    the lane's longest span in ticks. `id` is the number that `FileCache` gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -64,10 +64,10 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file that has a sidecar, with the bounds of the sidecar's pages."""
+    """A data file that has a sidecar, with the sidecar's levels and the range of values in each of its pages."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
-        """Open the files of the sidecar. Raise OSError and pyarrow's errors."""
+        """Open the two files of the sidecar. Raise OSError or pyarrow's errors if a file cannot be read."""
         self.sidecar = sidecar
         self.lanes = lanes
         self.levels = np.array(sidecar.header.levels, np.int64)
@@ -77,7 +77,9 @@ class CachedFile:
 
 
 class FileCache:
-    """The data files of one table that this process has read. A caller that reads pages must hold `lock`."""
+    """Cache of the data files of one table: their lanes, sidecars, sidecar pages and rows.
+
+    A caller that reads pages must hold `lock`."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
@@ -94,7 +96,7 @@ class FileCache:
             config={
                 "memory_limit": DATABASE,
                 "threads": THREADS,
-                # Return the memory of finished statements to the system soon. Few threads retain memory.
+                # DuckDB returns the memory of finished statements soon, and few threads hold memory back.
                 "allocator_background_threads": True,
                 "async_threads": THREADS,
                 "temp_directory": spill,
@@ -107,8 +109,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Load the sidecars of these data files, forget all other files, and return the files that have a
-        sidecar."""
+        """Cache the sidecars of these data files, and forget all other files. Return the files that have a
+        sidecar, by path."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -120,7 +122,8 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Forget the sidecars that cannot be read completely. Return whether any was damaged."""
+        """Read all cached sidecars completely, and forget the damaged or deleted ones. Return whether there
+        were any."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -130,24 +133,25 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the cached lanes of a file without a sidecar, None if they are not cached."""
+        """Return the cached lanes of a data file without a sidecar, or None if these lanes are not cached."""
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
-        """Cache and return the lanes of a file without a sidecar."""
+        """Cache the lanes of a data file without a sidecar, given as extents, and return the lanes."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
             self._plain[path] = lanes
             return lanes
 
     def id_of(self, key: LaneId) -> int:
-        """Return the number of a lane. A lane keeps its number."""
+        """Return the id of a lane: a number that is the same in all files and stays the same as long as the
+        cache exists."""
         with self.lock:
             return self._ids.setdefault(key, len(self._ids))
 
     @property
     def lanes(self) -> int:
-        """Return the number of lanes that have been numbered."""
+        """Return the number of lanes that have got an id from `id_of`."""
         return len(self._ids)
 
     def _note(self, path: str) -> None:
@@ -169,15 +173,18 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Safety factor for durations in floating point. With this factor, a selection may include too many spans;
-the drawing code later compares exactly."""
+"""Factor by which computed durations are lengthened, so that a rounding error excludes no span from a
+selection.
+
+A selection may therefore include too many spans; the drawing code later compares exactly."""
 
 
 class Reach(NamedTuple):
-    """The lanes of a file that may overlap the window, as columns.
+    """The lanes of a data file that may overlap the window of a frame, as columns.
 
-    `lanes` are indices into the file's lanes. `finest` is the highest sidecar level whose buckets fit into
-    the frame's buckets. `opens` and `closes` bound the window in stored times or in ticks."""
+    `lanes` are indices into the file's `FileLanes`; `number` is the lane's number in the frame. `finest` is the
+    highest sidecar level whose buckets are at most as wide as the frame's buckets. `opens` and `closes` bound
+    the window in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -190,8 +197,10 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return the lanes of a file that may overlap the window. `numbers` maps the id of a lane to its number
-    in the frame, or to `NONE` for a lane outside the frame."""
+    """Return the lanes of a data file that may overlap the window of a frame.
+
+    `numbers` maps the id of a lane to its number in the frame, or to `NONE` for a lane outside the frame.
+    `scales` has the window."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -216,20 +225,20 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return the sidecar level to use for each lane, or None if the file's lowest level is too coarse for
-    some lane."""
+    """Return for each lane the sidecar level from which to read sums.
+
+    Return None if even the lowest level of the file has wider buckets than the frame, for at least one lane."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane the upper bound (ticks, exclusive) of the durations of spans in the sums of the
-    lane's level."""
+    """Return for each lane the duration (ticks, exclusive) up to which the sidecar's `level` sums spans."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
 class SidecarReader:
-    """Reads the pieces of one frame from the sidecar of one data file."""
+    """Reads sums and long spans for one frame from the sidecar of one data file."""
 
     def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
         self._cache = cache
@@ -237,7 +246,7 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums in the window, at the given level of each lane."""
+        """Yield the sums in the window of the frame. `level` is the sidecar level to read for each lane."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -254,8 +263,10 @@ class SidecarReader:
                 yield self._pieces(page, chosen, table.number[row])
 
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
-        """Yield the long spans that overlap the window, have at least `least` ticks, and begin before
-        `before`."""
+        """Yield the long spans that overlap the window of the frame.
+
+        `least` is the minimum duration (ticks) of each lane's spans. `before` is the exclusive upper limit of
+        their begins."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -276,8 +287,9 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the pages that may contain spans which overlap the window. Pages are ordered by duration,
-        then by begin."""
+        """Yield the sidecar pages that may contain long spans which overlap the window of the frame.
+
+        The pages are ordered by duration, then by begin. `shortest` is the minimum duration (ticks)."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -326,8 +338,9 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Lookup tables from a sidecar row (its lane, and whether it has a stored time) to the facts about its
-    lane."""
+    """Lookup tables that return facts about the lane of a sidecar row: its number in the frame, and the window.
+
+    The index into the tables combines the row's lane and whether the row has a stored time (`rows`)."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)
@@ -337,13 +350,15 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return the values as a lookup table that is indexed by `rows`, with `missing` for other lanes."""
+        """Return a lookup table with one value for each reached lane, and `missing` for the file's other lanes.
+
+        The method `rows` computes the indices into the table."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a page the index of its lane in the lookup tables."""
+        """Return for each row of a sidecar page the index of its lane in the lookup tables."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -1,7 +1,7 @@
-"""Compute the drawn columns of a frame from its pieces, which are rows and sums of rows.
+"""Compute the columns that a frame draws from its pieces. A piece is a table row or a sum of table rows.
 
-`added` and `latest` sum columns in memory by bucket, as `events` does in SQL. `stacked` assigns rows of the
-drawing to a lane's spans. A span is drawn below the spans that contain it, and overlaps no other span. A
+`added` and `latest` sum columns in memory by bucket, as `events` does in SQL. `stacked` assigns a row of the
+drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no other span. A
 bucket of short spans is drawn below the spans that contain the bucket's begin.
 """
 
@@ -23,7 +23,7 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the pieces (spans, or instants) that agree in all keys.
+    """Sum the pieces (spans or instants) that have equal values in all `keys`.
 
     Return the sums in the order of the keys, and for each sum the index of its longest piece. A sum has the
     label, `spot`, `start`, `offset` and `kind` of its longest piece."""
@@ -43,7 +43,7 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the values of counters that agree in all keys.
+    """Sum the pieces (counter values) that have equal values in all `keys`.
 
     Return the sums in the order of the keys, and for each sum the index of its latest piece. A sum has the
     `spot`, `offset` and `latest` of its latest piece."""
@@ -62,10 +62,10 @@ def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
-    """Return integers that sort as the keys do.
+    """Return integers that sort in the same order as rows of several key columns.
 
-    If 64 bits hold all keys of a row, return one integer for each row. Otherwise return a two-dimensional
-    array with the last key first, as `numpy.lexsort` expects."""
+    If the keys of a row fit together into 64 bits, return one integer for each row. Otherwise return a
+    two-dimensional array with the last key first, as `numpy.lexsort` expects."""
     wide = [key.astype(np.int64) for key in keys]
     if not len(wide[0]):
         return wide[0]
@@ -84,7 +84,8 @@ def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
 
 
 def _firsts(ordered: Longs) -> Longs:
-    """Return the indices in the sorted keys at which the key differs from its predecessor."""
+    """Return the indices of the sorted keys that differ from the preceding key, which are the first of each
+    group."""
     if ordered.ndim == 1:
         return np.flatnonzero(_changes(ordered))
     changes = _changes(ordered[0])
@@ -94,14 +95,15 @@ def _firsts(ordered: Longs) -> Longs:
 
 
 def _changes(ordered: NDArray[Any]) -> Truths:
-    """Return whether each value differs from its predecessor. The first value counts as different."""
+    """Return for each value whether it differs from the preceding value. The first value counts as different."""
     found = np.ones(len(ordered), np.bool_)
     found[1:] = ordered[1:] != ordered[:-1]
     return found
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values, limited to `MOST`."""
+    """Return the sum of each group of values, limited to `MOST`. `first` has the index of each group's first
+    value."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -113,12 +115,15 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets to place one by one; more are placed by a vectorized search."""
+"""Maximum number of buckets between two long spans whose rows are computed in a loop.
+
+For more buckets, a vectorized search is faster."""
 
 
 class LaneStack:
-    """The drawn rows of one lane. Spans must be added in the order of their begins; of spans with equal
-    begins, the longest comes first."""
+    """The rows of the drawing that the spans of one lane occupy.
+
+    Spans must be added in the order of their begins; among spans with equal begins, the longest comes first."""
 
     __slots__ = ("ends",)
 
@@ -126,7 +131,7 @@ class LaneStack:
         self.ends: list[int] = []
 
     def take(self, begin: int, end: int) -> int:
-        """Return a free row for a span, below all spans that contain it."""
+        """Return a free row of the drawing for a span, below all spans that contain it, and occupy the row."""
         ends = self.ends
         row = len(ends)
         while row and (ends[row - 1] <= begin or ends[row - 1] < end):
@@ -134,7 +139,7 @@ class LaneStack:
         while row < len(ends) and ends[row] > begin:
             row += 1
         if row == len(ends):
-            if row == DEEPEST:  # the spans in the last row may overlap
+            if row == DEEPEST:  # The spans in the deepest row may overlap.
                 row -= 1
                 ends[row] = max(ends[row], end)
                 return row
@@ -143,15 +148,17 @@ class LaneStack:
         return row
 
     def below(self, begin: int) -> int:
-        """Return the first row below all spans that have not ended at `begin`."""
+        """Return the first row of the drawing below all spans that have not ended at the time `begin`."""
         row = len(self.ends)
         while row and self.ends[row - 1] <= begin:
             row -= 1
         return row
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return pairs of a time and a row, ordered by time. From the time of a pair on, the row of the pair
-        is the first one below all spans that have not ended."""
+        """Return pairs of a time and a row of the drawing, ordered by time.
+
+        From the time of a pair to the time of the next pair, the row is the first one below all spans that have
+        not ended."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -162,8 +169,10 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return the drawn row of each span of one lane. The spans are sorted; `short` marks buckets of short
-    spans."""
+    """Return for each span of one lane the row in which it is drawn.
+
+    The spans are sorted by begin and descending end. `short` marks the entries that are buckets of short spans.
+    """
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)
@@ -181,12 +190,15 @@ def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
 
 
 OPEN_MAX = 64
-"""Maximum number of open spans of a lane that are drawn one by one. More open spans are merged by buckets of
-their begins."""
+"""Maximum number of open spans of a lane that are drawn one by one.
+
+If a lane has more open spans, those that begin in one bucket are merged."""
 
 
 class Drawn(NamedTuple):
-    """Pieces with their begins and ends on the axis. `short` marks sums. An open span ends at `LATEST`."""
+    """Pieces with their begins and ends as times of the timeline (ns).
+
+    `short` marks sums, as opposed to single spans. An open span ends at `LATEST`."""
 
     pieces: Pieces
     begin: Longs
@@ -205,8 +217,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """Pieces in four groups: sums of short spans, long spans, sums of instants, and sums of counter
-    values."""
+    """The pieces of a frame in four groups: sums of short spans, long spans, sums of instants, and sums of
+    counter values."""
 
     shorts: Pieces
     longs: Pieces
@@ -219,14 +231,15 @@ class Summed(NamedTuple):
 
 
 def summed(pieces: Pieces, scales: Scales) -> Summed:
-    """Return the pieces with short spans, instants and counter values summed by bucket."""
+    """Sum the short spans, the instants and the counter values of a frame by bucket. Return also the long
+    spans."""
     of_spans = pieces.what == SPAN
     short = of_spans & _is_short(pieces, scales)
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum the chosen pieces in the window by bucket. The `edge` of a sum is the begin of its bucket."""
+        """Sum the chosen pieces whose bucket is in the window. The `edge` of a sum is the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -243,8 +256,9 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 
 
 def spans(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the spans in the window, sorted by lane, begin and descending end, as `stacked` requires. Short
-    spans are summed."""
+    """Return the long spans and the sums of short spans that a frame draws.
+
+    They are sorted by lane, begin and descending end, as `stacked` requires."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
     found = Drawn(
@@ -261,8 +275,10 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return the drawn row of each span. Spans with a recorded depth are drawn in the row of this depth.
-    Spans without a depth are stacked below all recorded depths."""
+    """Return for each span the row of its lane in which it is drawn.
+
+    A span with a recorded depth is drawn in the row of this depth. Spans without a depth are stacked in the
+    rows from `deepest` on, which is the lane's number of recorded depths."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -274,19 +290,22 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the summed instants in the window, ordered by lane and time."""
+    """Return the sums of instants that a frame draws, ordered by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
 
 def counters(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the summed counter values in the window, ordered by lane, name, member and time."""
+    """Return the sums of counter values that a frame draws, ordered by lane, name, member and time."""
     found = _sums(pieces.values, scales)
     return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces with one number for all equal names of counters."""
+    """Give equal names and members of counters the same text number, so that values of one counter can be
+    summed.
+
+    Return the changed pieces."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -304,8 +323,9 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return sums with their begins and ends on the axis. A sum of one row has the place of the row; any
-    other sum fills its bucket."""
+    """Return sums with their begins and ends as times (ns).
+
+    A sum of a single row begins and ends as the row does. A sum of several rows fills its whole bucket."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -315,7 +335,7 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return the long spans that overlap the window, with their begins and ends on the axis."""
+    """Return the long spans that overlap the window of the frame, with their begins and ends as times (ns)."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
@@ -326,8 +346,10 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 
 
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
-    """Return the long spans. If a lane has more than `OPEN_MAX` open spans, merge those that begin in one
-    bucket, and those that begin before the window."""
+    """Return the long spans, with at most a few open spans for each lane.
+
+    If a lane has more than `OPEN_MAX` open spans, merge the open spans that begin in the same bucket. All open
+    spans that begin before the window count as one bucket."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
     many = placed & (open_of[longs.number] > OPEN_MAX)

@@ -1,9 +1,9 @@
 """Define the SQL that turns the rows of one data file into the events that a timeline draws.
 
-The SQL depends on no other file. An event is a span (0), an instant (1) or a value of a counter (2). The
-`spot` of an event is its stored time or, without a stored time, its tick. If a row has no name, its label
-asks for the name by `id` or by key; the name is found when the row is shown. Begins are left out, because a
-begin is drawn only if no other row supersedes it.
+The SQL needs no other file. An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of
+an event is its stored time or, without a stored time, its tick. If a row has no name, its label is a question
+mark with the row's `id` and the key of the name, and the name is searched when the row is shown. Begin rows are
+left out, because a begin is drawn only if no other row supersedes it.
 
 The extents of a lane are the first and last of its stored times and ticks.
 """
@@ -21,20 +21,24 @@ COLUMNS = (
     "source", "session", "stream", "substream", "kind", "name", "id", "depth", "start", "end", "time",
     "attributes", "offset",
 )  # fmt: skip
-"""Columns that are read from the table."""
+"""Columns of the table that the SQL in `EVENTS` reads."""
 
 LANE = "source, session, stream, substream"
 
 LABEL_MAX = 1000
-"""Maximum length (characters) of a name in a label. A timeline shows fewer characters, and each summing step
-copies the label."""
+"""Maximum length (characters) of a name in a label.
+
+A timeline shows fewer characters, and each summing step copies the label."""
 
 BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
-"""SQL for the label of a row whose name is `{0}`. A cut name ends with its MD5 sum, so that long names of
-different counters stay different."""
+"""SQL for the label of a row whose name is `{0}`.
 
-# DuckDB evaluates an expression that occurs twice for all rows, even if only one branch of a CASE needs it.
-# So the SQL discards texts before it parses them: to parse one attribute of 10 MB takes 100 MB.
+A name that is cut to `LABEL_MAX` characters ends with the MD5 sum of the whole name, so that different long
+names stay different."""
+
+# DuckDB evaluates an expression that occurs twice for all rows, even if only one branch of a CASE needs it. So
+# the SQL replaces attributes by NULL before it would parse them in vain: to parse one attribute of 10 MB takes
+# 100 MB.
 _DRAWN = f"""
 SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
   CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
@@ -67,11 +71,13 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""SQL for the events of `rows`, each in the form of a sum with the count 1. `condition` selects rows by
-columns of the table. The SQL uses views and macros of `query.inner_views`, which must be defined."""
+"""SQL for the events of `rows`. Each event has the columns of a sum, with the count 1.
+
+`condition` is SQL that selects rows of the table. The SQL uses views and macros of `query.inner_views`, which
+must be defined."""
 
 KEYS = "what, timed, depth"
-"""Columns that separate the sums within a lane, in addition to the names of counters."""
+"""Columns by which sums of one lane and bucket are kept apart. Sums of counters are also kept apart by name."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -84,21 +90,24 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""SQL for the columns of a sum of spans or instants. `label` is the label of a longest event. `start`,
-`offset` and `kind` are null unless the count is 1."""
+"""SQL for the columns of a sum of spans or instants.
+
+`label` is the label of a longest event. `start`, `offset` and `kind` are null if the sum has several events."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a sum of counter values with equal `label` and `member`. `spot` and `offset` are
-those of the latest value."""
+"""SQL for the columns of a sum of counter values with equal `label` and `member`.
+
+`spot` and `offset` are those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
-    """Return SQL that sums rows, or sums of a lower level, by `keys` and by bucket. `edge` is the SQL of the
-    begin of the bucket."""
+    """Return SQL that sums events, or the sums of a lower level, by the columns `keys` and by bucket.
+
+    `rows` is the SQL of the events or sums. `edge` is the SQL of the begin of a row's bucket."""
     return f"""
 SELECT {keys}, {KEYS}, {edge} AS edge, {SUMS} FROM {rows} WHERE what <> {COUNTER} GROUP BY ALL
 UNION ALL
@@ -125,14 +134,14 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""SQL that merges several extents of each lane into one."""
+"""SQL that merges the extents of each lane, one from each batch of rows, into one extent."""
 
 
 class LaneExtent(NamedTuple):
     """The first and last times and ticks of a lane's rows.
 
-    `timed_*` are for rows with a stored time, `tick_*` for rows without one, and `lone_*` for ends without a
-    begin. `timed_from` and `timed_until` are stored times; all others are ticks."""
+    `timed_*` are for rows with a stored time, `tick_*` for rows without a stored time, and `lone_*` for ends
+    without a begin. `timed_from` and `timed_until` are stored times; all others are ticks."""
 
     source: str
     session: str
@@ -164,7 +173,8 @@ class LaneExtent(NamedTuple):
         return self._replace(**changed)
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the begin and end of the lane on its session's axis, None if no row has a time."""
+        """Return the times (ns) of the lane's first and last row on the session's axis, None if no row has a
+        time."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []
         if self.timed_from is not None:
@@ -185,7 +195,7 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield the extents of sessions, computed from the extents of their lanes."""
+    """Yield for each session the range of its times and ticks, computed from the extents of its lanes."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:

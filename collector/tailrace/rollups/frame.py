@@ -1,16 +1,16 @@
 """Compute the columns that a timeline draws for a window of time.
 
-A span at least as long as a bucket, an open span and a gap each have a row. Shorter spans and instants share
-one row for each bucket that contains any (`scale`). The row of a bucket has the count of the events; if the
-count is 1, the row describes the event exactly. Counters have the least, greatest and latest value of each
-bucket.
+A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans in a bucket
+share one drawn row, and so do all instants in a bucket (see `scale` for buckets). The row of a bucket has the
+count of the events; if the count is 1, the row describes the event exactly. Counters have the least, greatest
+and latest value of each bucket.
 
-A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For
-each lane that may overlap the window, each file supplies two things: the sums of the highest level whose
-buckets fit into the frame's buckets, and the spans that are too long for this level. The rows of a file are
-read instead if the file has no sidecar, or if its lowest level is too coarse. Where rows are read, the reader
-starts so far before the window that every span which begins earlier and overlaps the window is among the
-file's long spans.
+A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For each
+lane that may overlap the window, each file supplies two things: the sums of the highest level whose buckets fit
+into the frame's buckets, and the spans that are too long for this level. If a file has no sidecar, or if its
+lowest level is too coarse, the rows of the file are read instead. The range of these rows begins before the
+window, early enough for every short span that overlaps the window. Earlier spans that overlap the window are
+among the file's long spans.
 """
 
 from __future__ import annotations
@@ -56,18 +56,20 @@ from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, sc
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 
 MOST_ROWS = 50_000
-"""Maximum number of rows of each kind in a frame. If a window has more rows, the buckets become wider than a
-pixel."""
+"""Maximum number of rows of each kind (spans, instants, counter values) in a frame.
+
+If a window has more rows, the buckets become wider than a pixel."""
 
 UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """Spans, and buckets of several spans that are shorter than a bucket is wide.
+    """The drawn spans of a frame, and its buckets of spans that are shorter than a bucket, as columns.
 
-    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `begin` and
-    `end` are ns from the begin of the window; `end` is null of an open span. `busy` is the sum of the durations.
-    `offset` is null of several spans; with the lane's source and session it is the place of the row."""
+    `lane` is an index into the frame's lanes. `name` is an index into its names; a bucket has the name of its
+    longest span. `begin` and `end` are ns from the begin of the window; `end` is null for an open span. `busy`
+    is the sum of the durations in ns. `offset` is null for several spans. Together with the lane's source and
+    session, `offset` identifies the row in the table."""
 
     lane: list[int]
     depth: list[int]
@@ -81,9 +83,11 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """Events without a duration: instants, annotations, ends without a begin, and counters without a number.
+    """Events without a duration as columns: instants, annotations, ends without a begin, and counters without a
+    number.
 
-    `time` is ns from the begin of the window; `kind`, `name` and `offset` are null of several in a bucket."""
+    `time` is ns from the begin of the window. `kind`, `name` and `offset` are null for a bucket of several
+    events."""
 
     lane: list[int]
     time: list[int]
@@ -94,7 +98,9 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 
 class CounterColumns(msgspec.Struct, frozen=True):
-    """The least, greatest and latest value of counters in each bucket; `time` is ns from the begin of the window."""
+    """The least, greatest and latest value of each counter in each bucket, as columns.
+
+    `time` is ns from the begin of the window."""
 
     lane: list[int]
     name: list[int]
@@ -106,7 +112,7 @@ class CounterColumns(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The content of a window of time.
+    """Everything that a timeline draws in a window of time.
 
     `bucket` is the width of the buckets in nanoseconds. `coarse` is whether a bucket is wider than a pixel
     because the frame would have too many rows otherwise. `gaps` are the gaps in the window, of the streams of
@@ -127,11 +133,11 @@ class Frame(msgspec.Struct, frozen=True):
 def frame(
     snapshot: TimelineSnapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
 ) -> Frame:
-    """Return the content of a window that is drawn `pixels` wide, for the given lanes or, by default, for all
+    """Return what a timeline draws in a window, which is `pixels` wide on the screen. Without `lanes`, draw all
     lanes.
 
-    Raise QueryError or StoreError when the table cannot be read, BrokenOffError if upkeep deleted files of
-    the table during the read, and ValueError for an empty window."""
+    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep deleted files of the
+    table during the read, and ValueError for an empty window."""
     if window.end <= window.begin or pixels < 1:
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
@@ -155,7 +161,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The rows of a frame whose buckets all have the width 2 ** `log` ns."""
+    """The rows of a frame before their names are looked up. All buckets have the width 2 ** `log` ns."""
 
     log: int
     texts: FrameTexts
@@ -167,7 +173,8 @@ class Drawing(NamedTuple):
 def _drawn(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows of a frame. If a sidecar is damaged or gone, drop the sidecar and draw again."""
+    """Return the rows of a frame. If the read fails because a sidecar is damaged or gone, forget the sidecar
+    and draw again."""
     while True:
         try:
             return _draw(snapshot, window, finest, keys)
@@ -183,7 +190,7 @@ def _draw(
 ) -> Drawing:
     """Return the rows of a frame, in buckets so wide that no kind of row exceeds `MOST_ROWS`.
 
-    Widen the buckets without a new read as far as `SPARE` allows; after that, read again."""
+    Widen the buckets without a new read as far as `SPARE` allows; after that, read the pieces again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -213,7 +220,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """The distinct names of a frame, and the numbers by which its pieces refer to the names."""
+    """The distinct names of a frame. A drawn row refers to a name by its index in `names`."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -225,7 +232,7 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the distinct texts with these numbers, and for each number the index of its text."""
+        """Return the distinct texts with these text numbers, and for each number the index of its text."""
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
@@ -234,7 +241,7 @@ class FrameNames:
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
         asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
-        # The name of a label with a question mark depends on the session.
+        # A label with a question mark can have different names in different sessions.
         number = np.where(asked[label], pieces.number, NONE) if len(label) else label
         packed = ((number + 1) * len(labels) + label) * len(members) + member
         different, places = np.unique(packed, return_inverse=True)
@@ -312,12 +319,12 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
 
 
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of the lanes, and the unknown stream (an empty name) of each lane's session."""
+    """Return the streams of the lanes, and for each lane's session the unknown stream, which has an empty name."""
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
 def _from(zero: int, times: Longs) -> list[int]:
-    """Return the times relative to `zero`. A difference may need more than 64 bits."""
+    """Return the times relative to `zero`, as Python integers because a difference may exceed 64 bits."""
     return [time - zero for time in times.tolist()]
 
 
@@ -330,15 +337,15 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 ENOUGH = 300_000
-"""Number of waiting pieces above which the pieces are summed, to save memory."""
+"""Number of unsummed pieces in memory above which the pieces are summed by bucket, to save memory."""
 
 RAW = 1.5
-"""Cost of a row that is read from a data file, relative to the cost of a sum."""
+"""Estimated cost of a row from a data file, relative to the cost of a sum from a sidecar."""
 
 
 class FileRows(NamedTuple):
-    """The rows to read from one file: for each lane that may overlap the window, the rows from `since` to the
-    end of the window."""
+    """The rows to read from one data file: for each lane that may overlap the window, the rows from `since` to
+    the end of the window."""
 
     path: str
     lanes: FileLanes
@@ -347,7 +354,10 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows to read if the spans of each lane have at most `bounds` ticks."""
+        """Return the rows to read if the spans of each lane last at most `bounds` ticks.
+
+        The range of rows begins so far before the window that it includes all spans which reach into the
+        window."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
         # The rounding error of the floating-point length is less than 4096.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
@@ -361,13 +371,14 @@ class FileRows(NamedTuple):
 
     @property
     def about(self) -> float:
-        """Return an estimate of the number of rows to read."""
+        """Return an estimate of the number of rows to read from the file."""
         events = self.lanes.events[self.reached.lanes]
         return float((_shares(self.lanes, self.reached, self.since) * events).sum())
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of spans in a frame, from the sizes of the sidecars."""
+    """Return an estimate of the number of drawn spans in a frame, computed from the numbers of sums in the
+    sidecars."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():
@@ -390,7 +401,9 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
 def pieces_of(
     snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
 ) -> Summed:
-    """Return the summed pieces of a frame. Raise OSError, and the errors of Arrow and of DuckDB."""
+    """Return the pieces of a frame, summed by bucket.
+
+    Raise OSError or the errors of Arrow and DuckDB if a sidecar or data file cannot be read."""
     waiting: list[Pieces] = []
     with snapshot.cache.lock:
         for part in _parts(snapshot, lanes, scales, texts):
@@ -435,8 +448,8 @@ def _parts(
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return for each lane an estimate of the share of its rows in a file that lie between `since` and the
-    window's end."""
+    """Return for each lane an estimate of the share of its rows in a data file that lie between `since` and the
+    window's end. The estimate assumes that rows are evenly distributed."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
@@ -444,7 +457,8 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read with the earliest begin, over all files."""
+    """Return for each lane the range of rows to read. If the ranges of several files differ, return the
+    earliest begin."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
@@ -457,8 +471,9 @@ def _lowest(file: CachedFile, reached: Reach) -> Longs:
 
 
 def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return the number in the frame of each lane that the cache knows, `NONE` for lanes outside the
-    frame."""
+    """Return an array that maps the id of a lane in `cache` to the lane's number in the frame.
+
+    Lanes outside the frame have the number `NONE`."""
     found = np.full(cache.lanes + len(lanes), NONE, np.int32)
     for number, key in enumerate(lanes):
         found[cache.id_of(key)] = number

@@ -1,14 +1,14 @@
-"""Find the times of gaps in the database, without a loop over events in Python.
+"""Find the times of gaps with SQL, without a loop over events in Python.
 
-A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly every gap
-has an event directly before and directly after it; a join on equal numbers finds these two. The database
-compares the remaining gaps with all events of their streams. Data files never change, so the nearest events
-in a file are found once. In a newer version of the table, known gaps are searched only in new files, and new
-gaps in all files.
+A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly every gap has
+an event directly before and directly after it; a join on equal numbers finds these two. The database compares
+the remaining gaps with all events of their streams. Data files never change, so the nearest events in a file
+are found once. In a newer version of the table, known gaps are searched only in new files, and new gaps in all
+files.
 
-A frame draws several gaps of one stream as one if their begins are in one bucket and their ends are in one
-bucket. A merged gap has the number of gaps and the sum of missing events. Merging bounds the number of gaps
-in a frame, and leaves no gap out.
+A frame merges gaps of one stream if their begins are in the same bucket and their ends are in the same bucket.
+A merged gap has the number of gaps and the sum of missing events. Merging bounds the number of drawn gaps in a
+frame, and leaves no gap out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 
 class PlacedGap(NamedTuple):
-    """A gap, and the times between which it lies. `begin` and `end` are None where the time is unknown."""
+    """A gap, and the times between which it lies. `begin` or `end` is None if this time is unknown."""
 
     gap: Gap
     begin: int | None
@@ -36,11 +36,11 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """One drawn gap: the merger of `gaps` gaps of one stream at the same place in a frame.
+    """One gap as a frame draws it: the merger of `gaps` gaps of one stream at the same place in the frame.
 
-    `first` is one of the merged gaps; its columns are valid only if `gaps` is 1. `remaining` is the sum of
-    the known numbers of missing events, None if no number is known. `unknown` is the number of gaps that lack
-    an unknown number of events. `reason` is None if the gaps have several reasons."""
+    `first` is one of the merged gaps; its columns describe the whole only if `gaps` is 1. `remaining` is the
+    sum of the known numbers of missing events, None if no number is known. `unknown` is the number of gaps with
+    an unknown number of missing events. `reason` is None if the gaps have several reasons."""
 
     first: PlacedGap
     gaps: int
@@ -67,8 +67,9 @@ class GapTable:
         self._end: Longs = np.array([each.end or 0 for each in gaps], np.int64)
 
     def within(self, window: Range, log: int, streams: Collection[GapStream]) -> Iterator[SeenGap]:
-        """Yield the gaps of the given streams in a window, merged by buckets of 2 ** `log` ns. Every window
-        contains the gaps without a known time."""
+        """Yield the gaps of the given streams in a window, merged by buckets of 2 ** `log` ns.
+
+        Gaps without a known time are in every window."""
         wanted = np.zeros(len(self._streams), np.bool_)
         wanted[[number for stream, number in self._streams.items() if stream in streams]] = True
         seen = wanted[self._stream] if len(self.gaps) else np.zeros(0, np.bool_)
@@ -106,8 +107,10 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""Formats whose event numbers are not in the column `seq`. The condition uses only `format`, so that DuckDB
-can skip row groups by the bounds of this column."""
+"""Formats whose events are not numbered by the column `seq`.
+
+The SQL condition tests only the column `format`, so that DuckDB can skip row groups by the bounds of this
+column."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
@@ -133,12 +136,13 @@ GROUP BY g.key
 """  # noqa: S608 - our own words
 
 CROWD = 1000
-"""Maximum number of gaps in one statement that compares gaps with all events of their streams."""
+"""Maximum number of gaps in one SQL statement that compares gaps with all events of their streams."""
 
 
 class NearEvent(NamedTuple):
-    """An event near a gap. `place` is the event's number or offset, `time` its stored time, `start` its
-    tick."""
+    """The event before or after a gap.
+
+    `place` is the event's sequence number or offset, `time` its stored time, `start` its tick."""
 
     place: int
     time: int | None
@@ -149,7 +153,7 @@ class NearEvent(NamedTuple):
 
 
 class _Nearest:
-    """The nearest events before and after a gap, by number and by offset."""
+    """The nearest known events before and after a gap, by sequence number and by offset."""
 
     __slots__ = ("by_number", "by_offset", "gap")
 
@@ -160,13 +164,15 @@ class _Nearest:
 
     @property
     def exact(self) -> bool:
-        """Return whether the events directly before and after the gap are found, so that no event can be
-        nearer."""
+        """Return whether both direct neighbours of the gap by sequence number are known, so that no event can
+        be nearer."""
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Compare the given events with the nearest events so far, and keep those that are nearer. The order
-        is: before and after by number, then before and after by offset."""
+        """Keep each given event that is nearer to the gap than the nearest one known so far.
+
+        `events` has four places: before and after the gap by sequence number, then before and after it by
+        offset."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -176,7 +182,9 @@ class _Nearest:
                 kept[side % 2] = event
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the begins of the nearest events before and after the gap."""
+        """Return the begin times of the nearest events before and after the gap, None for an unknown time.
+
+        Use the events by offset only if no event is known by sequence number."""
         first, end = self.gap.first, self.gap.end
         found = (
             None if first is None else _begin(self.by_number[0], session),
@@ -192,7 +200,7 @@ class _Nearest:
 
 
 class GapPlaces:
-    """The nearest events of a table's gaps, kept for the next version of the table."""
+    """The nearest events of all gaps in a table, cached from one version of the table to the next."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -205,7 +213,7 @@ class GapPlaces:
         database: duckdb.DuckDBPyConnection,
         sessions: dict[tuple[str, str], SessionClock],
     ) -> list[PlacedGap]:
-        """Return the gaps with their times. Raise DuckDB's errors."""
+        """Return the gaps with their times. Raise DuckDB's errors if a data file cannot be read."""
         known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
         new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
         look = _Look(rows, database)
@@ -228,7 +236,8 @@ class _Look:
             self._around(paths, [each for each in gaps if not each.exact])
 
     def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Find the events directly before and after gaps, by equal numbers."""
+        """Find the events whose sequence number is directly before or after a gap, with a join on equal
+        numbers."""
         wanted = [
             (key, below, *each.gap.place, number + (-1 if below else 1))
             for key, each in enumerate(gaps)
@@ -241,7 +250,7 @@ class _Look:
             gaps[key].see([event, None] if below else [None, event])
 
     def _around(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Find the nearest events of gaps among all events of their streams."""
+        """Find the nearest events of gaps by comparison with all events of their streams."""
         for at in range(0, len(gaps), CROWD):
             some = gaps[at : at + CROWD]
             wanted = [
@@ -280,8 +289,8 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield, for the given formats, the SQL of an event's number and the condition on the rows that have this
-    number."""
+    """Yield pairs of SQL: the expression for the sequence number of an event, and the condition on the rows
+    that have this number. `formats` are the formats of the gaps."""
     if not set(formats) <= set(_OTHERWISE):
         yield "seq", f"format NOT IN {_OTHERWISE}"
     if not set(formats).isdisjoint(_OTHERWISE):

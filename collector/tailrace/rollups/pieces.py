@@ -1,4 +1,5 @@
-"""Hold the pieces of a frame as columns. A piece is a row, or a sum of rows, of one lane of the frame."""
+"""Hold the pieces of a frame as columns. A piece is a table row, or a sum of table rows, of one lane of the
+frame."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-"""Value of a missing depth or text."""
+"""Number that stands for a missing depth, a missing text or a lane outside the frame."""
 
 
 class Pieces(NamedTuple):
     """The pieces of a frame as columns.
 
-    `number` is the number of the lane. `events` is the number of rows in the sum. Texts are stored as numbers
-    of `FrameTexts`. `spot`, `start`, `offset` and `kind` belong to the single row, to the longest row of a
-    sum, or to the latest value of a counter."""
+    `number` is the lane's number in the frame. `events` is the number of rows in the sum. Text columns hold
+    text numbers of `FrameTexts`. For a single row, `spot`, `start`, `offset` and `kind` are those of the row;
+    for a sum of events, those of the longest event; for a sum of counter values, those of the latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -49,12 +50,12 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return the rows that a mask or an array of indices selects."""
+        """Return the pieces that a mask or an array of indices selects."""
         return Pieces(*(column[chosen] for column in self))
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """Return the concatenation of all parts."""
+    """Return all pieces of several parts in one set of columns."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -68,36 +69,39 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts of a frame's pieces. Each text of each Arrow dictionary has a number. A text that is in two
+    """The texts of a frame's pieces, each with a number.
+
+    The number combines the place of an Arrow dictionary and the code in this dictionary. A text that is in two
     dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Return the numbers of dictionary codes, `NONE` for codes below 0."""
+        """Add an Arrow dictionary to the frame's texts. Return the text number of each code, `NONE` for a code
+        below 0."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Return the numbers of texts, `NONE` for nulls."""
+        """Add a column of texts to the frame's texts. Return the text number of each row, `NONE` for a null."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
     def numbers_of_list(self, texts: list[str | None]) -> Longs:
-        """Return the numbers of the texts in a list."""
+        """Add a list of texts to the frame's texts. Return the text number of each element, `NONE` for None."""
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the texts with these numbers, None for `NONE`."""
+        """Return the texts with these text numbers, None for the number `NONE`."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the distinct texts with these numbers, and for each number the index of its text."""
+        """Return the distinct texts with these text numbers, and for each number the index of its text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]
@@ -105,7 +109,8 @@ class FrameTexts:
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """Return texts as codes of one dictionary, `NONE` for nulls."""
+    """Encode a text column with one dictionary. Return the code of each row, `NONE` for a null, and the
+    dictionary."""
     column = texts.unify_dictionaries() if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()  # fmt: skip
     if not column.num_chunks:
         return np.zeros(0, np.int32), pa.array([], pa.string())

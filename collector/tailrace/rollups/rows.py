@@ -1,4 +1,4 @@
-"""Read rows of data files in batches, as pieces of a frame, where no sums exist.
+"""Read rows of data files as pieces of a frame, where no sidecar has suitable sums.
 
 The rows around recently read windows are cached, so that a window beside or inside them needs no read.
 """
@@ -24,11 +24,12 @@ ROWS_KEPT = 200_000
 """Maximum number of cached rows, in all blocks together. A row takes about 120 bytes."""
 
 BLOCK_ROWS = 60_000
-"""Estimated maximum number of rows in a block. To read more rows would take longer than it saves."""
+"""Maximum estimated number of rows in a block. To read more rows ahead would take longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
-"""Candidate margins to read before and after a window, as multiples of the window's length. The first margin
-that keeps the block within `BLOCK_ROWS` is used."""
+"""Margins to read before and after a window, as multiples of the window's length.
+
+The first margin with which a block has at most `BLOCK_ROWS` rows is used."""
 
 _BOUND = 2**62
 
@@ -36,8 +37,10 @@ StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
-    """The range of a lane's rows to read, from `since` (inclusive) to `before` (exclusive), in stored times
-    or in ticks. `number` is the number of the lane in the frame."""
+    """A range of one lane's rows to read, from `since` (inclusive) to `before` (exclusive).
+
+    The limits are stored times if `timed` is set, otherwise ticks. `number` is the number of the lane in the
+    frame."""
 
     number: int
     timed: bool
@@ -52,11 +55,12 @@ class Since(NamedTuple):
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
-"""Ranges of rows to read, by the lane and by whether the range is in stored times (True) or in ticks."""
+"""Ranges of rows to read. The key has the lane, and True for a range in stored times or False for a range in
+ticks."""
 
 
 class CodedRows(NamedTuple):
-    """Rows whose texts are codes of dictionaries, `NONE` for missing texts."""
+    """Rows whose text columns are codes of one Arrow dictionary each, `NONE` for missing texts."""
 
     pieces: Pieces
     labels: pa.Array
@@ -65,7 +69,7 @@ class CodedRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
-        """Return the rows of a DuckDB result."""
+        """Return the rows of a DuckDB result, with their texts as dictionary codes."""
         column = {name: rows.column(name) for name in rows.column_names}
         label, member, kind = (coded(column[name]) for name in ("label", "member", "kind"))
         pieces = Pieces(
@@ -91,7 +95,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows with their texts as numbers of the frame's texts."""
+        """Return the rows as pieces of a frame, with their texts as numbers of `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -101,8 +105,9 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """The cached rows of some files in a range of times or ticks for each lane. The lane numbers are those of
-    the frame for which the block was read."""
+    """Cached rows of some data files, within a range of times or ticks for each lane.
+
+    The lane numbers are those of the frame for which the block was read."""
 
     def __init__(
         self,
@@ -115,7 +120,8 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether the block contains all rows of these files in these ranges."""
+        """Return whether the block was read from exactly these files and contains all their rows in the ranges
+        `asked`."""
         if self._paths != frozenset(paths):
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
@@ -125,7 +131,7 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return the rows in these ranges, with the lane numbers of `asked`."""
+        """Return the block's rows in the ranges `asked`, with the lane numbers of these ranges."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
@@ -138,13 +144,13 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """A cache of the most recently used blocks."""
+    """A cache of the most recently used blocks of rows."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges) -> RowBlock | None:
-        """Return a cached block that contains all rows in these ranges, or None."""
+        """Return a cached block that contains all rows of these files in the ranges `asked`, or None."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked):
                 self._blocks.append(self._blocks.pop(place))
@@ -152,25 +158,27 @@ class KeptBlocks:
         return None
 
     def keep(self, block: RowBlock) -> None:
-        """Cache a block, and drop the least recently used blocks beyond `ROWS_KEPT`."""
+        """Cache a block. While the cache has more than `ROWS_KEPT` rows, drop the least recently used block."""
         self._blocks.append(block)
         while sum(each.rows.pieces.rows for each in self._blocks) > ROWS_KEPT:
             del self._blocks[0]
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest margin for a window with about `rows` rows, 0 if any margin would make the block too
-    large."""
+    """Return the largest of `_MARGINS` that can be read around a window with about `rows` rows.
+
+    Return 0 if a block with any of the margins would be too large."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges, keyed by the lane and by the kind of range."""
+    """Return the ranges by lane and kind (stored times or ticks). The key of a lane is its name, not its
+    number."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 
 class RowSource:
-    """The data files of one version of a table, as relations of DuckDB."""
+    """The data files of one version of a table, as relations that DuckDB can read."""
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]
@@ -178,8 +186,9 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return the SQL relation of these files' rows. For a table behind a URL, register the relation in
-        DuckDB under `name`."""
+        """Return SQL for the rows of these data files, to be used after FROM.
+
+        For a table at a URL, register the files in DuckDB as the relation `name`."""
         if self._table.local:
             files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)
             return f"read_parquet([{files}], hive_partitioning = false)"
@@ -225,7 +234,7 @@ _SCHEMA = pa.schema(
 
 
 class RowReader:
-    """Reads rows for one frame. `lanes` are the names of the frame's lanes."""
+    """Reads rows of data files for one frame. `lanes` are the keys of the frame's lanes."""
 
     def __init__(
         self,
@@ -244,8 +253,9 @@ class RowReader:
     def read(
         self, paths: Collection[str], near: Collection[Since], about: float
     ) -> Iterator[Pieces]:
-        """Yield the rows of some files in the given ranges, from cached blocks where possible. `about` is the
-        estimated number of rows."""
+        """Yield the rows of some data files in the ranges `near`, from cached blocks where possible.
+
+        `about` is the estimated number of rows."""
         if not paths or not near:
             return
         asked = by_lane(near, self._lanes)
@@ -258,8 +268,9 @@ class RowReader:
             yield CodedRows.of(rows).numbered(self._texts)
 
     def _block(self, paths: Collection[str], asked: Ranges, margin: int) -> RowBlock | None:
-        """Return a block with these rows, from the cache or newly read, or None if it would have more than
-        `ROWS_KEPT` rows."""
+        """Return a block with the rows in the ranges `asked`, from the cache or newly read.
+
+        Return None if the block would have more than `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked)
         if block is not None:
             return block
@@ -276,7 +287,9 @@ class RowReader:
         return block
 
     def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
-        """Yield the rows in batches. The first batch is empty, so that at least one batch is yielded."""
+        """Yield the rows in batches.
+
+        The first batch is always empty, so that the caller gets the columns even if there are no rows."""
         self._database.register("near", self._near(near))
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=_times(near))
         try:
@@ -301,7 +314,9 @@ class RowReader:
 
 
 def _times(near: Collection[Since]) -> str:
-    """Return an SQL condition on the stored time that all rows in the given ranges meet."""
+    """Return an SQL condition on the stored time that is true for all rows in the given ranges.
+
+    DuckDB uses the condition to skip parts of files."""
     if any(not each.timed for each in near):
         return "true"
     since, before = min(each.since for each in near), max(each.before for each in near)

@@ -1,8 +1,8 @@
-"""Compute the window and buckets of a frame, and convert ticks to times, for single values and for columns.
+"""Compute the window and buckets of a frame, and convert ticks to times.
 
-The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is
-at most a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows without a
-stored time, the width of a bucket is in ticks.
+The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is at
+most the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows
+without a stored time, the width of a bucket is in ticks.
 
 The functions `durations`, `places` and `ends` convert columns of ticks; the module `timeline` converts single
 ticks in the same arithmetic. `Scales` has the buckets of all lanes, each on the clock of its session.
@@ -21,17 +21,17 @@ from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
 from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
-"""The time of a row that cannot be drawn because its time is below 0 or beyond `LATEST`."""
+"""Time that stands for "not drawn": the real time is below 0 or beyond `LATEST`."""
 
 _SAFE = 2.0**62
-"""Bound below which the sum of two numbers fits into 64 bits, whatever the rounding error of floating
-point."""
+"""If two numbers together are below this bound in floating point, their exact sum fits into 64 bits."""
 
 _SECOND = 10**9
 
 
 def durations(ticks: Longs, rate: float) -> Longs:
-    """Return non-negative ticks as nanoseconds, rounded down and limited to `LATEST`."""
+    """Convert durations from ticks to nanoseconds, rounded down and limited to `LATEST`. The ticks must not be
+    negative."""
     safe = ticks * (1e9 / rate) < _SAFE
     found = _vector(np.where(safe, ticks, 0), rate)
     for index in np.flatnonzero(~safe).tolist():
@@ -40,8 +40,9 @@ def durations(ticks: Longs, rate: float) -> Longs:
 
 
 def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
-    """Return the times of ticks, which are (tick + offset) / rate seconds after zero. A tick that cannot be
-    drawn has the time `NOWHERE`."""
+    """Return the times (ns) of ticks. The time of a tick is (tick + offset) / rate seconds after zero.
+
+    A tick whose time is below 0 or beyond `LATEST` has the time `NOWHERE`."""
     about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
     safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
     found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
@@ -54,8 +55,9 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
 
 
 def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
-    """Return the end times of spans from their begin times, start ticks and durations in ticks. The end times
-    are limited to `LATEST`."""
+    """Return the end times (ns) of spans, limited to `LATEST`.
+
+    `begins` are their begin times (ns), `starts` their start ticks, and `ticks` their durations in ticks."""
     about = np.abs(starts.astype(np.float64)) + ticks
     safe = (about < _SAFE) & (about * (1e9 / rate) + begins < _SAFE)
     first = np.where(safe, starts, 0)
@@ -70,7 +72,8 @@ def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
 
 
 def _vector(ticks: Longs, rate: float) -> Longs:
-    """Return ticks as nanoseconds. The ticks must be small enough for 64-bit arithmetic (`_SAFE`)."""
+    """Convert ticks to nanoseconds. The caller passes only ticks that are small enough for 64-bit arithmetic
+    (`_SAFE`)."""
     if rate == _SECOND:
         return ticks.copy()
     if not rate.is_integer():
@@ -95,8 +98,9 @@ class Range(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """The window in nanoseconds or in ticks, from `begin` (inclusive) to `end` (exclusive). `log` is the
-    base-2 logarithm of the width of its buckets."""
+    """The window of a frame in nanoseconds or in ticks, from `begin` (inclusive) to `end` (exclusive).
+
+    `log` is the base-2 logarithm of the width of a bucket."""
 
     begin: int
     end: int
@@ -113,11 +117,10 @@ class Buckets(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The window on the clock of one session. Spans of 2 ** `short` ticks or more are drawn one by one;
-    shorter spans are summed in buckets.
+    """The window of a frame on the clock of one session.
 
-    The time of a tick is (tick + `offset`) / `rate` seconds after `zero`. `zero` is None if ticks have no
-    time."""
+    Spans of 2 ** `short` ticks or more are drawn one by one; shorter spans are summed in buckets. The time of a
+    tick is (tick + `offset`) / `rate` seconds after `zero`. `zero` is None if ticks have no time."""
 
     timed: Buckets
     ticks: Buckets
@@ -146,19 +149,20 @@ def scale(session: SessionClock, window: Range, log: int) -> Scale:
 
 
 def log_at_most(width: Fraction) -> int:
-    """Return the base-2 logarithm of the largest power of two that is at most `width`, 0 if `width` is below
-    1."""
+    """Return the base-2 logarithm of the largest power of two that is at most `width` (ns).
+
+    The result is limited to the range from 0 to `WIDEST`."""
     return min(max(_log_of(width), 0), WIDEST)
 
 
 def _log_of(number: Fraction) -> int:
-    """Return the base-2 logarithm, rounded down."""
+    """Return the base-2 logarithm of a number, rounded down."""
     log = number.numerator.bit_length() - number.denominator.bit_length()
     return log if number >= Fraction(2) ** log else log - 1
 
 
 def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: float) -> int:
-    """Return the first tick whose time is at least `time`."""
+    """Return the first tick of a session whose time is at least `time` (ns)."""
     if rate.is_integer():
         return -(-(time - zero) * int(rate) // 10**9) - offset
     low, high = -(2**63), 2**63
@@ -172,12 +176,13 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of the factor by which buckets can be widened without a new read. A frame may need wider
-buckets if it has too many rows."""
+"""Base-2 logarithm of the factor by which buckets can become wider without a new read of the pieces.
+
+Buckets become wider if the frame has too many rows."""
 
 
 class Scales:
-    """The scales of all lanes, as arrays that are indexed by the number of the lane."""
+    """The window and buckets of all lanes (`Scale`), as arrays that are indexed by the number of the lane."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -196,20 +201,23 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return the begins and ends of the window for each lane: for the key True in stored times, for False
-        in ticks. The window is extended to whole buckets of the widest kind (`SPARE`)."""
+        """Return the begins and the ends of the window for each lane: for the key True in stored times, for
+        False in ticks.
+
+        The window is extended to whole buckets of the greatest width that needs no new read (`SPARE`)."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return the first and the last bucket of the window for each lane."""
+        """Return the first and the last bucket of the window for each lane: for the key True in stored times,
+        for False in ticks."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
         }
 
     def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
-        """Return the bucket of each piece, and whether this bucket is in the window."""
+        """Return the bucket of each piece, and for each piece whether its bucket is in the window."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         bucket = pieces.edge >> width
         low, high = (
@@ -219,8 +227,9 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Return the time of each piece from `at`, which is a stored time or a tick. A piece that cannot be
-        drawn has the time `NOWHERE`."""
+        """Return the times (ns) of `at`, which has a stored time or a tick for each piece.
+
+        A time that cannot be drawn is `NOWHERE`."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]
@@ -228,7 +237,8 @@ class Scales:
         return found
 
     def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
-        """Return the begin and end times of buckets, limited to the range from 0 to `LATEST`."""
+        """Return the begin and end times (ns) of the bucket of each piece, limited to the range from 0 to
+        `LATEST`."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         low = bucket << width
         high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
@@ -236,21 +246,21 @@ class Scales:
         return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
 
     def finish(self, pieces: Pieces, begin: Longs) -> Longs:
-        """Return the end times of single spans from their begin times."""
+        """Return the end times (ns) of single spans, computed from their begin times (ns) and durations."""
         found = begin.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)
         return found
 
     def busy(self, pieces: Pieces) -> Longs:
-        """Return the sum of durations of each piece, in nanoseconds."""
+        """Return for each piece the sum of the durations of its spans, in nanoseconds."""
         found = pieces.busy.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = durations(pieces.busy[rows], rate)
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the chosen rows, grouped by the tick rate of their clocks."""
+        """Return the indices of the chosen pieces, grouped by the tick rate of their sessions' clocks."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

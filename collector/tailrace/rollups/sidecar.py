@@ -1,13 +1,14 @@
-"""Write and read sidecars. A sidecar is two files beside the table for one data file.
+"""Write and read sidecars. A sidecar is a pair of files with sums and long spans of one data file.
 
-The two files of a sidecar are in `STORE/rollups/v1`; their names are a hash of the data file's path in the
-table. The file with `cells` in its name has the sums, and the header in its metadata. The file with `longs`
-has the long spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time.
-If the table is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
+The two files of a sidecar are in the store's directory `rollups/vVERSION`; their names are a hash of the data
+file's path in the table. The file with `cells` in its name has the sums, and the header in its metadata. The
+file with `longs` has the long spans. Data files never change, so a sidecar never becomes stale, and may be
+deleted at any time. If the table is behind a URL, or the store is not writable, the sidecars are in the user's
+cache directory.
 
-`PagedFile` reads such a file page by page. A page is a row group of the file, as columns in memory. The
-footer states for each page the bounds of its levels and edges, or of its durations and times, so that a
-window reads few pages. `KeptPages` caches pages, because any window can use the pages of coarse levels.
+`PagedFile` reads one of the two files page by page. A page is a row group of the file, as columns in memory.
+The footer states for each page the bounds of its levels and edges, or of its durations and times, so that a
+window reads few pages. `KeptPages` caches pages, because many windows use the same pages of coarse levels.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import is_local, table_root
 
 MEMORY = 48 * 2**20
-"""Maximum size (bytes) of the cached pages."""
+"""Maximum total size (bytes) of the sidecar pages in the cache."""
 
 _WORDS = ["label", "member", "kind"]
 _NULLS = {"depth": NONE}
 
 
 class SidecarPage(NamedTuple):
-    """The rows of one page. `columns` has no entry for a column that is entirely null. `texts` has codes and
-    their dictionary for each text column."""
+    """The rows of one page of a sidecar file. `columns` has no entry for a column that is entirely null.
+    `texts` has, for each text column, the code of each row and the dictionary of the codes."""
 
     rows: int
     columns: dict[str, Any]
@@ -50,11 +51,13 @@ class SidecarPage(NamedTuple):
 
 
 class PagedFile:
-    """One file of a sidecar. The pages are sorted by two columns. `outer` and `inner` are the bounds of the
-    two columns in each page."""
+    """One file of a sidecar, read page by page.
+
+    The rows are sorted by two columns. `outer` and `inner` have the least and greatest value of the first and
+    the second of these columns in each page."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
-        """Open the file and read its footer. Raise OSError and pyarrow's errors."""
+        """Open the file and read its footer. Raise OSError or pyarrow's errors if the file cannot be read."""
         self.path = path
         file = parquet.ParquetFile(path)
         self.footer = file.metadata
@@ -71,7 +74,7 @@ class PagedFile:
         return np.array([each.min for each in found], np.int64), np.array([each.max for each in found], np.int64)  # fmt: skip
 
     def read(self, number: int) -> SidecarPage:
-        """Read the page with this number from disk. Raise OSError and pyarrow's errors."""
+        """Read one page from disk. Raise OSError or pyarrow's errors if the file cannot be read."""
         words = [name for name in _WORDS if name in self.footer.schema.names]
         with parquet.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
             table = file.read_row_group(number, use_threads=False)
@@ -90,7 +93,7 @@ class PagedFile:
 
 
 class KeptPages:
-    """A cache of the most recently used pages, up to `memory` bytes."""
+    """A cache of the most recently used sidecar pages, with at most `memory` bytes."""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -98,7 +101,9 @@ class KeptPages:
         self._bytes = 0
 
     def of(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return a page from the cache or from disk. Raise OSError and pyarrow's errors."""
+        """Return one page of a sidecar file, from the cache or from disk.
+
+        Raise OSError or pyarrow's errors if the file cannot be read."""
         key = file.path, number
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -111,21 +116,22 @@ class KeptPages:
         return page
 
     def forget(self, path: str) -> None:
-        """Remove the pages of a file from the cache."""
+        """Remove all pages of a sidecar file from the cache."""
         for key in [key for key in self._kept if key[0] == path]:
             self._bytes -= self._kept.pop(key).bytes
 
 
 VERSION = 2
-"""Version of the sidecar format, part of the directory's name. The version must be incremented with every
-change of a sidecar's content."""
+"""Version of the sidecar format. The version is part of the directory's name, and must be incremented with
+every change of a sidecar's content."""
 
 DRAFT_NS = 3600 * 10**9
-"""Age (ns) from which a draft counts as left by a killed process. To write a sidecar takes seconds."""
+"""Age (ns) from which an unfinished sidecar file counts as left by a killed process. Writing one takes seconds.
+"""
 
 LEAST_ROWS = 20_000
-"""Minimum number of rows of a data file that gets a sidecar. A smaller file is read as fast as its
-sidecar."""
+"""Minimum number of rows of a data file that gets a sidecar. For a smaller file, a sidecar would save no time.
+"""
 
 _HEADER = b"tailrace.rollup"
 _ROW_GROUP = 32_768
@@ -134,15 +140,18 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of the data file. A tick of the lane counts as 2 ** `scale` ns."""
+    """A lane of the data file. To compare durations in ticks with nanoseconds, a tick counts as 2 ** `scale`
+    ns."""
 
     scale: int
     extent: LaneExtent
 
 
 class RollupHeader(msgspec.Struct, frozen=True):
-    """The header of a sidecar: the path of its data file in the table, the file's number of rows, the levels,
-    the number of sums in each level, and the lanes."""
+    """The header of a sidecar.
+
+    `path`: the path of the data file in the table. `rows`: the number of rows of the data file. `levels`: the
+    levels of the sidecar. `sizes`: the number of sums in each level. `lanes`: the lanes of the data file."""
 
     path: str
     rows: int
@@ -158,7 +167,7 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 
 class Sidecars:
-    """The sidecars of a table, in the store's directory and in the user's cache directory."""
+    """The sidecars of a table's data files, in the store's directory and in the user's cache directory."""
 
     def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
         root = table_root(store)
@@ -166,11 +175,12 @@ class Sidecars:
         own = [Path(root).absolute().parent / "rollups" / version] if is_local(root) else []
         self.directories = [*own, *(cache / name / version for cache in cache_paths(environ))]
         self.refused = 0
-        """Number of sidecars that were removed because they could not be used."""
+        """Number of sidecars that were removed because they were damaged or belonged to another data file."""
 
     def find(self, path: str) -> Sidecar | None:
-        """Return the sidecar of a data file, or None if it is missing or cannot be read now. Remove a sidecar
-        that is damaged or belongs to another file."""
+        """Return the sidecar of a data file, or None if the sidecar is missing or cannot be read now.
+
+        Remove a sidecar that is damaged or belongs to another data file."""
         name = _name(path)
         for directory in self.directories:
             cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
@@ -192,8 +202,10 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely. Remove the sidecar if it is damaged. Return whether the sidecar is
-        damaged or gone."""
+        """Read a sidecar completely, and remove it if it is damaged. Return whether the sidecar is damaged or
+        gone.
+
+        A read that fails for lack of permissions, descriptors or memory does not count as damage."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():
@@ -209,15 +221,17 @@ class Sidecars:
     def write(
         self, header: RollupHeader, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
     ) -> None:
-        """Write a sidecar to the first writable directory. Raise OSError if none is writable."""
+        """Write a sidecar to the first writable directory. Raise OSError if no directory is writable."""
         directory = self._writable()
         name = _name(header.path)
         _write(directory / (name + _LONGS), longs, None)
         _write(directory / (name + _CELLS), cells, header)
 
     def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all other data files, and drafts that killed processes left. Return the
-        number of removed sidecars."""
+        """Remove the sidecars of all data files except `paths`, and unfinished files that killed processes
+        left.
+
+        Return the number of removed sidecars."""
         kept = {_name(path) for path in paths}
         removed = 0
         for directory in self.directories:
@@ -243,13 +257,14 @@ class Sidecars:
 
 
 def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the user's cache directory for roll-ups (XDG Base Directory Specification), or an empty list for
-    a user without a home directory."""
+    """Return the user's cache directory for sidecars (XDG Base Directory Specification).
+
+    Return an empty list for a user without a home directory."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
         try:
             home = Path("~/.cache").expanduser()
-        except RuntimeError:  # there is no home directory
+        except RuntimeError:  # the user has no home directory
             return []
     return [home / "tailrace" / "rollups"]
 
@@ -265,7 +280,7 @@ def _name(path: str) -> str:
 
 
 def _is_left(file: Path) -> bool:
-    """Return whether a file is a draft that a killed process left."""
+    """Return whether a file is an unfinished sidecar file that a killed process left."""
     with suppress(OSError):
         age = SystemClock().wall_ns() - file.stat().st_mtime_ns
         return file.suffix != ".parquet" and age > DRAFT_NS
@@ -273,8 +288,7 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether the error is caused by this process (missing permissions, descriptors or memory), not by
-    the file."""
+    """Return whether an error is caused by a lack of permissions, descriptors or memory, not by a damaged file."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 
@@ -284,7 +298,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:
-    """Write rows to a draft, and give the draft its final name once it is complete."""
+    """Write rows to a temporary file, and rename this file to `path` once it is complete."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     schema = rows.schema
     words = [field.name for field in schema if field.type == pa.string()]

@@ -1,9 +1,9 @@
 """Compute the sessions, lanes and gaps of one snapshot of the table.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix
-nanoseconds or, for a session without wall time, nanoseconds since its arrival.
+A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds
+or, for a session without wall time, nanoseconds since its arrival.
 
-`BegunSpans` are spans that have the row of a begin and no row of a whole span. A span without a whole row is
+`BegunSpans` are spans for which the table has a begin row, but no row of the whole span. Such a span is still
 open, or it ended after the collector had forgotten its begin.
 """
 
@@ -41,8 +41,9 @@ WHERE b.start IS NOT NULL
 
 
 class BegunSpans:
-    """The spans of one snapshot that have only a begin row, as columns. `rows` is the result of the statement
-    `BEGUN`."""
+    """The spans of one snapshot for which the table has only a begin row, as columns.
+
+    `rows` is the result of the SQL statement `BEGUN`."""
 
     def __init__(self, cache: FileCache, rows: Sequence[tuple[Any, ...]]) -> None:
         self._lanes = np.array([cache.id_of(row[:4]) for row in rows], np.int64)
@@ -72,7 +73,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the spans of the lanes that have a number in the frame."""
+        """Return the spans of the lanes that a frame draws. `numbers` maps a lane's id to its number in the
+        frame."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -85,7 +87,7 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""SQL for the root ids of the sessions that other sessions replace."""
+"""SQL for the root ids (without a restart suffix) of the sessions that other sessions replace."""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
@@ -97,8 +99,9 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for the same columns as `clocks.FACTS`, for all sessions with a session row, without a count of their
-rows."""
+"""SQL for facts about all sessions that have a session row, with the same columns as `clocks.FACTS`.
+
+Unlike `clocks.FACTS`, the SQL counts no rows of the sessions."""
 
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
@@ -108,17 +111,18 @@ LEFT JOIN part.learnt AS k ON true
 LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
-"""SQL for the names that labels with a question mark ask for."""
+"""SQL that looks up the names of events whose rows have no name. The labels of these events begin with a
+question mark."""
 
 WALL = "wall"
-"""Name of the axis of all lanes with wall time."""
+"""Name of the common time axis of all lanes whose times are wall times."""
 
 AskedLabel = tuple[str, str, str]
-"""The source, the session and the label of an event. For labels, see `events`."""
+"""The source, the session and the label of an event. The module `events` describes labels."""
 
 
 class LaneKey(NamedTuple):
-    """The key of a lane. `stream` is empty for rows of no known stream."""
+    """The key of a lane. `stream` is empty for the lane of rows whose stream is unknown."""
 
     source: str
     session: str
@@ -127,19 +131,19 @@ class LaneKey(NamedTuple):
 
 
 class TimelineLane(NamedTuple):
-    """A lane and facts about its rows. `first` and `last` are times on the lane's axis, None if no row has a
-    time.
+    """A lane and facts about its rows.
 
-    Lanes with wall time share the axis `wall`. Other lanes share an axis with the lanes of their run, or of
-    their session alone. `missing` is the number of events that are known to be missing from the lane's
-    stream. `unknown` is whether the stream also lacks an unknown number of events. `missing` and `unknown`
-    are set only at the stream's lane without a substream."""
+    `first` and `last` are times on the lane's axis, None if no row has a time. Lanes with wall time share the
+    axis `wall`. A lane without wall time shares its axis with the lanes of its run or, if its session has no
+    run, with the lanes of its session. `missing` is the number of events that are known to be missing from the
+    lane's stream. `unknown` is whether the stream also lacks an unknown number of events. `missing` and
+    `unknown` are set only at the stream's lane without a substream."""
 
     key: LaneKey
     format: str
     depths: int
-    """Number of drawn rows for spans with a recorded depth. Spans without a depth are drawn below these
-    rows."""
+    """Number of rows of the drawing for spans with a recorded depth. Spans without a depth are drawn below
+    these rows."""
     events: int
     open: int
     first: int | None
@@ -148,15 +152,17 @@ class TimelineLane(NamedTuple):
     unknown: bool
     axis: str
     clock: str
-    """Description of the lane's times: `wall time`, or the name of the clock."""
+    """Description of the clock that the lane's times come from: `wall time`, or the name of the clock."""
 
 
 class TimelineSnapshot:
-    """The timeline of one version of the table. The caller owns the engine, which must not move to another
-    version."""
+    """The sessions, lanes, gaps and files of one version of the table.
+
+    The caller owns the engine, which must not move to another version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Open the timeline. Without `cache`, use no sidecars and compute all frames from rows."""
+        """Open the timeline of the engine's version. Without `cache`, use no sidecars and compute all frames
+        from rows."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
@@ -167,12 +173,12 @@ class TimelineSnapshot:
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
 
     def interrupt(self) -> None:
-        """Interrupt the statement that runs in another thread."""
+        """Interrupt the SQL statement that another thread runs for this snapshot."""
         self.database.interrupt()
 
     @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
-        """Return the lanes of each data file. The lanes of a file without a sidecar are read once and
+        """Return the lanes of each data file, by path. The lanes of a file without a sidecar are read once and
         cached."""
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
@@ -186,7 +192,8 @@ class TimelineSnapshot:
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        """Return the extents of all lanes, except lanes of sessions that other sessions replace."""
+        """Return the first and last times and ticks of all lanes, except lanes of sessions that other sessions
+        replace."""
         hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
         found: dict[LaneKey, LaneExtent] = {}
         for lanes in self.file_lanes.values():
@@ -211,7 +218,7 @@ class TimelineSnapshot:
 
     @cached_property
     def losses(self) -> GapTable:
-        """Return all gaps as the table from which frames select."""
+        """Return all gaps in the form from which frames select the gaps of a window."""
         return GapTable(self.gaps)
 
     @cached_property
@@ -226,25 +233,26 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions whose lanes are on an axis. Raise UnknownError if no lane is on the axis,
-        except for `WALL`."""
+        """Return the sessions whose lanes are on the axis with this name.
+
+        Raise UnknownError if no lane is on the axis. For `WALL`, return an empty set instead."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return for each lane the number of drawn rows for spans with a recorded depth."""
+        """Return for each lane the number of rows of the drawing for spans with a recorded depth."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return the clock of a lane's session. If only gaps of the session are known, return a clock without
-        facts."""
+        """Return the clock of a lane's session. If the table has only gaps of the session, return a clock
+        without facts about its rate and zero."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
-        """Return the names of labels, as the views show these names."""
+        """Return the name of each labelled event, None if its name is unknown."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:
             fields = [
