@@ -1,8 +1,9 @@
 """Write a store's events in the formats of other tools, with a description of the missing events.
 
-Each format has a function `write(selected, output, progress)` in a module of this package, and an entry in `WRITERS`. The
-function reads the rows from `Selected` or, to draw a timeline, from `DrawnRows`. The function writes to the files of `Output`,
-and returns the number of rows that it left out, by kind of row.
+Each format has a module in this package with a function `write(selected, output, progress)`. A format that is
+written to files is listed in `WRITERS`. The function reads the rows from `Selected` or, to draw a timeline,
+from `DrawnRows`. The function writes to the files of `Output`, and returns the number of rows that it left out,
+by kind of row.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """One export format.
+    """One export format that is written to files.
 
-    `place`: the function that writes the format, as MODULE:FUNCTION.
-    `meaning`: a description of the format.
-    `pipes`: whether one file can hold the whole export."""
+    `place`: the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the format for
+    users. `pipes`: whether the export may go to a pipe, because one file can hold the whole export."""
 
     place: str
     meaning: str
@@ -48,11 +48,13 @@ WRITERS = {
         pipes=False,
     ),
 }
-"""Each format of `tailrace export --to` that is written to files."""
+"""The formats of `tailrace export --to` that are written to files, by name."""
 
 ORIGINAL, OTF2 = "original", "otf2"
 DIRECTORIES = {
     ORIGINAL: "the formats of the producers again, in a directory",
     OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
 }
-"""Each format that is written to a directory (`original`, `otf2_archive`), with a description."""
+"""The formats of `tailrace export --to` that are written to a directory, with a description for users.
+
+The modules `original` and `otf2_archive` write them."""

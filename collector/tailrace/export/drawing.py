@@ -1,9 +1,11 @@
 """Draw a timeline: rows as slices, instants and counters on tracks, and gaps on separate tracks.
 
-- Each session is a process, and each stream is a thread of the process. Each substream has a separate track. Spans that overlap
-  without nesting also have separate tracks.
-- Each stream with gaps has a track LOST EVENTS. Gaps without a stream are on such a track of the session.
-- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are instants.
+- Each session is a process, and each stream is a thread of the process. Each substream has a separate track.
+  Spans that overlap without nesting also have separate tracks.
+- Each stream with gaps has a track LOST EVENTS. Gaps whose stream is unknown are on a track LOST EVENTS of the
+  session.
+- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
+  instants.
 - One instant on a separate track describes all missing events.
 - Notes are slices or instants on one more track.
 
@@ -23,7 +25,10 @@ _NEVER = 2**63
 
 
 class Track:
-    """The open spans of one track. `ends` has their end times, the innermost span last."""
+    """The spans on one track that have not ended yet.
+
+    `ends` has their end times, the innermost span last. `latest` is the time of the latest begin or end on the
+    track."""
 
     __slots__ = ("ends", "latest")
 
@@ -33,10 +38,11 @@ class Track:
 
 
 class Nesting:
-    """The tracks of one lane. Each span goes to the first track on which the span nests.
+    """The tracks for the spans of one lane. Each span goes to the first track on which it nests with the other
+    spans.
 
-    Spans must come ordered by begin, and the longer span first if begins are equal. A span that is out of order, or that
-    overlaps another span without nesting, gets a further track."""
+    Spans must come ordered by begin, and the longer span first if begins are equal. A span that is out of
+    order, or that overlaps another span without nesting, gets a further track."""
 
     __slots__ = ("_tracks",)
 
@@ -44,9 +50,10 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Take a span, whose `end` is None if the span is open.
+        """Put a span on a track. `end` is None if the span is open.
 
-        Return the track number of the span, and the track number and end time of each span that ends before it."""
+        Return the track number of the span, and the track number and end time of each span that ends before
+        this span begins."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):
@@ -66,7 +73,9 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and end time of each span that has not ended yet. Open spans are left out."""
+        """Yield the track number and end time of each span that has not ended yet, innermost spans first.
+
+        Open spans are left out, because they have no end."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:
@@ -80,7 +89,9 @@ NOTES = "notes"
 
 
 class Canvas(Protocol):
-    """A writer of a format with tracks. A track is a number. Begins and ends of one track must nest."""
+    """A writer of a trace format that draws events on tracks.
+
+    A track is a number. Begins and ends of one track must nest."""
 
     def summary(self, name: str) -> int:
         """Create a track that belongs to no session."""
@@ -92,22 +103,22 @@ class Canvas(Protocol):
         """Create a track for a stream of the session with the track `process`."""
 
     def track(self, parent: int, name: str) -> int:
-        """Create a further track for the stream or session with the track `parent`."""
+        """Create a further track below `parent`, which is the track of a stream or a session."""
 
     def counter(self, parent: int, name: str) -> int:
-        """Create a track for the values of a counter."""
+        """Create a track for the values of a counter, below the track `parent`."""
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Begin a slice."""
+        """Begin a slice at `time` (ns). `of` has the slice's attributes."""
 
     def end(self, track: int, time: int) -> None:
-        """End the innermost slice of a track."""
+        """End the innermost slice of a track at `time` (ns)."""
 
     def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Draw an event without a duration."""
+        """Draw an event without a duration at `time` (ns). `of` has the event's attributes."""
 
     def count(self, track: int, time: int, value: float) -> None:
-        """Set the value of a counter from `time` on."""
+        """Set the value of the counter of a track, valid from `time` (ns) on."""
 
 
 def draw(timeline: DrawnRows, canvas: Canvas) -> None:
@@ -162,7 +173,7 @@ def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
 
 
 class Threads:
-    """The tracks of sessions and streams. Each track is created on first use."""
+    """The tracks of the sessions and streams in a drawing. Each track is created on first use."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -188,7 +199,7 @@ class Threads:
 
 
 class Slices:
-    """Slices that belong to a parent track, on as many tracks as nesting requires."""
+    """Draws slices below a parent track, on as many tracks as are needed for the slices of each track to nest."""
 
     def __init__(self, canvas: Canvas, parent: int, name: str, first: int | None = None) -> None:
         """Use `first` as the first track of the slices, or a new track called `name` if `first` is None."""

@@ -1,7 +1,8 @@
-"""Read the rows to draw, ordered by lane and time, with their times on one common axis (`timeline`).
+"""Read the rows of an export's timeline, ordered by lane and time, with their times on one common axis
+(`timeline`).
 
-A lane is a stream of a session, or one substream of the stream. Gaps have no times of their own: `lost` places each gap
-between the nearest events.
+A lane is a stream of a session, or one substream of the stream. Gaps have no times of their own: the module
+`lost` places each gap between the nearest events.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 
 _Row = tuple[Any, ...]
-"""One row, with the columns in `_COLUMNS`."""
+"""One row of a query's result, with the columns in `_COLUMNS`."""
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
     ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
-"""Condition for end rows whose span is already in the view `spans`."""
+"""SQL condition for end rows that need no drawing, because the view `spans` already has their span."""
 
 _ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
@@ -44,8 +45,10 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""Statement that selects the stored rows except begins. The list of kinds excludes begins before the statement runs. To sort
-the result of several scans, the database would need more memory than its limit."""
+"""SQL for the rows to draw, except begin rows.
+
+The condition on the kind excludes begin rows before views are evaluated. A single scan is sorted, because to
+sort the result of several scans, the database would need more memory than its limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -55,7 +58,7 @@ SELECT {{columns}} FROM (
 WHERE {{events}}
 {_ORDER}
 """  # noqa: S608 - our own words
-"""Statement that selects the few spans that are stored as begin rows."""
+"""SQL for the few spans of which the table has only a begin row."""
 
 _EXTENTS = """
 SELECT source, session, any_value(format), min(time),
@@ -70,7 +73,10 @@ GROUP BY source, session ORDER BY source, session
 
 
 class Number(TypedDict):
-    """One number of a counter. `member` is the name of the number if the counter has several, and `value` is JSON text."""
+    """One number of a counter.
+
+    `member` is the number's name within the counter, None if the counter has only one number. `value` is JSON
+    text."""
 
     member: str | None
     value: str
@@ -83,7 +89,7 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One row to draw. `end` is None for an open span and for a row without a duration."""
+    """One row to draw, with times in ns. `end` is None for an open span and for a row without a duration."""
 
     lane: Lane
     kind: str
@@ -104,7 +110,9 @@ class Item(NamedTuple):
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the attributes. If the text is not a JSON object, return it under the name `attributes`."""
+        """Return the members of the row's attributes, which are a JSON object.
+
+        If the attributes are other text, return this text under the name `attributes`."""
         if self.attributes is None:
             return {}
         try:
@@ -123,7 +131,8 @@ class Item(NamedTuple):
 
 
 class DrawnRows:
-    """The rows of a selection to draw. `left` counts the rows without a time, by kind of row."""
+    """The rows of a selection that a timeline draws. `left` counts the rows that cannot be drawn for lack of a
+    time, by kind of row."""
 
     def __init__(self, selected: Selected, progress: RowCount) -> None:
         self.selected = selected
@@ -142,7 +151,9 @@ class DrawnRows:
 
     @cached_property
     def notes(self) -> list[Note]:
-        """Return the notes about the selection. `left` counts the notes about times before 1970, which are left out."""
+        """Return the notes that may concern the selection, except notes about times before 1970.
+
+        Count the excluded notes in `left`."""
         notes = self.selected.notes.notes
         placed = [note for note in notes if note.from_ >= 0]
         if len(placed) < len(notes):
@@ -151,17 +162,18 @@ class DrawnRows:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return the filters of the selection that the user gave."""
+        """Return the filters of the selection that the user has set, by name."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return the clock of a session, even of a session that has only gaps."""
+        """Return the clock of a session. For a session that has only gaps, return a clock without facts."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
         """Yield the items to draw by lane, then by start, then by descending end."""
         chosen = self.selected.condition(EVENTS)
-        places = self.sessions  # queried before the rows, because only one query runs at a time
+        # The clocks must be queried before the rows, because only one query runs at a time.
+        places = self.sessions
         begun = self.selected.few_batches(
             _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values
         )
@@ -221,14 +233,15 @@ class DrawnRows:
 
 
 def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
-    """Merge the sorted `rows` and the sorted `begun` into one sorted sequence."""
+    """Merge two sorted sequences of rows into one: `rows` from the table, and `begun`, which are spans with
+    only a begin row."""
     if not begun:
         return rows
     return merge(rows, begun, key=_place)
 
 
 def _place(row: _Row) -> tuple[object, ...]:
-    """Return the sort key of a row that matches `_ORDER`."""
+    """Return the sort key of a row, which sorts as the SQL in `_ORDER` does."""
     source, session, stream, substream, _, _, _, _, _, seq, start, end, *_, offset = row
     at = end if start is None else start
     return (
@@ -242,7 +255,8 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Return the member name and the value of a number. The value is None if the number is too large."""
+    """Return the member name and the value of a counter's number. The value is None if msgspec cannot represent
+    it."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:

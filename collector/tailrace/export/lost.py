@@ -1,12 +1,13 @@
 """Place gaps in time, between the event before the gap and the event after the gap.
 
-A gap has no time, but usually sequence numbers. Such a gap lies between the events of the stream with the next lower and the
-next higher sequence number. A gap without sequence numbers, or in a stream without numbers, lies between the events before and
-after the gap's offset in the session's bytes. If there is no event before or after the gap, the session's first or last time
-is the limit.
+A gap has no time, but usually sequence numbers. Such a gap lies between the events of the stream with the next
+lower and the next higher sequence number. A gap without sequence numbers, or in a stream without numbers, lies
+between the events before and after the gap's offset in the session's bytes. If there is no event before or
+after the gap, the session's first or last time is the limit.
 
-`Neighbours` finds the events around given positions in one pass over the events, in any order. The memory use grows with the
-number of gaps, not with the number of events. A join in the database would hold or sort one whole side.
+`Neighbours` finds the events around given positions in one pass over the events, in any order. The memory use
+grows with the number of gaps, not with the number of events. A join in the database would hold or sort all
+events or all gaps.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from tailrace.reading.question import unix_ns
 from tailrace.timeline import DRAWN, GAPS_OF, NUMBERS, Gap, SessionClock, StreamPlace, between
 
 Seen = tuple[int, int]
-"""The sequence number or offset of an event, and the start time of the event."""
+"""The position of an event (its sequence number or its offset), and the event's start time (ns)."""
 
 
 class Neighbours:
-    """The nearest event below each number in `lows`, and the nearest event above each number in `highs`."""
+    """Finds the nearest event below each position in `lows`, and the nearest event above each position in
+    `highs`.
+
+    A position is a sequence number, or an offset in a session's bytes."""
 
     def __init__(self, lows: Iterable[int], highs: Iterable[int]) -> None:
         self._lows, self._highs = sorted(set(lows)), sorted(set(highs))
@@ -36,9 +40,10 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Take an event, and record it for the next number in `lows` and the previous number in `highs`.
+        """Record an event for the next higher position in `lows` and the next lower position in `highs`, if it
+        is the nearest.
 
-        `below` and `above` also search the numbers farther away."""
+        The methods `below` and `above` also search the records of positions farther away."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -51,14 +56,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time of the event with the highest number below `low`, one of the `lows`."""
+        """Return the time of the event with the highest position below `low`, which must be in `lows`. None if
+        there is none."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time of the event with the lowest number above `high`, one of the `highs`."""
+        """Return the time of the event with the lowest position above `high`, which must be in `highs`. None if
+        there is none."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -69,11 +76,13 @@ EVENTS_OF = f"""
 SELECT source, session, stream, {NUMBERS} AS number, "offset", time, aligned
 FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
 """  # noqa: S608 - our own words
-"""Statement that selects the events that may lie directly before or after a gap."""
+"""SQL for the events between which a gap may lie: all events with a start, in the sessions of the gaps."""
 
 
 class Lost(NamedTuple):
-    """A gap with its time range. `members` has columns of the view `gaps`, and words on how exact the range is."""
+    """A gap with its time range in ns.
+
+    `members` has columns of the view `gaps`, and a description of how exact the time range is."""
 
     session: SessionClock
     stream: str
@@ -84,7 +93,7 @@ class Lost(NamedTuple):
 
 
 class Neighbourhood:
-    """The events nearest to the gaps of each stream, by sequence number and by offset."""
+    """The events nearest to the gaps of a selection, by sequence number and by offset, for each stream."""
 
     def __init__(self, gaps: list[Gap]) -> None:
         self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
@@ -109,7 +118,9 @@ class Neighbourhood:
                 found[1].see(offset, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the events directly before and after a gap."""
+        """Return the times of the events nearest before and after a gap, None for a side without an event.
+
+        Use the events by offset only if no event is known by sequence number."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -119,9 +130,9 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps within the selected time range, by stream and then by begin.
+    """Yield the gaps of the selection within its time range, by stream and then by begin.
 
-    `timeline.left` counts the gaps without a time and the gaps outside of the selected range."""
+    `timeline.left` counts the gaps without a time and the gaps outside of the time range."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
@@ -135,9 +146,9 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, even events that are not selected.
+    """Pass all events of the sessions with gaps to `around`, even events that the selection excludes.
 
-    The statement lists the sessions as values, because for a join DuckDB might hold all events in memory."""
+    The SQL lists the sessions as values, because for a join DuckDB might hold all events in memory."""
     selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -172,7 +183,7 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
 
 
 def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the part of a time range within the selected times, or None if the ranges do not overlap."""
+    """Return the part of a time range that lies within the selected times, or None if no part does."""
     filters = timeline.selected.filters
     if filters.since is not None:
         begin = max(begin, since := unix_ns(filters.since, "since"))

@@ -1,13 +1,16 @@
-"""Write sessions in the formats of their producers, into a directory: `SOURCE/…` as the files lay there.
+"""Write sessions in the formats of their producers, into a directory with a subdirectory for each source.
 
-The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file (`WrittenSession`),
-and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the sessions that were open in the range.
+The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file
+(`WrittenSession`), and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the
+sessions that were open in the range.
 
-A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the same sequence
-numbers are missing there. Readers cannot find lost bytes in this way. A copy of a session with lost bytes is therefore
-compressed, and it is truncated, damaged or marked at the same offsets as the original (`PackedFile`).
+A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the
+same sequence numbers are missing there. Readers cannot find lost bytes in this way. A copy of a session with
+lost bytes is therefore compressed, and it is truncated, damaged or marked at the same offsets as the original
+(`PackedFile`).
 
-The path of a session's file is relative to the deepest directory that contains all files of the source.
+The files of a source keep their relative places: their paths begin at the deepest directory that contains all
+files of the source.
 """
 
 from __future__ import annotations
@@ -53,9 +56,10 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session and the path of its file. `session` is the id without a restart suffix.
+    """A session to export, and the path of the file that the session came from.
 
-    `damaged`: whether only a compressed copy can reproduce the session's bytes and losses."""
+    `session` is the id without a restart suffix. `path` is None if the session did not come from a file.
+    `damaged` is whether only a compressed copy can reproduce the session's bytes and losses."""
 
     source: str
     session: str
@@ -65,13 +69,13 @@ class Origin(NamedTuple):
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
-    """Return a relative path for the copy of each session: `SOURCE/PATH` if the session came from a file, otherwise
-    `SOURCE/SESSION.SUFFIX`.
+    """Return a relative path for the copy of each session.
 
-    A name ends in `.gz` only if the producer itself compressed the file or if `Origin.damaged` is set.
+    The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in
+    `.gz` if the producer itself compressed the file, or if `Origin.damaged` is set.
 
-    If two sessions had the same path, for example because a file was read twice, the later session gets a separate
-    directory."""
+    If two sessions had the same path, for example because a file was read twice, the later session gets a
+    separate directory."""
     names: dict[Origin, PurePosixPath] = {}
     sources = defaultdict(list)
     for origin in origins:
@@ -91,14 +95,17 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of a document in the directory of a session's file. The path never leaves the source's directory."""
+    """Return the path of a document that a format writes beside its trace file, such as metadata.
+
+    `name` is the path of the trace file's copy. The returned path never leaves the directory of the copy's
+    source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
 
 
 def _path(origin: Origin) -> str | None:
-    """Return the absolute, normalized path of the session's file without `.gz`."""
+    """Return the absolute, normalized path of the session's original file, without the suffix `.gz`."""
     return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
 
 
@@ -109,7 +116,9 @@ def _packed(origin: Origin) -> bool:
 
 
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
-    """Return the deepest directory that contains the run directories of all files of a source."""
+    """Return the deepest directory that contains the run directories of all files of a source.
+
+    The format of a file tells which directory is the run directory."""
     runs = []
     for origin, path in files:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
@@ -133,8 +142,9 @@ SELECT source, part.root(session) AS root, reason, detail, "offset", attributes 
 WHERE (detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
-"""Statement that selects the gaps that a decoder of the copy may not find. At the same offset, a truncated gzip member sorts
-before a damaged gzip member."""
+"""SQL for the gaps that a reader of the written copy may not find by itself.
+
+At the same offset, a truncated gzip member sorts before a damaged gzip member."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -144,7 +154,10 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of `size` bytes at an offset in the session's bytes. `data` has the damaged bytes of a compressed file."""
+    """A loss of `size` bytes at an offset in the session's bytes.
+
+    `data` has the damaged bytes, if the loss is a damaged part of a compressed file and the quarantine has its
+    bytes."""
 
     offset: int
     detail: str = TORN
@@ -153,12 +166,12 @@ class Loss(NamedTuple):
 
 
 class WrittenSession(NamedTuple):
-    """The facts about the written copy of one session.
+    """Facts about the written copy of one session.
 
-    `file`: the path of the copy, or None if a repair left the whole session out.
-    `bytes`: the number of trace bytes in the copy, before compression.
-    `left_out`: the number of bytes that a repair left out because they are unreadable or because readers refuse them.
-    `added`: the number of additions by a repair, by kind of addition."""
+    `file`: the path of the copy, or None if a repair left the whole session out. `bytes`: the number of trace
+    bytes in the copy, before compression. `left_out`: the number of bytes that are not in the copy because they
+    are unreadable or because readers refuse them. `added`: the number of additions by a repair, by kind of
+    addition."""
 
     file: str | None
     source: str
@@ -179,8 +192,9 @@ def write(
 ) -> Left:
     """Write the sessions of a selection. `quarantine` lists the collectors' directories of unreadable bytes.
 
-    With `added`, repair the traces: leave out unreadable bytes and records that readers refuse, and close open spans and
-    streams. `added` then counts the additions, by kind of addition."""
+    With `added`, repair the traces: leave out unreadable bytes and records that readers refuse, and close open
+    spans and streams. `added` then counts the additions, by kind of addition. Return the number of rows and
+    losses that were left out, by kind."""
     left: Left = Counter()
     files: list[_SessionFile] = []
     runs: defaultdict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
@@ -227,7 +241,7 @@ def write(
 
 
 class _SessionFile:
-    """Writes one session's file and the documents in the same directory."""
+    """Writes the file of one session, and the documents that its format puts in the same directory."""
 
     def __init__(
         self,
@@ -259,7 +273,7 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield each row, and count the producer's rows in the attribute `rows`."""
+        """Yield each row. Count in the attribute `rows` those that the producer wrote, not the collector."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -289,14 +303,15 @@ class _SessionFile:
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
         """Write the losses at offsets up to `offset` in the session's bytes, or all losses if `offset` is None.
 
-        The output of a session with losses is a `PackedFile`."""
+        A file that is not a `PackedFile` has no losses to write."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
             out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write the bytes of a record, and return the number of bytes written."""
+        """Write the bytes of a record, and return the number of bytes written. Count left-out bytes in
+        `_left_out`."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
@@ -312,7 +327,8 @@ class _SessionFile:
 
 @contextmanager
 def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedFile]:
-    """Compress the written bytes if the file's name ends in `.gz`."""
+    """Return a context with the file to write to: compressed if the file's name ends in `.gz`, otherwise as it
+    is."""
     if name.suffix != PACKED:
         yield file
         return
@@ -324,14 +340,15 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 class PackedFile:
     """Compresses bytes with gzip, and reproduces the truncated and damaged places of the original file.
 
-    The file states other losses in a form that `sources.tail.stated` reads. Equal input gives equal files.
+    The file states losses of other kinds in a form that `sources.tail.stated` reads. Equal input gives equal
+    files.
 
-    An empty gzip member follows each loss. Otherwise readers would report a short truncated member after another truncated
-    member as damage."""
+    An empty gzip member follows each truncated or damaged place. Otherwise readers would report a short
+    truncated member after another truncated member as damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._member: Any = None  # zlib names no type for it
+        self._member: Any = None  # a zlib compressor, whose type zlib does not export
 
     def write(self, data: bytes, /) -> int:
         if data:
@@ -356,7 +373,7 @@ class PackedFile:
         self._end(empty=self._out.tell() == 0)
 
     def _end(self, *, empty: bool) -> None:
-        """End the current gzip member. If none has begun and `empty` is set, write an empty member."""
+        """End the current gzip member. If no member has begun and `empty` is set, write an empty member."""
         if empty or self._member is not None:
             self._out.write(self._begun().flush())
         self._member = None
@@ -377,10 +394,11 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses by source and session, and count in `left` the losses that a copy cannot show.
+    """Return the losses to reproduce in the copies, by source and session. Count in `left` the losses that a
+    copy cannot show.
 
-    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once more, so
-    that readers find the same bytes after decompression."""
+    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once
+    more, so that readers find the same bytes after decompression."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
@@ -403,7 +421,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads the quarantine frames of the session `of`."""
+    """Return a function that reads quarantine frames: of the session `of`, unless its caller names another
+    session."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

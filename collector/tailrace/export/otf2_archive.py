@@ -1,10 +1,12 @@
-"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of tracks).
+"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of
+tracks).
 
-A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A gap is a
-region `LOST`, during which measurement is off. Instants are regions without a duration. Instants have a separate location, so
-that the events of each location are in order. Attributes are not written.
+A session is a location group, and a track is a location. A slice is an enter event and a leave event of a
+region. A gap is a region whose name begins with LOST, and measurement is off during the gap. Instants are
+regions without a duration. Instants have a separate location, so that the events of each location are in order.
+Attributes are not written.
 
-The library `otf2` keeps a buffer for each location.
+The library `otf2` needs memory for a buffer of each location (`BUFFER`).
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 10**9
 BUFFER = 256 * 2**10
-"""Size (bytes) of the buffer of a location: the minimum that the library accepts."""
+"""Size (bytes) of the memory buffer of a location: the minimum that the library `otf2` accepts."""
 
 LOST = "lost"
-"""The category of slices that represent gaps."""
+"""The category by which slices that represent gaps are recognized."""
 
 _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 
@@ -48,7 +50,7 @@ def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
 
 
 def library() -> ModuleType:
-    """Return the package `otf2`. Raise ExportError if it is not installed."""
+    """Return the imported package `otf2`. Raise ExportError if it is not installed."""
     try:
         return import_module("otf2")
     except ImportError as error:
@@ -56,7 +58,8 @@ def library() -> ModuleType:
 
 
 class GroupTrack(NamedTuple):
-    """The location group and the name of a track. The first event of the track creates the location."""
+    """The location group and the name of a track. The location itself is created with the first event of the
+    track."""
 
     group: Any
     name: str
@@ -124,7 +127,7 @@ class Otf2Trace:
         self._writer(track).metric(time, self._metrics[track], float(value))
 
     def finish(self) -> None:
-        """Write the missing leave events of open regions, at the latest time of each location."""
+        """Write a leave event for each region that is still open, at the time of the latest event of its track."""
         for track, inside in self._inside.items():
             while inside:
                 self.end(track, self._latest[track])

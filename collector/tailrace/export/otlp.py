@@ -1,11 +1,13 @@
-"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's file exporter.
+"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's
+file exporter.
 
-The named file has the spans, and each gap as a span LOST with the status error. The file `logs` has instants, annotations, ends
-without a begin, and notes. The file `metrics` has the values of counters.
+The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs`
+has instants, annotations, ends without a begin, and notes. The file `metrics` has the values of counters.
 
-Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the session.
-OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`. In OpenTelemetry, time 0
-means that the time is unknown. Time 0 is therefore written as 1, with the attribute `tailrace.begins` or `tailrace.ends`.
+Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the
+session. OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`.
+In OpenTelemetry, time 0 means that the time is unknown. Time 0 is therefore written as 1, with the attribute
+`tailrace.begins` or `tailrace.ends`.
 """
 
 from __future__ import annotations
@@ -25,21 +27,22 @@ from tailrace.store.notes import Note
 from tailrace.timeline import SessionClock
 
 LINE_RECORDS = 1000
-"""Maximum number of records in one line."""
+"""Maximum number of telemetry records (spans, log records or metrics) in one line of a file."""
 
 ERROR = 2
 DEEPEST = 16
-"""Maximum number of levels of nested values.
+"""Maximum number of levels of nested attribute values. Deeper values are written as JSON text.
 
 Readers of protocol buffers refuse more than 100 nested messages, and each level takes up to three messages."""
 
 _SHARED = """
 SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
 """
-"""Statement that selects the ids that several spans of a session share. Shared ids determine no OpenTelemetry span id."""
+"""SQL for the ids that several spans of a session share. From such an id, no unique OpenTelemetry span id can
+be derived."""
 
 _NOTES = SessionClock("notes", "", "")
-"""The resource of the notes, which people wrote."""
+"""Stand-in for a session: the OpenTelemetry resource of all notes, which people wrote."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -77,7 +80,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class TelemetryLines:
-    """Collects records of one kind of telemetry, and writes them as lines."""
+    """Collects telemetry records of one kind, and writes those of one session as a line."""
 
     def __init__(self, out: BinaryIO | None, missing: str, *levels: str) -> None:
         self._out = out
@@ -195,7 +198,7 @@ def _time(nanoseconds: int) -> str:
 
 
 def _at_zero(begin: int, end: int = 1) -> Object:
-    """Return the attributes that mark a begin or end at time 0."""
+    """Return attributes that mark a begin or end at time 0, which OpenTelemetry cannot express. Usually empty."""
     times = {"tailrace.begins": begin, "tailrace.ends": end}
     return {name: time for name, time in times.items() if time == 0}
 
@@ -217,8 +220,10 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the OpenTelemetry id of a span. A span with a unique id gets an id derived from that id, so that child spans can
-    refer to their parent."""
+    """Return the OpenTelemetry id of a span, derived from the session and `number`.
+
+    If `kind` is `id`, `number` is the span's own id, so that child spans, which know this id, can refer to
+    their parent."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 
@@ -232,8 +237,9 @@ def _attributes(values: Object, level: int = 0) -> list[Object]:
 
 
 def _value(value: object, level: int) -> Object:
-    """Return a JSON value in OpenTelemetry's encoding. A 64-bit integer becomes an `intValue` with text, and a larger integer
-    becomes a `stringValue`."""
+    """Return a JSON value in OpenTelemetry's encoding.
+
+    An integer of up to 64 bits becomes an `intValue` with text. A larger integer becomes a `stringValue`."""
     found: Object = {}
     match value:
         case list() | dict() if level == DEEPEST:

@@ -1,7 +1,7 @@
-"""Write exports to temporary files that get their final names only when the export is complete, and show the progress.
+"""Write exports to temporary files, rename them when the export is complete, and show the progress.
 
-`Output` writes the file PATH and further files in the same directory (`trace.gaps.csv`). `Directory` writes a directory.
-`RowCount` shows the progress of an export on a terminal.
+`Output` writes the file that the user names and further files in the same directory (`trace.gaps.csv`).
+`Directory` writes a directory. `RowCount` shows the progress of an export on a terminal.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts the rows that an export has read and, at the end, the rows in the file.
+    """Counts the rows that an export has read. At the end, the count is the number of rows in the written file.
 
-    The terminal shows the count if `terminal` is not None."""
+    If `terminal` is not None, the count is shown there during the export."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -49,7 +49,8 @@ class RowCount:
             self._terminal.flush()
 
     def written(self, rows: int) -> None:
-        """Set the number of rows in the file, if it differs from the number of rows that were read."""
+        """Set the count to the number of rows in the written file. The writer may leave out rows that it has
+        read."""
         self.rows = rows
 
     def end(self) -> None:
@@ -65,8 +66,8 @@ STANDARD_OUTPUT = "-"
 class Output:
     """The files of an export. The files get their final names when the context ends without an exception.
 
-    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be created. Writing
-    to a file raises OSError, which the end of the context turns into ExportError."""
+    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be
+    created. Writing to a file may raise OSError, which becomes ExportError at the end of the context."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -85,7 +86,9 @@ class Output:
         return self._stream
 
     def beside(self, word: str) -> BinaryIO | None:
-        """Create a further file, with `word` before the suffix of the name. Return None if the output takes only one file."""
+        """Create a further file. Its name is that of the main file with `word` before the suffix.
+
+        Return None if the output is a pipe, which takes only one file."""
         if self.pipe:
             return None
         named = self._named
@@ -128,7 +131,8 @@ class Output:
         return refusal_text(error.errno, self.path)
 
     def _make(self, path: Path) -> BinaryIO:
-        place = Path(os.path.realpath(path))  # keep a symbolic link, and replace its target
+        # If the path is a symbolic link, keep the link and replace the file that it points to.
+        place = Path(os.path.realpath(path))
         part = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
             file = part.open("wb")
@@ -148,7 +152,9 @@ class Output:
             raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
 
     def _finish(self) -> None:
-        """Sync all files, then rename them, the main file last: if the main file exists, all other files exist."""
+        """Sync all files, and give them their final names, the main file last.
+
+        If a main file exists after a crash, all other files of the export exist too."""
         if self._stream is not None:
             self._stream.flush()
         for file, _, _ in self._files:
@@ -161,7 +167,7 @@ class Output:
     def _discard(self) -> None:
         """Close all files, and remove the temporary files."""
         if self._stream not in {None, sys.stdout.buffer}:
-            with suppress(OSError):  # the disk is full, which was already reported
+            with suppress(OSError):  # The disk may be full, which was already reported.
                 self._stream.close()
         for file, _, part in self._files:
             with suppress(OSError):
@@ -172,8 +178,9 @@ class Output:
 class Directory:
     """The directory of an export with many files. The directory must be empty or must not exist yet.
 
-    The directory gets its final name when the context ends without an exception. Methods raise ExportError if a file cannot
-    be created. Writing to a file raises OSError, which the end of the context turns into ExportError."""
+    The directory gets its final name when the context ends without an exception. Methods raise ExportError if a
+    file cannot be created. Writing to a file may raise OSError, which becomes ExportError at the end of the
+    context."""
 
     pipe = False
 
@@ -194,12 +201,12 @@ class Directory:
         return [Path(self.path)]
 
     def has(self, name: PurePosixPath) -> bool:
-        """Return whether a file or directory with the relative path `name` exists."""
+        """Return whether the export's directory has a file or directory with the relative path `name`."""
         return os.path.lexists(self._part / name)
 
     @contextmanager
     def file(self, name: PurePosixPath) -> Iterator[BinaryIO]:
-        """Create a file. `name` is a relative path without "..".
+        """Create a file in the export's directory. `name` is a relative path without "..".
 
         Raise ExportError for other paths, and if the file cannot be created."""
         path = self._part / name
@@ -215,7 +222,7 @@ class Directory:
             yield file
 
     def place(self, name: str) -> Path:
-        """Return the path at which a library must create the file `name`."""
+        """Return the temporary path at which a library must create the file `name` of the export."""
         return self._part / name
 
     def remove(self, name: PurePosixPath) -> None:
@@ -258,7 +265,8 @@ class Directory:
             raise ExportError(f"{self.path}: is not empty; name another directory")
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give the directory its final name. An existing empty directory is replaced."""
+        """Sync all files and directories, then give the directory its final name. An existing directory, which
+        is empty, is replaced."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))

@@ -1,6 +1,6 @@
 """Write Perfetto's protobuf format (see `drawing` for the layout of tracks).
 
-The module encodes the few protobuf field types that the format needs.
+The module needs no protobuf library: it encodes the few field types of the format itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def text(field: int, value: str) -> bytes:
 
 
 TABLE_BYTES = 4 * 2**20
-"""Maximum size (bytes) of the table of interned names. Beyond this size the writer starts a new table."""
+"""Maximum size (bytes) of Perfetto's table of interned names. When the table is larger, the writer starts a new
+table."""
 
 _BOOT_TIME, _REAL_TIME = 6, 1
 _BEGIN, _END, _INSTANT, _COUNTER = (integer(9, type_) for type_ in range(1, 5))
@@ -73,7 +74,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class PerfettoTrace:
-    """A canvas that writes trace packets, all with the same packet sequence id."""
+    """A canvas that writes Perfetto's trace packets, all with the same packet sequence id."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
         self._out = out
@@ -137,7 +138,9 @@ class PerfettoTrace:
             self._forget()
 
     def _number(self, field: int, name: str, new: list[bytes]) -> int:
-        """Return the interning id of a name. If the name has no id yet, assign one and append the table entry to `new`."""
+        """Return the interning id of a name, by which events refer to the name.
+
+        If the name has no id yet, assign one and append the table entry to `new`."""
         names = self._numbers[field]
         number = names.get(name)
         if number is None:
@@ -148,7 +151,7 @@ class PerfettoTrace:
         return number
 
     def _forget(self) -> None:
-        """Start a new table of interned names with the next event."""
+        """Forget all interned names. The next event starts a new table."""
         self._numbers: dict[int, dict[str, int]] = {
             field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
         }
@@ -170,7 +173,8 @@ class PerfettoTrace:
 
 
 def _argument(value: object) -> bytes:
-    """Return the protobuf field of a debug annotation that holds a value. Nested values become JSON text."""
+    """Return a value as the field of Perfetto's debug annotation that has the value's type. Nested values
+    become JSON text."""
     match value:
         case bool():
             return integer(2, value)

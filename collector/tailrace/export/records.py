@@ -1,7 +1,7 @@
-"""Turn the stored rows of a session back into records, ordered by offset.
+"""Turn the stored rows of a session back into the records from which the ingest made them, ordered by offset.
 
-The ingest stage turned these records into rows. A span with a separate end record becomes two records, at `offset` and at
-`end_offset`. Unreadable bytes come from the quarantine.
+A span whose begin and end were separate records becomes two records again, at `offset` and at `end_offset`.
+Unreadable bytes come from the quarantine.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ OWN = frozenset(
         "open", "moved", "restart", "resume", "continue", "rest", "evicted", "gave_way", "leave", "close",
     }
 )  # fmt: skip
-"""Names of the session rows that the collector itself writes. These rows have a `time` and no `start`."""
+"""Names of the session rows that the collector itself writes. Such a row has a `time` and no `start`.
+
+A producer may write session rows with the same names, but with a `start` or without a `time`."""
 
 ROWS = """
 SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
 UNION ALL
 SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
 """
-"""Statement that selects all rows. A row that stands for two records appears twice."""
+"""SQL for all rows of the table. A row that stands for two records (begin and end of a span) appears twice."""
 
 COLUMNS = """
   "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind, name, category, id, parent, start, "end",
   time, attributes
 """
-"""The columns of a `StoredRow`."""
+"""SQL for the columns of a `StoredRow`."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""The sort order of a session's rows. A row about the session comes before other rows at the same offset."""
+"""SQL for the sort order of a session's rows. At the same offset, rows about the session come before other
+rows."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table.
+    """A row of the table, as selected by `ROWS`.
 
-    `spans`: whether the row stands for two records. Such a row appears twice.
-    `ends`: whether this appearance stands for the second record."""
+    `at`: the offset of the record. `spans`: whether the row stands for two records, and therefore appears
+    twice. `ends`: whether this appearance stands for the second record, which is the end of the span."""
 
     at: int
     ends: bool
@@ -88,16 +91,19 @@ def records(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[Record]:
-    """Yield the records of a session, given its rows in their order.
+    """Yield the records of a session, given the session's rows in the order `ORDER`.
 
-    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable` has the
-    reasons for which the format's decoder refuses bytes. `left` counts the pieces that the quarantine no longer has."""
-    waiting: list[Record] = []  # records at the same offset
+    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable`
+    has the reasons for which the format's decoder refuses bytes. `left` counts the unreadable pieces that the
+    quarantine no longer has."""
+    waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                at  # rows that are not records may stand anywhere, but the last one ends the record
+                # A row that is not a record may have any offset. Only the last one shows where the last record
+                # ends.
+                at
             )
             continue
         if waiting and at > waiting[0].offset:
@@ -131,7 +137,8 @@ def _placed(
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
     """Yield offsets in order, each with a record, or with None for a row that is not a record."""
-    pieces: list[tuple[int, int, QuarantineFrame]] = []  # a heap
+    # a heap of unreadable pieces: offset, row number (which breaks ties) and frame
+    pieces: list[tuple[int, int, QuarantineFrame]] = []
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:
             yield _piece(heapq.heappop(pieces)[-1])
@@ -152,9 +159,10 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames of a gap row whose detail is in `details`.
+    """Return the quarantine frames with the unreadable bytes of a gap row, given the row's `attributes`.
 
-    `left` counts the frames that the quarantine no longer has."""
+    Return none if the gap's detail is not in `details`. `left` counts the frames that the quarantine no longer
+    has."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -175,7 +183,8 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Return the flaw, which is the first member of the attributes, and the attributes without the flaw."""
+    """Split stored attributes into the record's flaw, which is their first member, and the remaining
+    attributes."""
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')

@@ -1,6 +1,6 @@
 """Select the rows to export: the rows of one snapshot that match the filters, with their gaps and notes.
 
-`export` writes a whole selection from one snapshot.
+The function `export` writes a selection, and starts again if the snapshot's files are deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _NOTE_COLUMNS = (
     ("id", "VARCHAR"), ("from", "BIGINT"), ("to", "BIGINT"), ("text", "VARCHAR"), ("source", "VARCHAR"),
     ("session", "VARCHAR"), ("stream", "VARCHAR"), ("made", "BIGINT"),
 )  # fmt: skip
-"""The columns of a table of notes; times are Unix nanoseconds."""
+"""The names and SQL types of a note's columns. Times are Unix nanoseconds."""
 
 _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
 
 
 def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the notes that may concern the rows that the filters select. Raise StoreError."""
+    """Return the notes that may concern the rows that the filters select. Raise StoreError if notes cannot be
+    read."""
     kept = NoteStore(engine.store, engine.options).list()
     return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
 
 def note_columns(shape: Shape) -> list[AnswerColumn]:
-    """Return the columns of a table of notes."""
+    """Return the columns of a table of notes, in the given shape of values."""
     return [AnswerColumn(number, *column, shape) for number, column in enumerate(_NOTE_COLUMNS)]
 
 
@@ -87,18 +88,19 @@ SELECT source, strftime(part.readable(min(time)), '%Y-%m-%d %H:%M:%S'),
   strftime(part.readable(max(time)), '%Y-%m-%d %H:%M:%S')
 FROM events WHERE {_COUNTED} GROUP BY source ORDER BY source
 """  # noqa: S608 - our own words
-"""Statement that selects each source with the times of its first and last event."""
+"""SQL for the sources that have events, each with the times of its first and last event."""
 
 
 class Selected:
-    """A selection of rows of one snapshot. The caller must read each answer to the end before the next query.
+    """The rows of one snapshot that match the user's filters.
 
-    Methods raise QueryError and StoreError, and BrokenOffError if the snapshot's files were deleted."""
+    The caller must read each answer to the end before the next query. Methods raise QueryError or StoreError if
+    the table cannot be read, and BrokenOffError if the snapshot's files were deleted."""
 
     def __init__(
         self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
     ) -> None:
-        """Raise UnknownError when no event is selected."""
+        """Count the selected events. Raise UnknownError if the filters select no event."""
         self.engine = engine
         self.filters = filters
         self.whole = completeness(engine, filters.scope, live)
@@ -112,12 +114,12 @@ class Selected:
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:
-        """Return the condition on a view's rows. The condition on the view `gaps` selects gaps that may concern the selected
-        events."""
+        """Return the SQL condition that selects rows of a view. For the view `gaps`, it selects all gaps that
+        may concern the selected events."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
-        """Return the statement that selects the rows of a view. The statement takes the parameters of `condition(view)`."""
+        """Return SQL that selects rows of a view. The SQL takes the parameters of `condition(view)`."""
         order = f" ORDER BY {view.order}" if view.order else ""
         return f"SELECT * FROM {view.name} WHERE {self.condition(view).sql}{order}"  # noqa: S608 - our own words
 
@@ -146,14 +148,16 @@ class Selected:
         return self._patience.make(lambda: list(self.engine.rows(sql, values)))
 
     def same(self) -> None:
-        """Raise BrokenOffError unless all queries so far read the same snapshot."""
+        """Raise BrokenOffError if the engine has moved to another snapshot, so that the queries did not all
+        read the same one."""
         if self.engine.version != self._version:
             raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
     def _count(self) -> int:
-        """Return the number of matching events. Events of the collector itself count only if the filters name its source.
+        """Return the number of events that the filters select.
 
-        Raise UnknownError if no event matches."""
+        Events that the collector itself wrote count only if the filters name its source. Raise UnknownError if
+        no event is selected."""
         rows = self.filters.rows(EVENTS)
         asked_for_own = OWN_SOURCE in (self.filters.selection.sources or ())
         producers = RowCondition("source <> ?", (OWN_SOURCE,))
@@ -165,7 +169,7 @@ class Selected:
         return int(count)
 
     def _nothing(self) -> str:
-        """Return the message that no event is selected, with a list of the sources that have events."""
+        """Return the error message for filters that select no event. It lists the sources that have events."""
         times = self.few(_THERE)
         known = ", ".join(
             f"{source} ({first} to {last})" if first else f"{source} (without wall time)"
@@ -175,7 +179,7 @@ class Selected:
 
 
 class Restartable(Protocol):
-    """The target of an export: files or a directory."""
+    """The target of an export, which is a set of files or a directory, and can be emptied for a new attempt."""
 
     def restart(self) -> None:
         """Remove the written files, so that the export can start again."""
@@ -186,14 +190,14 @@ Target = TypeVar("Target", bound=Restartable)
 
 
 class Exported(NamedTuple):
-    """The selected rows, and the number of rows that the writer left out."""
+    """The outcome of an export: the selected rows, and the number of rows that the writer left out."""
 
     selected: Selected
     left: Left
 
     @property
     def text(self) -> str:
-        """Return a text on the missing events and the rows that the writer left out."""
+        """Return a sentence for the user about the missing events and the rows that the writer left out."""
         whole = self.selected.whole
         parts = [f"{'complete' if whole.complete else 'not complete'}: {whole.text}"]
         if self.left:
@@ -213,9 +217,11 @@ def export(
     output: Target,
     progress: RowCount,
 ) -> Exported:
-    """Write the rows that `select` takes from the newest snapshot. Restart if files of the snapshot are deleted meanwhile.
+    """Write the rows that `select` takes from the newest snapshot. Restart if files of the snapshot are deleted
+    meanwhile.
 
-    Raise BrokenOffError after `ATTEMPTS` attempts. Also raise QueryError, StoreError and ExportError."""
+    Raise BrokenOffError after `ATTEMPTS` attempts, QueryError or StoreError if the table cannot be read, and
+    ExportError if the output cannot be written."""
     for attempt in range(ATTEMPTS):
         selected = select()
         progress.begin(selected.events)

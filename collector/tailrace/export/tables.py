@@ -1,7 +1,7 @@
 """Write the view `events` as a table, and the view `gaps` and the notes, if any, to further files.
 
-The table has rows of all kinds as they are stored, in no particular order. The metadata of Parquet and Arrow schemas describes
-the missing events as JSON, under the key `tailrace.completeness`.
+The table has rows of all kinds as they are stored, in no particular order. The schema metadata of Parquet and
+Arrow files describes the missing events as JSON, under the key `tailrace.completeness`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
 def write_csv(
     selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
 ) -> Left:
-    """Write CSV. With `safe`, put a `'` before each text that a spreadsheet would compute."""
+    """Write CSV files. With `safe`, put a `'` before each text that a spreadsheet would interpret as a formula."""
 
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
