@@ -1,6 +1,6 @@
-"""Define the table rows that all stages between the decoder and the file share.
+"""Define the rows of the table, as all stages between the decoder and the Delta file pass them.
 
-This package imports only `model` and `kernels` from Tailrace. The package imports pyarrow only if there are no compiled
+From Tailrace, this package imports only `model` and `kernels`. It imports pyarrow only if there are no compiled
 kernels, because commands that never write a row import this package, too.
 """
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Arithmetic on columns of 64-bit integers, and on columns of codes.
+"""Compute on columns of 64-bit integers, and on columns of 32-bit codes.
 
-All of it keeps the GIL: a column takes some microseconds, and a thread that gives the GIL away may wait
-milliseconds for it.
+All functions keep the GIL: a column takes some microseconds, but a thread that releases the GIL may wait
+milliseconds to get it back.
 """
 
 from cpython cimport array
@@ -18,8 +18,10 @@ cdef extern from *:
 
 
 def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long long factor=1):
-    """Return the first `rows` integers, each multiplied with `factor` and `by` added, or None where that has more
-    than 64 bits."""
+    """Return the first `rows` integers, each multiplied by `factor` and increased by `by`.
+
+    Return None if a result has more than 64 bits. Raise ValueError if the buffer has fewer than `rows`
+    integers."""
     if rows * 8 > values.shape[0]:
         raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
@@ -34,7 +36,9 @@ def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long
 
 
 def divided(const unsigned char[::1] values, Py_ssize_t rows, long long by):
-    """Return the first `rows` integers divided by a positive one, cut towards zero."""
+    """Return the first `rows` integers divided by `by`, rounded towards zero.
+
+    Raise ValueError if `by` is not positive or the buffer has fewer than `rows` integers."""
     if rows * 8 > values.shape[0] or by < 1:
         raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers, or {by} is not positive")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
@@ -47,7 +51,9 @@ def divided(const unsigned char[::1] values, Py_ssize_t rows, long long by):
 
 
 def greatest(const unsigned char[::1] values, Py_ssize_t rows, Py_ssize_t begin=0):
-    """Return the greatest of the first `rows` integers, from the one at `begin` on, of which there must be one."""
+    """Return the greatest integer in the rows from `begin` to `rows` (exclusive).
+
+    Raise ValueError if the range is empty or exceeds the buffer."""
     if not 0 <= begin < rows or rows * 8 > values.shape[0]:
         raise ValueError(f"{values.shape[0]} bytes do not hold integers {begin} to {rows}")
     cdef const long long *value = <const long long *>&values[0]
@@ -59,9 +65,10 @@ def greatest(const unsigned char[::1] values, Py_ssize_t rows, Py_ssize_t begin=
 
 
 def present(const unsigned char[::1] codes, Py_ssize_t rows, int known, valid=None):
-    """Return the codes, below `known`, that occur in the first `rows` rows, in the order in which they come first.
+    """Return the distinct codes in the first `rows` rows, in the order of their first occurrence.
 
-    With `valid`, only rows count whose bit is set."""
+    With the bitmap `valid`, only rows whose bit is set count. Raise ValueError for a code outside 0 to `known`
+    (exclusive), and for buffers that are too short."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef const int *code = <const int *>&codes[0] if rows else NULL
@@ -84,7 +91,9 @@ def present(const unsigned char[::1] codes, Py_ssize_t rows, int known, valid=No
 
 
 def counted(const unsigned char[::1] codes, Py_ssize_t rows, int known):
-    """Return how many of the first `rows` rows have each code below `known`."""
+    """Return the number of rows with each code from 0 to `known` (exclusive), among the first `rows` rows.
+
+    Raise ValueError for another code, and if the buffer has fewer than `rows` codes."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef const int *code = <const int *>&codes[0] if rows else NULL
@@ -99,7 +108,10 @@ def counted(const unsigned char[::1] codes, Py_ssize_t rows, int known):
 
 
 def recoded(const unsigned char[::1] codes, Py_ssize_t rows, const int[::1] table):
-    """Return `table[code]` for the codes of the first `rows` rows; 0 where that is negative, or the table lacks the code."""
+    """Translate the codes of the first `rows` rows: return `table[code]` for each row.
+
+    The result is 0 if `table` has no entry for the code or a negative entry. Raise ValueError if the buffer has
+    fewer than `rows` codes."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)

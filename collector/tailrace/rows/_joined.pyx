@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Columns of some parts of a batch as one: values of blocks are copied as they are, those of lists one by one.
+"""Join the columns of several parts of a batch into one column. Blocks are copied whole, lists value by value.
 
-A part is what a block has for the column (`Integers`, `Words` or `Texts`), a list, or None for rows without a value.
-All of it keeps the GIL, as in `rows._columns`.
+A part is a column of a block (`Integers`, `Words` or `Texts`), a list, or None for rows without a value. All
+functions keep the GIL, as in `rows._columns`.
 """
 
 from cpython cimport array
@@ -17,7 +17,7 @@ cdef const char *_utf8(text, Py_ssize_t *size) except NULL:
 
 
 cdef class _Valid:
-    """The bitmap of the rows that have a value."""
+    """The validity bitmap of a joined column: a bit is set for each row that has a value."""
 
     cdef bytearray bits
     cdef unsigned char[::1] view
@@ -33,7 +33,7 @@ cdef class _Valid:
         self.all = False
 
     cdef void clear_all(self, Py_ssize_t begin, Py_ssize_t stop) noexcept:
-        """Clear the bits of these rows, most of them a byte at a time."""
+        """Clear the bits of the rows from `begin` to `stop`, whole bytes at a time where possible."""
         while begin < stop and begin & 7:
             self.clear(begin)
             begin += 1
@@ -46,7 +46,9 @@ cdef class _Valid:
             begin += 1
 
     cdef int take(self, part, Py_ssize_t begin, Py_ssize_t rows) except -1:
-        """Take what a part of a block says of its rows; None says that none has a value."""
+        """Copy the validity bits of a block's column, whose first row is row `begin` of the joined column.
+
+        `part` is None if none of these rows has a value."""
         cdef const unsigned char[::1] bits
         cdef unsigned char *to
         cdef Py_ssize_t i
@@ -60,7 +62,7 @@ cdef class _Valid:
         if bits.shape[0] * 8 < rows:
             raise ValueError(f"{bits.shape[0]} bytes do not hold {rows} bits")
         to = &self.view[begin >> 3]
-        for i in range(rows >> 3):  # all bits of these rows are still set
+        for i in range(rows >> 3):  # all bits of these rows are still set, because each row is taken once
             if bits[i] == 0xFF:
                 continue
             self.all = False
@@ -77,7 +79,7 @@ cdef class _Valid:
 
 
 cdef const unsigned char[::1] _bytes(buffer, Py_ssize_t size):
-    """Return a view of a buffer, which must have so many bytes."""
+    """Return a view of a buffer. Raise ValueError if the buffer has fewer than `size` bytes."""
     cdef const unsigned char[::1] view = memoryview(buffer).cast("B")
     if view.shape[0] < size:
         raise ValueError(f"a buffer of {view.shape[0]} bytes, not {size}")
@@ -85,7 +87,8 @@ cdef const unsigned char[::1] _bytes(buffer, Py_ssize_t size):
 
 
 cdef _piece(buffer, Py_ssize_t begin, Py_ssize_t stop):
-    """Return a part of a buffer, which must have it."""
+    """Return the bytes of a buffer from `begin` to `stop`. Raise ValueError if the buffer does not have these
+    bytes."""
     whole = memoryview(buffer).cast("B")
     if not 0 <= begin <= stop <= len(whole):
         raise ValueError(f"a buffer of {len(whole)} bytes has no bytes {begin} to {stop}")
@@ -93,7 +96,9 @@ cdef _piece(buffer, Py_ssize_t begin, Py_ssize_t stop):
 
 
 def integers(list parts, list counts):
-    """Return the values and the bitmap of valid rows, None if all are. `counts` are the rows of each part."""
+    """Join columns of integers. `counts` has the number of rows of each part.
+
+    Return the values, and the validity bitmap, which is None if all rows have a value."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
     cdef long long *values = <long long *>PyBytes_AS_STRING(found)
@@ -119,7 +124,10 @@ def integers(list parts, list counts):
 
 
 def texts(list parts, list counts):
-    """Return the ends, the texts one behind the other, and the bitmap of valid rows, None if all are."""
+    """Join columns of texts that rarely repeat. `counts` has the number of rows of each part.
+
+    Return the end of each text, the concatenated UTF-8 texts, and the validity bitmap, which is None if all
+    rows have a value. Raise OverflowError if the texts exceed 2 GiB."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count, size, total = 0
     cdef bytes ends = PyBytes_FromStringAndSize(NULL, (rows + 1) * 4)
     cdef int *end = <int *>PyBytes_AS_STRING(ends)
@@ -158,8 +166,10 @@ def texts(list parts, list counts):
 
 
 def words(list parts, list counts):
-    """Return the codes, the texts in the order in which they come first, and the bitmap of valid rows, None if all
-    are."""
+    """Join columns of repeated texts. `counts` has the number of rows of each part.
+
+    Return the code of each row, the texts in the order of their first occurrence, and the validity bitmap,
+    which is None if all rows have a value."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)
     cdef int *codes = <int *>PyBytes_AS_STRING(found)
@@ -173,7 +183,8 @@ def words(list parts, list counts):
     cdef const unsigned char[::1] view
     cdef list seen = []
     cdef dict code_of = {}
-    cdef dict tables = {}  # for each list of texts, the codes here; -1 for a text that has not come
+    # for each part's list of texts: the joined code by the part's code, -1 for a text that has not occurred yet
+    cdef dict tables = {}
     for part, count in zip(parts, counts):
         if isinstance(part, list):
             for i, value in enumerate(<list>part):

@@ -1,7 +1,8 @@
-"""Collect the rows of one commit: lists of Python values, or blocks with the columns that the ledger adds.
+"""Collect the rows of one commit: as lists of Python values, or as blocks with the columns that the ledger
+adds.
 
-Values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once per run of rows. One commit
-writes one `Batch`.
+Values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once per run of rows. One
+commit writes one `Batch`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tailrace.rows.schema import ROW, Row
 
 
 class RowRun(msgspec.Struct):
-    """Values that `rows` consecutive rows share. `day` counts days since 1970-01-01."""
+    """The values that `rows` consecutive rows of a batch share. `day` counts days since 1970-01-01."""
 
     day: int
     source: str
@@ -29,7 +30,8 @@ class RowRun(msgspec.Struct):
 
 
 class BlockRows(NamedTuple):
-    """Rows of a block, with wall times and with the columns that the ledger or the matching of spans adds."""
+    """The rows of a block, with their wall times and with the columns that the ledger or the matching of spans
+    adds."""
 
     block: Block
     time: Values
@@ -42,13 +44,13 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def column(self, name: str) -> Values:
-        """Return one of the columns in `ROW`."""
+        """Return the column `name` of the table, which is one of `ROW`."""
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
 
     def columns(self) -> tuple[Values, ...]:
-        """Return all columns, in `ROW`'s order."""
+        """Return all columns of the rows, in the order of `ROW`."""
         block = self.block
         return (
             block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,
@@ -57,29 +59,32 @@ class BlockRows(NamedTuple):
 
 
 ListRows = list[list[Any]]
-"""Columns of rows, as lists of values in `ROW`'s order."""
+"""The columns of several rows, as lists of values, in the order of `ROW`."""
 
 Rows = ListRows | BlockRows
 
 Emitted = Row | Sequence[Sequence[Any]] | BlockRows
-"""One row; or the columns of several rows in `ROW`'s order; or rows of a block."""
+"""What a batch accepts: one row, the columns of several rows in the order of `ROW`, or the rows of a block."""
 
 
 class Part(NamedTuple):
-    """Consecutive rows of one day."""
+    """Consecutive rows of a batch that have the same day and the same form: lists, or one block."""
 
     day: int
     rows: Rows
 
     def column(self, name: str) -> list[Any]:
-        """Return one of the columns in `ROW` as a list."""
+        """Return the column `name` of the table, which is one of `ROW`, as a list."""
         if isinstance(self.rows, BlockRows):
             return self.rows.block.column(self.rows.column(name))
         return self.rows[ROW.index(name)]
 
 
 class Batch:
-    """Holds the rows of one commit in order: parts with their columns, and runs of rows with shared values."""
+    """The rows of one commit, in order.
+
+    `runs` has the values that consecutive rows share, and `parts` has the other columns. `bytes` is their
+    approximate size."""
 
     __slots__ = ("_day", "_parts", "_single", "bytes", "runs", "size")
 
@@ -89,7 +94,7 @@ class Batch:
         self.bytes = 0
         self._parts: list[Part] = []
         self._single: list[Row] = []
-        """Last rows that were added one by one and do not belong to a part yet."""
+        """The last rows, if they were added one by one and are not in a part yet."""
         self._day = 0
         """Day of the rows in `_single`."""
 
@@ -102,7 +107,7 @@ class Batch:
         return self._parts
 
     def packed(self) -> Iterator[tuple[int, list[RowRun], list[PackedRows]]]:
-        """Yield each day with its runs and its packed rows, in order (see `joining.pack`)."""
+        """Yield each day with its runs and its packed rows, in order (see `joining.pack` for packed rows)."""
         runs = groupby(self.runs, key=attrgetter("day"))
         parts = groupby(self.parts, key=attrgetter("day"))
         for (day, of_day), (_, same_day) in zip(runs, parts, strict=True):
@@ -117,8 +122,9 @@ class Batch:
         rows: Emitted,
         size: int,
     ) -> None:
-        """Append one row, several rows as columns in `ROW`'s order, or rows of a block. `size` is the approximate size
-        in bytes."""
+        """Append one row, several rows as columns in the order of `ROW`, or the rows of a block.
+
+        `size` is the approximate size of the rows in bytes."""
         if isinstance(rows, Row):
             count = 1
         else:
@@ -145,13 +151,14 @@ class Batch:
             self._append(day, rows)
 
     def _join(self) -> None:
-        """Move the rows that were added one by one into a part."""
+        """Convert the rows in `_single` to columns, and append them to the parts."""
         if self._single:
             rows, self._single = self._single, []
             self._append(self._day, list(zip(*rows, strict=True)))
 
     def _append(self, day: int, columns: Sequence[Sequence[Any]]) -> None:
-        """Append rows as columns. Extend the last part if it holds lists of the same day, else begin a new part."""
+        """Append rows as columns. Extend the last part if it consists of lists for the same day, otherwise
+        begin a new part."""
         last = self._parts[-1] if self._parts else None
         if last and last.day == day and isinstance(last.rows, list):
             for mine, more in zip(last.rows, columns, strict=True):
@@ -160,9 +167,10 @@ class Batch:
             self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
-        """Return one whole column. The shared value of a run is repeated for each row of the run.
+        """Return one column of the table for all rows. A value that a run of rows shares is repeated for each
+        row.
 
-        For `wall`, return microseconds since 1970."""
+        The column `wall` is computed from `time`: microseconds since 1970, rounded towards zero."""
         if name == "wall":
             return [
                 time if time is None else time // 1000 if time >= 0 else -(-time // 1000)

@@ -1,11 +1,11 @@
 """Represent many ordinary records as columns of packed buffers.
 
 Compiled kernels yield blocks; the Python decoders yield one `Record` per unit. Both contain the same facts:
-`Block.records` returns the records that the Python decoder would have yielded. A block contains only events without a
-detail, in input order. Only events without an id and a parent may have a flaw.
+`Block.records` returns the records that the Python decoder would have yielded. A block contains only events
+that have no `detail`, in input order. Only events without an id and a parent may have a flaw.
 
-All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and validity
-bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
+All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and
+validity bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Minimum number of rows of a block from a compiled kernel. All stages together spend as much time on a block as on a
-dozen records."""
+"""Minimum number of records that a compiled kernel packs into a block. For fewer records, single records are
+cheaper: all stages together spend as much time on a block as on a dozen records."""
 
 
 class Integers(NamedTuple):
-    """Column of signed 64-bit integers. `valid` is the bitmap of rows with a value; None if all rows have a value."""
+    """A column of signed 64-bit integers.
+
+    `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
 
     values: Buffer
     valid: Buffer | None = None
 
     @classmethod
     def of(cls, values: Sequence[int | None]) -> Integers:
-        """Convert values to a column; None becomes a row without a value."""
+        """Pack a sequence of integers into a column. None in the sequence becomes a row without a value."""
         packed = array("q", (value or 0 for value in values)).tobytes()
         if None not in values:
             return cls(packed)
@@ -41,7 +43,7 @@ class Integers(NamedTuple):
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """Return the buffers in Arrow's order."""
+        """Return the column's buffers in the order that Arrow expects."""
         return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
@@ -50,14 +52,16 @@ class Integers(NamedTuple):
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the given rows."""
+        """Return the values of the rows with these indices; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
 
 class Words(NamedTuple):
-    """Column of repeated texts: each row has a 32-bit index into `texts`. `texts` only grows; the block refers to the
-    first `known` texts. A row without a value has index 0."""
+    """A column of repeated texts. Each row has a code, which is a 32-bit index into `texts`.
+
+    Blocks may share `texts`, which only grows; this column uses only its first `known` texts. A row without a
+    value has the code 0. `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
 
     codes: Buffer
     texts: list[str]
@@ -72,13 +76,16 @@ class Words(NamedTuple):
         return _masked(found, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the given rows."""
+        """Return the texts of the rows with these indices; None for a row without a value."""
         codes, texts = memoryview(self.codes).cast("B").cast("i"), self.texts
         return _of_rows(rows, self.valid, lambda row: texts[codes[row]])
 
 
 class Texts(NamedTuple):
-    """Column of texts that rarely repeat, as concatenated UTF-8. Row `i` is `data[ends[i]:ends[i + 1]]`."""
+    """A column of texts that rarely repeat, as concatenated UTF-8. The text of row `i` is `data[ends[i]:ends[i
+    + 1]]`.
+
+    `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
 
     ends: Buffer
     data: Buffer
@@ -86,14 +93,14 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:
-        """Convert a few values to a column."""
+        """Pack a sequence of texts into a column."""
         data = [value.encode() for value in values]
         ends = array("i", accumulate(map(len, data), initial=0))
         return cls(ends.tobytes(), b"".join(data))
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """Return the buffers in Arrow's order."""
+        """Return the column's buffers in the order that Arrow expects: validity bitmap, ends, texts."""
         return [self.valid, self.ends, self.data]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
@@ -104,7 +111,7 @@ class Texts(NamedTuple):
         return _masked(texts, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the given rows."""
+        """Return the texts of the rows with these indices; None for a row without a value."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
 
@@ -114,11 +121,13 @@ Values = Integers | Words | Texts | None
 
 
 class Block(NamedTuple):
-    """Ordinary events that cover `length` bytes of the input. The bytes are contiguous, unless events of other
-    processes lie between them.
+    """A sequence of ordinary events, as packed columns, that covers `length` bytes of the input.
 
-    The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON without
-    white space around their names. If there is a flaw, the attributes begin with `$flaw`, as in a row of the table."""
+    The covered bytes are contiguous, except that events of other processes may lie between them.
+
+    The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON
+    without white space around their names. If an event has a flaw, its attributes begin with `$flaw`, as in a
+    row of the table."""
 
     rows: int
     length: int
@@ -138,11 +147,15 @@ class Block(NamedTuple):
     flaw: Words | None = None
 
     def column(self, values: Values) -> list[Any]:
-        """Return one of the block's columns as a list."""
+        """Return a column of this block as a list with one element for each row; None for a row without a
+        value."""
         return [None] * self.rows if values is None else values.list(self.rows)
 
     def columns(self, stop: int | None = None, begin: int = 0) -> list[list[Any]]:
-        """Return all columns of the rows from `begin` to `stop` as new lists, in the order of `Record`'s fields."""
+        """Return the rows from `begin` to `stop` as new lists, one list for each field of `Record`, in its
+        order.
+
+        Without `stop`, return all rows from `begin` on. The attributes do not contain `$flaw`."""
         stop = self.rows if stop is None else stop
         values: tuple[Values, ...] = (*self[2:], None)
         columns: list[list[Any]] = [
@@ -157,12 +170,12 @@ class Block(NamedTuple):
         return columns
 
     def records(self) -> Iterator[Record]:
-        """Yield the rows as records."""
+        """Yield each row of the block as a record."""
         return map(Record._make, zip(*self.columns(), strict=True))
 
 
 def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], Any]) -> list[Any]:
-    """Return the values of the given rows; None for a row whose bit in `valid` is not set."""
+    """Return `value(row)` for each of the given rows; None for a row whose bit in `valid` is not set."""
     if valid is None:
         return [value(row) for row in rows]
     bits = memoryview(valid)
@@ -170,7 +183,7 @@ def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], A
 
 
 def _masked(values: list[Any], valid: Buffer | None, begin: int) -> list[Any]:
-    """Return the values with None for each row whose bit in `valid` is not set. `begin` is the row of the first value."""
+    """Replace by None each value whose row's bit in `valid` is not set. `begin` is the row of the first value."""
     if valid is None:
         return values
     bits = memoryview(valid).cast("B")

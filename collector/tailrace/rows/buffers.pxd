@@ -1,11 +1,12 @@
-"""Memory of kernels, and the bytes that they hand out."""
+"""Allocate memory for kernels, and copy results into bytes objects."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport malloc
 
 
 cdef inline void *allocated(size_t size) except NULL:
-    """Return memory of this size, to be freed by `free`. Raise MemoryError if there is none."""
+    """Return `size` bytes of new memory, which the caller must free with `free`. Raise MemoryError if none is
+    available."""
     cdef void *memory = malloc(size)
     if not memory:
         raise MemoryError
@@ -13,5 +14,5 @@ cdef inline void *allocated(size_t size) except NULL:
 
 
 cdef inline bytes copied(const void *values, Py_ssize_t size):
-    """Return a copy of `size` bytes."""
+    """Return a bytes object with a copy of the first `size` bytes at `values`."""
     return PyBytes_FromStringAndSize(<const char *>values, size)

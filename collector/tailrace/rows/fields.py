@@ -1,9 +1,8 @@
-"""Define the record fields as columns, and edit the attributes of rows: add flaws, and merge the attributes of two
-records.
+"""Define the record fields as columns, and edit attributes: add a flaw, or merge the attributes of two records.
 
-Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept. The rule's name, one of
-`FLAWS`, is counted and written under `$flaw` in the record's attributes (docs/formats/jets.md explains each rule).
-`ingest.spans` checks the rules that need a session's earlier record ids.
+Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept. The rule's name, one
+of `FLAWS`, is counted and written under `$flaw` in the record's attributes (docs/formats/jets.md explains each
+rule). `ingest.spans` checks the rules that need the ids of earlier records in the session.
 """
 
 from __future__ import annotations
@@ -18,18 +17,19 @@ from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Ki
 
 FLAWS = frozenset(
     {
-        "begin_forgotten",  # an end whose begin may have been evicted: its id lies among the evicted ids
-        "duplicate_id",  # a record with an id that was defined before
+        "begin_forgotten",  # an end whose id lies among evicted ids, so its begin may have been evicted
+        "duplicate_id",  # a record with an id that an earlier record has defined
         "end_before_start",  # a span's end lies before its start
-        "forward_reference",  # a record that was referred to before it came
-        "orphan",  # refers to a record that was not seen (yet)
-        "second_end",  # an end for a record that has ended
+        "forward_reference",  # a record to which an earlier record has already referred
+        "orphan",  # a record that refers to a record which has not arrived
+        "second_end",  # an end for a span that has already ended
         "self_parent",  # a record that is its own parent
     }
 )
 
 EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
-"""Kinds of records that count as one event each. A begin and its end are one event."""
+"""Kinds of records that count as one event each. An end is not in the list, because a begin and its end are one
+event."""
 
 (
     OFFSET, SIZE, KIND, STREAM, SUBSTREAM, COUNTER, NAME, CATEGORY,
@@ -42,7 +42,7 @@ RecordColumns = list[list[Any]]
 def write_flaws(
     flaws: Sequence[str | None], attributes: Sequence[str | None]
 ) -> tuple[list[str | None], Counter[str]]:
-    """Return the attributes with each row's flaw added, and the number of rows by flaw."""
+    """Add each row's flaw, if any, to its attributes. Return all attributes, and the number of rows by flaw."""
     counts: Counter[str] = Counter()
     written = list(attributes)
     for i, flaw in enumerate(flaws):
@@ -53,7 +53,7 @@ def write_flaws(
 
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
-    """Return the attributes with the flaw, if any, as the first member."""
+    """Return the attributes with the flaw as their first member. Without a flaw, return them unchanged."""
     return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
 
 
@@ -63,8 +63,9 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def united(ends: str | None, begins: str | None) -> str | None:
     """Return the attributes of a span: the attributes of its end, then the attributes that only its begin has.
 
-    An attribute of both records appears once, with the end's value. If the begin's value differs, the object `$begin`
-    holds the begin's value. Both records may ask for names of members (`NAMES_OF_MEMBERS`)."""
+    An attribute that both records have appears once, with the end's value. If the begin's value differs, the
+    object `$begin` holds the begin's value. If both records refer to names of members (`NAMES_OF_MEMBERS`),
+    these references are merged."""
     if begins is None or begins == "{}":
         return ends
     if ends is None or ends == "{}":
@@ -89,6 +90,6 @@ def united(ends: str | None, begins: str | None) -> str | None:
 
 
 def _with_member(attributes: str | None, member: str) -> str:
-    """Return the attributes with `member` as the first member."""
+    """Return attributes (a JSON object, or None) with the JSON text `member` as their first member."""
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
     return f"{{{member}{rest}"

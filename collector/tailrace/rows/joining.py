@@ -1,8 +1,9 @@
 """Pack the rows of a batch into columns of Arrow buffers, from lists or from blocks.
 
-A source with many connections yields a small block for each, with lists of session rows between them. Small parts are
-joined, so that Arrow's cost per array is paid once for many parts. An array costs about 10 µs, however short the array
-is, and a part has as many arrays as the table has columns. A copy of a row costs 15 ns (docs/decisions/speed.md, D107).
+A source with many connections yields a small block for each, with lists of session rows between them. Small
+parts are joined, so that Arrow's cost per array is paid once for many parts. An array costs about 10 µs,
+however short it is, and a part has as many arrays as the table has columns. A copy of a row costs 15 ns
+(docs/decisions/speed.md, D107).
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ if TYPE_CHECKING or not active():
     from arro3.core import Array, DataType
 
 LARGE = 4096
-"""Minimum number of rows of a block that gets arrays of its own. A copy of such a block would cost about as much time,
-and more memory."""
+"""Minimum number of rows of a block that is not joined with other parts.
+
+To copy such a block would cost about as much time as its own arrays, and more memory."""
 
 ENOUGH = 65536
-"""Number of rows at which a group of joined parts is complete."""
+"""Minimum number of rows at which a group of parts to join is complete. The next part begins a new group."""
 
 _LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
 _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
 
 
 class PackedRows(NamedTuple):
-    """Packed rows of one or several parts of a batch."""
+    """The rows of one or several joined parts of a batch, as packed columns."""
 
     rows: int
     columns: dict[str, Values]
-    """Columns of `ROW` by name. The columns in `CODED` are `Words`. A column without any value is None."""
+    """The columns in `ROW` by name. The columns in `CODED` are `Words`. A column without any value is None."""
 
     def words(self, name: str) -> Words | None:
-        """Return one of the columns in `CODED`."""
+        """Return the column `name`, which must be one of `CODED`; None if no row has a value."""
         return cast("Words | None", self.columns[name])
 
     def values(self, name: str) -> Integers | Texts | None:
-        """Return one of the columns outside `CODED`."""
+        """Return the column `name`, which must not be one of `CODED`; None if no row has a value."""
         return cast("Integers | Texts | None", self.columns[name])
 
     @property
     def walls(self) -> Integers | None:
-        """Return the times in microseconds, rounded towards zero."""
+        """Return the column `wall`: the times in microseconds, rounded towards zero; None if no row has a time."""
         times = cast("Integers | None", self.columns["time"])
         if times is None:
             return None
@@ -66,16 +68,18 @@ class PackedRows(NamedTuple):
 
 
 def pack(parts: Sequence[Rows]) -> list[PackedRows]:
-    """Return the rows of the parts in order, with small parts joined.
+    """Pack the parts of a batch in order. Join small parts.
 
-    Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has the
-    column's name as a note."""
+    Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has
+    the column's name as a note."""
     return list(map(_packed, _groups(parts)))
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts to join. Without compiled kernels, each part is a group of its own, because one list already holds
-    all rows of a day."""
+    """Yield groups of parts, each to be joined into one.
+
+    Without compiled kernels, each part is a group of its own, because one list already holds all rows of a day.
+    """
     group: list[Rows] = []
     rows = 0
     for part in parts:
@@ -106,7 +110,10 @@ def _packed(parts: list[Rows]) -> PackedRows:
 
 
 def _column(name: str, values: list[Any], counts: list[int]) -> Values:
-    """Join the values of the parts into one column."""
+    """Join the values of the column `name` from several parts into one column. `counts` has the rows of each
+    part.
+
+    Raise TypeError if a row lacks a value that the table requires. Errors have the column's name as a note."""
     try:
         found = None if all(map(_has_none, values)) else _some(name, values, counts)
         if name in _MUST and (found is None or found.valid is not None):
@@ -129,8 +136,10 @@ def _some(name: str, values: list[Any], counts: list[int]) -> Values:
 
 
 def _of_list(name: str, values: list[Any]) -> Values:
-    """Convert a list to a column with arro3. pyarrow would silently truncate fractions, and would import pandas if
-    installed, which takes 30 MB and a quarter of a second."""
+    """Convert a list of values to the column `name`, with arro3.
+
+    pyarrow would silently truncate fractions, and would import pandas if installed, which takes 30 MB and a
+    quarter of a second."""
     column = Array(values, DataType.int64() if name in _LONG else DataType.string())
     if name in CODED:
         coded = pa.array(column.cast(DataType.dictionary(DataType.int32(), DataType.string())))
@@ -144,7 +153,7 @@ def _of_list(name: str, values: list[Any]) -> Values:
 
 
 def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a list
-    """Return whether no row of a part has a value."""
+    """Return whether no row of a part has a value in this column, which is a column of a block or a list."""
     if isinstance(values, list):
         return (not values or values[0] is None) and values.count(None) == len(values)
     return values is None
@@ -155,23 +164,28 @@ def _count(part: Rows) -> int:
 
 
 class Coding:
-    """Assigns the codes of one dictionary to the words of many blocks. Each text of the dictionary occurs in some row."""
+    """One dictionary of texts for the `Words` columns of many blocks. Each text in the dictionary occurs in
+    some row."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._tables: dict[int, array[int]] = {}
-        """Codes assigned so far to a list of texts that blocks share, by the list's identity; -1 for a text without a
-        code."""
+        """Tables that translate the codes of a block into codes of this dictionary.
+
+        The key is the identity of a list of texts that blocks share. An entry is -1 for a text without a code.
+        """
 
     @property
     def texts(self) -> list[str]:
         return list(self._codes)
 
     def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes of the words in the first `rows` rows; 0 for a row without a word."""
+        """Return the codes in this dictionary of the words in the first `rows` rows; 0 for a row without a
+        word."""
         codes, texts = self._codes, words.texts
         if not active():
-            known = [codes.setdefault(text, len(codes)) for text in texts]  # each text occurs
+            # each text occurs in some row, because the list was made from the rows
+            known = [codes.setdefault(text, len(codes)) for text in texts]
             if known == list(range(len(texts))):
                 return words.codes
             return array(

@@ -1,8 +1,9 @@
 """Represent the records of a chunk between decoder and table: as lists of fields, or packed in a block.
 
-A Python decoder creates lists, a compiled kernel blocks. Both forms have the same methods, so that callers need not
-distinguish them: records count themselves in a ledger, match their spans, and write their rows. A method that returns
-one or a few records returns lists, because lists are cheaper for few records.
+A Python decoder creates lists, a compiled kernel creates blocks. Both forms have the same methods, so that
+callers need not distinguish them: records count themselves in a ledger, match their spans, and write their
+rows. A method that returns only one or a few records returns them as lists, because lists are cheaper for few
+records.
 """
 
 from __future__ import annotations
@@ -26,38 +27,40 @@ if TYPE_CHECKING or active():
 Columns = Sequence[Sequence[Any]]
 
 ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
-"""Kinds of records that are processed one by one. Such a record concerns the session, or bytes and events that the
-session lacks."""
+"""Kinds of records that the ingest processes one by one.
+
+Such a record concerns the session, or bytes and events that the session lacks."""
 
 NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
-"""Kinds of events with a counter."""
+"""Kinds of records that carry the producer's counter, so that the ledger can find missing events."""
 
 DUPLICATE = -1
-"""Placeholder for a sequence number: the event arrived before."""
+"""Value in place of a sequence number, for an event that already arrived before."""
 
 Numbered = tuple[str, int | None, int]
-"""Stream, wire number and mark of an event."""
+"""Stream of an event, its counter as the producer sent it, and its mark (see `marks_of`)."""
 
 _LATEST_OF = 16
-"""Number of records at a chunk's end that are searched for the latest tick; a search through all records would take
-more time."""
+"""Number of records at the end of a chunk that are searched for the latest tick. To search all records would
+take more time."""
 
 
 Chunk = list["Records"]
-"""Records of a chunk, in order."""
+"""The records of a chunk in order, in one or several parts (lists or blocks)."""
 
 
 class SeqNumbers(NamedTuple):
-    """Sequence numbers of the first `rows` records. Some records may be duplicates or have no number.
+    """The sequence numbers that the ledger has assigned to the first `rows` records of a part.
 
-    `values` is a column if all records of a block have a number."""
+    A value is `DUPLICATE` for an event that arrived before, and None for a record without a number. `values` is
+    an `Integers` column if all records of a block have a number, otherwise a list."""
 
     rows: int
     values: Integers | list[int | None]
 
 
 class EventCounters(Protocol):
-    """Counts numbered events in a list or a block (see `ledger.counters.Counters`)."""
+    """The ledger's interface for events with counters, in lists or in a block (see `ledger.counters.Counters`)."""
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
@@ -68,21 +71,21 @@ class EventCounters(Protocol):
 
 
 class SpanMatching(Protocol):
-    """Matches ends to begins, and writes the rows."""
+    """The interface for records with spans: matches end records to begin records, and writes their rows."""
 
     def match(self, columns: list[list[Any]], now: int, /) -> None: ...
     def match_block(self, block: Block, now: int, /) -> None: ...
 
 
 class RowsWriter(Protocol):
-    """Writes rows of events with their sequence numbers."""
+    """The interface that writes rows of events with their sequence numbers."""
 
     def write(self, columns: Columns, seqs: list[int | None], /) -> None: ...
     def write_block(self, block: Block, *, seqs: Values = None) -> None: ...
 
 
 class Records(ABC):
-    """Adjacent records of a chunk in order; at least one record."""
+    """One or more adjacent records of a chunk, in order."""
 
     __slots__ = ("rows",)
 
@@ -93,7 +96,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def begin(self) -> int:
-        """Return the offset of the first record in the input."""
+        """Return the offset of the first record in the session's bytes."""
 
     @property
     @abstractmethod
@@ -103,12 +106,12 @@ class Records(ABC):
     @property
     @abstractmethod
     def packed(self) -> int:
-        """Return the number of records that a compiled kernel packed."""
+        """Return the number of these records that a compiled kernel packed into a block: all or none."""
 
     @property
     @abstractmethod
     def streams(self) -> Iterable[str]:
-        """Return the names of the streams, each at least once."""
+        """Return the names of the records' streams. A name may occur several times."""
 
     @property
     @abstractmethod
@@ -118,86 +121,93 @@ class Records(ABC):
     @property
     @abstractmethod
     def numbered_events(self) -> int:
-        """Return the number of events of a kind with a counter."""
+        """Return the number of records whose kind carries the producer's counter (`NUMBERED`)."""
 
     @property
     @abstractmethod
     def latest_end(self) -> int | None:
-        """Return the latest end tick; None if no record has an end."""
+        """Return the latest end tick of all records; None if no record has an end."""
 
     @property
     @abstractmethod
     def latest_tick(self) -> int | None:
-        """Return the latest tick of the last records; None if they have no ticks."""
+        """Return the latest tick (start or end) among the last few records; None if they have no ticks."""
 
     @property
     @abstractmethod
     def times(self) -> tuple[int, int] | None:
-        """Return the earliest start tick and the latest tick; None if no record has a tick."""
+        """Return the earliest start tick and the latest tick (start or end) of all records; None if no record
+        has a tick."""
 
     # Single records
 
     @property
     @abstractmethod
     def alone(self) -> Sequence[int]:
-        """Return the rows of the records that are processed one by one (see `ALONE`)."""
+        """Return the indices of the records that are processed one by one (see `ALONE`)."""
 
     @abstractmethod
     def record(self, row: int) -> Record:
-        """Return one record."""
+        """Return the record with the index `row`."""
 
     @abstractmethod
     def behind(self, row: int) -> Record | None:
-        """Return the record directly after a row; None after the last record."""
+        """Return the record directly after the record `row`; None if `row` is the last record."""
 
     @abstractmethod
     def event_from(self, row: int) -> Numbered | None:
-        """Return the first event with a counter at or after a row; None if there is none."""
+        """Return the first event with a counter, at index `row` or later; None if there is none."""
 
     @abstractmethod
     def begin_ids(self) -> Iterator[int | None]:
-        """Yield the ids of the begins."""
+        """Yield the ids of the begin records; None for a begin without an id."""
 
     # Subsets of the records
 
     @abstractmethod
     def lists(self) -> ListRecords:
-        """Return the same records as lists."""
+        """Return the same records in the form of lists."""
 
     @abstractmethod
     def slice(self, begin: int, stop: int) -> Chunk:
-        """Return the records from row `begin` to row `stop` as a chunk, which may be empty."""
+        """Return the records from index `begin` to index `stop` (exclusive) as a chunk, which may be empty."""
 
     @abstractmethod
     def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
-        """Yield the records in pieces, and for each piece whether it is a datagram with a statement about its session.
-        `ends` contains the end offsets of the datagrams, preceded by the start offset of the first datagram."""
+        """Split the records so that each datagram with a record about its session is a piece of its own.
+
+        Yield each piece, and whether it is such a datagram. `ends` contains the end offsets of the datagrams,
+        preceded by the start offset of the first datagram."""
 
     @abstractmethod
     def moved(self, shift: int) -> Records:
-        """Return the records with `shift` added to their offsets."""
+        """Return the same records with `shift` added to their offsets."""
 
     # Output to ledger and table
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events, up to the first event of another incarnation."""
+        """Count the events in the ledger, up to the first event of another incarnation. Return their sequence
+        numbers.
+
+        `now` is the time of the log."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
-        """Record in the ledger that the streams received events (see `Counters.hear`)."""
+        """Report to the ledger which streams have events, without counting the events (see `Counters.hear`)."""
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of counted records without duplicates. Return the counted records, including duplicates."""
+        """Write the rows of the counted records, except duplicates. Return the counted records, including
+        duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
-        """Match ends to begins."""
+        """Match end records to begin records, and write the rows of the spans."""
 
 
 class ListRecords(Records):
-    """Records as lists, in the order of `Record`'s fields."""
+    """Records as lists, one list for each field of `Record`, in its order."""
 
     __slots__ = ("columns",)
 
@@ -282,7 +292,7 @@ class ListRecords(Records):
         return [ListRecords([column[begin:stop] for column in self.columns])]
 
     def pick(self, rows: Sequence[int]) -> Chunk:
-        """Return the records of the given ascending rows."""
+        """Return the records with these indices, which must be ascending, as a chunk."""
         if not rows or rows[-1] - rows[0] == len(rows) - 1:
             return self.slice(rows[0], rows[-1] + 1) if rows else []
         return [ListRecords([[column[row] for row in rows] for column in self.columns])]
@@ -334,7 +344,7 @@ class ListRecords(Records):
 
 
 class BlockRecords(Records):
-    """Records in a block. All records are events (see `Block`)."""
+    """Records packed in a block. All of them are events (see `Block`)."""
 
     __slots__ = ("_block",)
 
@@ -446,12 +456,12 @@ class BlockRecords(Records):
 
 
 def listed(records: list[Record]) -> Chunk:
-    """Return a chunk of the given records, which may be empty."""
+    """Return a chunk with these records as lists. Without records, the chunk is empty."""
     return [ListRecords(list(zip(*records, strict=True)))] if records else []
 
 
 def gathered(items: Iterable[Block | Record]) -> Chunk:
-    """Return a chunk of a compiled kernel's output: blocks, and single records between blocks."""
+    """Return a chunk with the output of a compiled kernel: blocks, and single records between the blocks."""
     chunk: Chunk = []
     records: list[Record] = []
     for item in items:
@@ -491,14 +501,15 @@ def joined(chunk: Sequence[Records]) -> ListRecords:
 
 
 def numbered(chunk: Sequence[Records]) -> list[Numbered]:
-    """Return stream, wire number and mark of each record in a chunk."""
+    """Return for each record of a chunk its stream, its counter as the producer sent it, and its mark."""
     columns = joined(chunk).columns
     return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return the marks of records: the sums of start, end and size. Marks distinguish events, and increase with the
-    events' times."""
+    """Return the mark of each record: the sum of its start, end and size.
+
+    Marks distinguish an event from another one under the same number, and increase with the events' times."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
     except TypeError:
@@ -512,7 +523,8 @@ def _listed(seqs: SeqNumbers) -> list[int | None]:
 
 
 def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
-    """Return the greatest value at or after row `begin`; None if there is no value."""
+    """Return the greatest value of a column in the rows from `begin` to `rows`; None if these rows have no
+    value."""
     if column is None or begin == rows:
         return None
     if column.valid is None:

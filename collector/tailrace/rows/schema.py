@@ -1,7 +1,7 @@
 """Define the columns of the table `events`. No other module defines columns.
 
-Stages pass rows as columns in the order of `ROW`. The values of `DERIVED` columns are computed from other columns, so
-stages do not pass them.
+Stages pass rows as columns in the order of `ROW`. The values of the columns in `DERIVED` are computed from
+other columns, so stages do not pass them.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ COLUMNS = (
 RUN = ("day", "source", "format", "session")
 DERIVED = ("wall",)
 CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "category"})
-"""Columns with few distinct values, stored with a dictionary."""
+"""Columns with few distinct values, which are stored as codes of a dictionary."""
 FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
-"""Kinds of rows that are rare in a table compared with events."""
+"""Kinds of rows that are rare in the table, compared with spans and other events."""
 
 ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
 
 
 class Row(NamedTuple):
-    """One row in table order, without the columns of `RUN`, which consecutive rows share."""
+    """One row of the table, without the columns of `RUN`, whose values consecutive rows share."""
 
     stream: str
     substream: int | None
