@@ -1,1 +1,1 @@
-"""Run a collector for the duration of one program, and certify the stored events."""
+"""Run a collector for the duration of one program, and certify which events are stored and which are missing."""

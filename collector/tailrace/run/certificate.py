@@ -1,10 +1,11 @@
 """Define the run certificate: what a program emitted, what is stored, and digests to verify both.
 
-A certificate is one JSON object. `sha256` is the digest of the certificate's canonical form: the object without `sha256` and
-`signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519 signature over the 32 bytes
-of the digest.
+A certificate is one JSON object. `sha256` is the digest of the certificate's canonical form: the object without
+`sha256` and `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an
+Ed25519 signature over the 32 bytes of the digest.
 
-`stream_evidence` reads the evidence of each stream of some sessions from a table: counts, losses, and a digest of all rows.
+`stream_evidence` reads from a table, for each stream of some sessions, the counts, the losses, and a digest of
+all rows.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ SESSIONS = "SELECT session, format FROM sessions {where}"
 
 
 StreamKey = tuple[str, str, str]
-"""The key of a stream: source, session and stream."""
+"""Source, session and stream, which together identify a stream."""
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One stream of one session, where expected = stored + missing. `missing` holds the number of missing events by reason.
+    """What the table has of one stream of one session. `expected` is `stored` plus all known missing events.
 
-    `unknown` is whether an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex) cover every column
-    of all the stream's rows, including gaps and heals.
+    `missing` holds the number of missing events by reason. `unknown` is whether an unknown number of further
+    events is missing. `rows` and `digest` (SHA-256, hex) cover every column of all the stream's rows, including
+    gaps and heals.
     """
 
     source: str
@@ -64,14 +66,14 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stored: int
     missing: dict[str, int]
     gaps: list[str]
-    """Descriptions of the first gaps, at most `GAPS_SHOWN`."""
+    """Descriptions of the first gaps of the stream, at most `GAPS_SHOWN`."""
     unknown: bool
     rows: int
     digest: str
 
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return the evidence of all streams of some sessions, ordered by source, session and stream."""
+    """Return what the table has of each stream of these sessions, ordered by source, session and stream."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -118,7 +120,7 @@ def _in_words(
 
 
 def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]:
-    """Yield the key, the number of rows and the SHA-256 (hex) of the rows of each stream."""
+    """Yield for each stream its key, the number of its rows, and the SHA-256 (hex) of its rows."""
     current: StreamKey | None = None
     digest, count = hashlib.sha256(), 0
     for source, session, stream, text in engine.rows(ROWS.format(where=where)):
@@ -138,7 +140,7 @@ VERSION = 1
 
 
 class Program(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The program that ran. Times are Unix nanoseconds."""
+    """The program that the run executed. Times are Unix nanoseconds."""
 
     arguments: list[str]
     exit_status: int
@@ -155,7 +157,8 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Sums of the evidence over all streams."""
+    """The sums of `StreamEvidence` over all streams. `unknown` is whether any stream lacks an unknown number of
+    events."""
 
     expected: int
     stored: int
@@ -164,14 +167,14 @@ class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CertificateSignature(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An Ed25519 signature, with key and value in hex."""
+    """An Ed25519 signature of a certificate, with the public key and the signature's value in hex."""
 
     public_key: str
     value: str
 
 
 class Signed(Protocol):
-    """The interface of a run certificate and a job certificate."""
+    """The members that a run certificate and a job certificate have in common."""
 
     kind: str
     version: int
@@ -188,14 +191,16 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     program: Program
     machine: Machine
     versions: dict[str, str]
-    """Versions of the participating packages, by name."""
+    """Versions of Tailrace, Python and the packages that took part in the run, by name."""
     store: str
     max_loss: int
-    """The loss budget: the maximum number of missing events. An unknown number exceeds the budget."""
+    """The loss budget: the maximum number of missing events that the user accepts. An unknown number exceeds
+    the budget."""
     totals: Totals
     streams: list[StreamEvidence]
     no_room: dict[str, int] = {}
-    """Number of connections and datagrams that the collector refused for lack of room, by cause. Their content is unknown."""
+    """Number of connections and datagrams that the collector refused for lack of room, by cause. Their content
+    is unknown."""
     sha256: str = ""
     signature: CertificateSignature | None = None
 
@@ -209,7 +214,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
     @property
     def untraced(self) -> bool:
-        """Return whether the program succeeded without any event, neither stored nor missing."""
+        """Return whether the program succeeded but emitted no event at all, neither stored nor missing."""
         return not self.streams and self.program.exit_status == 0
 
 
@@ -227,7 +232,7 @@ def total(streams: list[StreamEvidence], no_room: Collection[object] = ()) -> To
 
 
 def digest(certificate: Signed) -> bytes:
-    """Return the SHA-256 (bytes) of the canonical form of a run certificate or a job certificate."""
+    """Return the SHA-256 (32 bytes) of the canonical form of a run certificate or a job certificate."""
     content = msgspec.to_builtins(certificate)
     content.pop("sha256", None)
     content.pop("signature", None)
@@ -236,9 +241,10 @@ def digest(certificate: Signed) -> bytes:
 
 
 def write(certificate: Signed, path: Path) -> Path:
-    """Write the certificate to a new file, `path` or the next free numbered name beside it. Return the file's path.
+    """Write the certificate to a new file: `path` or, if it exists, the next free numbered name beside it.
 
-    The function never overwrites an existing file. Raise StoreError if the certificate cannot be written.
+    Return the file's path. Never overwrite an existing file. Raise StoreError if the certificate cannot be
+    written.
     """
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
@@ -255,12 +261,14 @@ def write(certificate: Signed, path: Path) -> Path:
 
 
 def read(path: Path) -> Certificate:
-    """Return the certificate in a file. Raise StoreError if the file has no run certificate of the supported version."""
+    """Read a run certificate. Raise StoreError if the file has no valid run certificate of the supported
+    version."""
     return decoded(path, Certificate, KIND, VERSION)
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Return a run certificate or a job certificate. Raise StoreError if the file has no valid certificate.
+    """Read a run certificate or a job certificate. Raise StoreError if the file has no valid certificate of
+    `kind` and `version`.
 
     Refuse unknown and repeated members. The digest does not cover them, but another reader may rely on them.
     """
@@ -279,7 +287,7 @@ def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
 
 
 def _once(members: list[tuple[str, object]]) -> None:
-    """Raise ValueError if an object has a member twice."""
+    """Raise ValueError if a JSON object has two members with the same name."""
     seen: set[str] = set()
     for name, _ in members:
         if name in seen:
@@ -288,7 +296,7 @@ def _once(members: list[tuple[str, object]]) -> None:
 
 
 def differences(certificate: Certificate, engine: Engine) -> list[str]:
-    """Return one line for each difference between a certificate and the table; empty if there is none."""
+    """Return one line for each difference between a certificate and the table, or an empty list if they agree."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -299,7 +307,9 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 
 
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
-    """Yield one line for each stream that differs between the certificate and the table."""
+    """Yield one line for each stream whose evidence in the certificate differs from that in the table.
+
+    `certified` is the evidence in the certificate, `there` that in the table."""
     before, now = _by_key(certified), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"

@@ -1,13 +1,14 @@
-"""Read a process's rank, node and job from the variables that launchers of parallel jobs set.
+"""Find a process's rank, node and job from the environment variables that launchers of parallel jobs set.
 
-One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So
-the innermost launcher takes precedence. The clients apply the same rule to themselves (PROTOCOL.md).
+One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's
+Slurm rank. So the innermost launcher takes precedence. The clients apply the same rule to themselves
+(PROTOCOL.md).
 
-Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits this rank. Such
-a program is `alone`.
+Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits
+this rank. Such a program is `alone`.
 
-Runs often start within the same second in a shared directory. So this module also derives the names of their stores and
-certificates from the rank, and no other run uses these names.
+Runs often start within the same second in a shared directory. So this module also derives from the rank the
+names of their stores and certificates, so that no two runs use the same names.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
-    """Names of the variables of one launcher. If several variables of a field are set, the first takes precedence."""
+    """The environment variables of one launcher. If several variables of a field are set, the first takes
+    precedence."""
 
     rank: str
     sizes: tuple[str, ...] = ()
     local_sizes: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()
-    """Variables with the id of the launch within the scheduler's job."""
+    """Environment variables with the id of the launch within the scheduler's job."""
 
 
 LAUNCHERS = (
@@ -43,38 +45,42 @@ LAUNCHERS = (
     Launcher("FLUX_TASK_RANK", ("FLUX_JOB_SIZE",)),
     Launcher("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), launches=("SLURM_STEP_ID",)),
 )
-"""Launchers from the innermost to the outermost: Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm."""
+"""All known launchers, from the innermost to the outermost: Open MPI, PMIx, MPICH and Intel MPI, Flux and
+Slurm."""
 
 RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Variables that a user sets where the launcher's values are wrong. The variables also configure `[job]`."""
+"""Environment variables that a user sets if the launcher's values are wrong. They also set the keys of the
+section `[job]` of the configuration."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
-"""The lowest of Slurm's step ids for processes that were not started by srun: the batch script, an interactive shell."""
+"""The lowest of Slurm's special step ids, for processes that srun did not start: the batch script, an
+interactive shell."""
 
 _TEXT_MAX = 64
 _DIGITS = 11
 
 
 class LaunchedRank(NamedTuple):
-    """A process that a launcher started. A field is None if the launcher does not set its variable."""
+    """A process that a launcher started. A field is None if the launcher does not set its environment variable."""
 
     rank: int
     node: str
     job: str | None = None
     size: int | None = None
-    """Number of ranks of the job."""
+    """Number of ranks of the whole job."""
     local_size: int | None = None
     """Number of ranks of the job on this node."""
     alone: bool = False
-    """Whether the process shares its collector with no other rank, since no launcher started them together."""
+    """Whether the process shares its collector with no other rank, because no launcher started them together.
+    """
 
 
 def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
-    """Return the rank that a launcher gave to this process, or None without a launcher."""
+    """Return the rank that a launcher gave to this process, or None if no launcher started it."""
     by = next((each for each in LAUNCHERS if _number(environ, (each.rank,)) is not None), None)
     if by is None:
         return None
@@ -99,7 +105,8 @@ def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the scheduler's job id, a dot, and the id of the step or launch."""
+    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. One of the two may
+    be missing."""
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
         scheduler = scheduler.replace(
@@ -112,7 +119,10 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: Launcher, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of the node, or the host name. Slurm's variable would name another node under `mpirun`."""
+    """Return the launcher's name of this node, or else the short host name.
+
+    Slurm's variable is used only under Slurm's own launcher, because under `mpirun` it would name another node.
+    """
     name = "SLURMD_NODENAME" if _by_slurm(by, environ) else "PMIX_HOSTNAME"
     return environ.get(name) or host.partition(".")[0] or "host"
 
@@ -131,13 +141,15 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 
 def store_name(seconds: int, host: str, pid: int) -> str:
-    """Return the name for the store of a run that begins at `seconds` (Unix time)."""
+    """Return the name of the store for a run without a launcher that begins at `seconds` (Unix time)."""
     short_host = host.partition(".")[0] or "host"
     return f"tailrace-run-{seconds}-{short_host}-{pid}"
 
 
 def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
-    """Return the name for the store of a node's collector that begins at `seconds` (Unix time)."""
+    """Return the name of the store for a node's collector that begins at `seconds` (Unix time).
+
+    All nodes of a job have their stores in one directory, which is named after the job."""
     node = file_name(rank.node)
     if rank.job is None:
         return f"tailrace-run-{seconds}-{node}-{pid}"
@@ -145,15 +157,15 @@ def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
 
 
 def file_name(text: str) -> str:
-    """Return `text` with each character replaced that is not safe in a file name."""
+    """Replace each character of `text` that is not safe in a file name, and return the result."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".") or "_"
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory with this name. If the name is taken (for example by an equal process id in another container),
-    append a number.
+    """Make a new directory with this name, and return its path.
 
-    Raise StoreError if the directory cannot be made.
+    If the name is taken (for example by an equal process id in another container), append a number. Raise
+    StoreError if the directory cannot be made.
     """
     for path in alternatives(name):
         try:
@@ -168,7 +180,7 @@ def unused(name: Path) -> Path:
 
 
 def alternatives(path: Path) -> Iterator[Path]:
-    """Yield the path itself, then the path with -2, -3 and so on before the suffix."""
+    """Yield the path itself, then the paths with -2, -3 and so on before the suffix, without end."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")

@@ -1,11 +1,13 @@
-"""Connect the ranks of one node with the node's collector: a private directory with a lock and a socket, and the messages.
+"""Connect the ranks of one node with the node's collector: a private directory with a lock and a socket, and
+the messages.
 
-The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The kernel releases the
-lock if the collector is killed. So a rank that finds no socket and gets the lock starts the collector.
+The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The
+kernel releases the lock if the collector is killed. So a rank that finds no socket and gets the lock starts the
+collector.
 
-The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank is
-connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is released at once if other ranks
-are connected. The last rank waits for the certificate.
+The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the
+same rank is connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is
+released at once if other ranks are connected. The last rank waits for the node's certificate.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from tailrace.errors import TailraceError
 from tailrace.run.launcher import LaunchedRank
 
 LINE_MAX = 1 << 20
-"""Maximum size (bytes) of a message. The longest field is a program's arguments."""
+"""Maximum size (bytes) of a message between a rank and the collector. The longest part is a program's
+arguments."""
 
 
 class Hello(msgspec.Struct, kw_only=True):
@@ -39,25 +42,26 @@ class Hello(msgspec.Struct, kw_only=True):
     pid: int
     arguments: list[str]
     files: list[str]
-    """Files to follow as FORMAT=PATH, with absolute paths."""
+    """Trace files that the collector must follow for this rank, as FORMAT=PATH with absolute paths."""
     own: dict[str, str]
-    """Directories, by format, of tracers whose output directory the user has set."""
+    """Output directories of tracers that the user has set by environment variables, by format."""
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """Reply if another program of the same rank is connected. One launcher cannot have started both, so the new program
-    starts a collector of its own."""
+    """Reply to `Hello` if another program of the same rank is connected.
+
+    One launcher cannot have started both programs, so the new program starts a collector of its own."""
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     addresses: dict[str, str]
-    """Listening addresses as host:port, by source."""
+    """Addresses on which the collector listens, as host:port, by source."""
     token: str
-    """The token that the listeners require."""
+    """The token that clients must send to the listeners."""
     traces: str
-    """The output directory of this rank's tracers."""
+    """The directory into which the tracers of this rank must write."""
     store: str
-    """Path or URL of the node's store."""
+    """Path or URL of the store to which the node's collector writes."""
 
 
 class Bye(msgspec.Struct, kw_only=True):
@@ -65,14 +69,16 @@ class Bye(msgspec.Struct, kw_only=True):
 
 
 class Released(msgspec.Struct, kw_only=True):
-    """Message that allows the rank to end. `others` is whether other ranks still run. Otherwise `certificate` is the path of
-    the node's certificate, or None if it could not be written."""
+    """Reply to `Bye`, after which the rank may end.
+
+    `others` is whether other ranks of the node still run. If none runs, `certificate` is the path of the node's
+    certificate, or None if it could not be written."""
 
     others: bool
     certificate: str | None = None
     failures: list[str] = []
     refused: dict[str, int] = {}
-    """Number of refused connections and datagrams of other users, by cause."""
+    """Number of connections and datagrams of other users that the collector refused, by cause."""
 
 
 def packed(message: msgspec.Struct) -> bytes:
@@ -80,8 +86,9 @@ def packed(message: msgspec.Struct) -> bytes:
 
 
 class NodeSpec(msgspec.Struct, kw_only=True):
-    """Settings of a node's collector. `store` is the path or URL of its store. `directory` holds its certificate, log and
-    traces."""
+    """Settings of a node's collector, which a rank passes to it at its start.
+
+    `store` is the path or URL of its store. `directory` holds its certificate, log and traces."""
 
     config: str | None
     store: str
@@ -97,15 +104,17 @@ class NodeSpec(msgspec.Struct, kw_only=True):
 
 
 FAILURE_SECONDS = 30
-"""Time (seconds) after a failed start of a collector, during which no other rank starts one."""
+"""Time (seconds) after a failed start of a node's collector, during which no other rank of the node starts one.
+"""
 
 _SOCKET_MAX = 100
-"""Maximum size (bytes) of a socket path. The kernel accepts up to 107."""
+"""Maximum size (bytes) of the path of the collector's socket. The kernel accepts up to 107."""
 
 
 class Meeting:
-    """The private directory through which one job's ranks on this node join a collector. The ranks write into the same
-    store."""
+    """The private directory through which the ranks of one job on this node join a collector.
+
+    Ranks that meet here write into the same store."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -115,7 +124,10 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Make the directory if it does not exist. Raise TailraceError if the directory does not belong to this user."""
+        """Return the meeting of this rank, and make its directory if it does not exist.
+
+        Ranks with the same job, node and store get the same directory. Raise TailraceError if the directory
+        does not belong to this user."""
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
         words = [rank.job or _launch(), rank.node, place]
         if rank.alone:
@@ -142,8 +154,10 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Return a descriptor that holds the lock, or None if a collector or another rank holds the lock."""
-        self.directory.mkdir(mode=0o700, exist_ok=True)  # the last collector removes the directory
+        """Lock the meeting, and return a descriptor that holds the lock. Return None if a collector or another
+        rank holds it."""
+        # the node's previous collector removed the directory at its end
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,13 +169,14 @@ class Meeting:
         return None
 
     def failed(self, message: str) -> None:
-        """Record that the collector does not start, so that other ranks do not try to start one as well."""
+        """Record that the collector does not start, and why, so that no other rank tries to start one soon."""
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self._failure.write_text(message, errors="surrogateescape")
 
     @property
     def failure(self) -> str | None:
-        """Return the error of a collector that failed to start within the last `FAILURE_SECONDS`; None otherwise."""
+        """Return the error message of a collector that failed to start within the last `FAILURE_SECONDS`, else
+        None."""
         try:
             age = time.time() - self._failure.stat().st_mtime  # noqa: TID251 - the file system's time
             return self._failure.read_text() if age < FAILURE_SECONDS else None
@@ -169,7 +184,7 @@ class Meeting:
             return None
 
     def listener(self) -> socket.socket:
-        """Return the collector's listening socket. The caller must hold the lock."""
+        """Create the socket of the meeting, and return it listening. The caller must hold the lock."""
         self.socket.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.socket))
@@ -177,13 +192,15 @@ class Meeting:
         return listener
 
     def remove(self) -> None:
-        """Remove the directory. The caller must hold the lock."""
+        """Remove the directory of the meeting. The caller must hold the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _root() -> Path:
-    """Return the parent of this user's directories: the runtime directory of the user's session, or the directory for
-    temporary files."""
+    """Return the parent directory of this user's meetings.
+
+    It is the runtime directory of the user's login session, or else the directory for temporary files. Its path
+    must be short, because the paths of sockets are limited."""
     session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     with suppress(OSError):
         if session.is_absolute() and session.stat().st_uid == os.getuid() and _fits(session):
@@ -197,10 +214,11 @@ def _fits(root: Path) -> bool:
 
 
 def _launch() -> str:
-    """Return a name for the launch if the launcher sets none. The name identifies the process that started the ranks' session.
+    """Return a name for this launch, for a launcher that sets no job id.
 
-    Hydra, MPICH's launcher, gives each rank a session of its own. Other launchers run all ranks in their own session. Processes
-    between the session leader and a rank are ignored, since they may end while further ranks start.
+    The name identifies the process that started the session (see setsid) in which the ranks run. Hydra, MPICH's
+    launcher, gives each rank a session of its own. Other launchers run all ranks in their own session.
+    Processes between the session leader and a rank are ignored, because they may end while further ranks start.
     """
     session = os.getsid(0)
     leader = _process(session)

@@ -1,6 +1,7 @@
-"""Run the program of one rank of a job, traced by the collector of its node. The node's first rank starts the collector.
+"""Run the program of one rank of a job, traced by the collector of its node. The node's first rank starts the
+collector.
 
-Tracing never prevents the program from running: without a collector the program runs untraced.
+Tracing never prevents the program from running: if there is no collector, the program runs untraced.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import followed, made, own_directories, variables
 
 JOIN_SECONDS = 60.0
-"""Maximum time (seconds) for which a program waits for its collector. After this time the program runs untraced."""
+"""Maximum time (seconds) for which a program waits for its node's collector. After this time the program runs
+untraced."""
 
 LOOK_SECONDS = 0.02
 
 NO_PROGRAM = 127
-"""The exit status of a program that could not be started, as in a shell."""
+"""The exit status that stands for a program that could not be started, as in a shell."""
 
 M = TypeVar("M")
 
@@ -52,22 +54,26 @@ _RELEASED = msgspec.json.Decoder(Released)
 
 
 class RankWanted(NamedTuple):
-    """The rank's program, and the settings of its tracing."""
+    """The program of a rank, and the settings of its tracing."""
 
     rank: LaunchedRank
     arguments: Sequence[str]
     files: Sequence[str]
     store: str | None
-    """The store as the user specified it, for all nodes."""
+    """The store as the user specified it, which is the same on all nodes."""
     prepare: Callable[[LaunchedRank], NodeSpec]
-    """Function that selects and makes the directories of a collector that this rank starts. Raises TailraceError or OSError."""
+    """Function that makes the directories for a node's collector and returns its settings.
+
+    It is called only if this rank starts the collector. It raises TailraceError or OSError if the directories
+    cannot be made."""
     require: bool
 
 
 def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
-    """Run the program. Return the program's result. For the node's last rank, also return the path of the node's certificate.
+    """Run the program of a rank, traced if possible. Return its result.
 
-    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that prevents tracing.
+    For the node's last rank, also return the path of the node's certificate. Raise ConfigError if the program
+    does not exist. With `wanted.require`, also raise any error that prevents tracing.
     """
     try:
         membership = join(wanted)
@@ -100,7 +106,8 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
 
 
 class Membership:
-    """A rank's connection to its node's collector. The kernel closes the connection when the process ends in any way."""
+    """A rank's connection to its node's collector. However the rank's process ends, the kernel closes the
+    connection."""
 
     def __init__(self, connection: socket.socket, lines: Iterator[bytes], welcome: Welcome) -> None:
         self._connection = connection
@@ -108,7 +115,9 @@ class Membership:
         self._welcome = welcome
 
     def variables(self) -> dict[str, str]:
-        """Return the variables to set for the program, and make the directories that they name. Raise OSError."""
+        """Return the environment variables to set for the program, and make the directories that they name.
+
+        Raise OSError if a directory cannot be made."""
         traces = Path(self._welcome.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
@@ -116,14 +125,19 @@ class Membership:
         return variables(traces, os.environ, about.addresses, about.token, about.store)
 
     def leave(self, status: int) -> Released:
-        """Report the program's exit status, and wait for the release. Raise OSError or TailraceError."""
+        """Report the program's exit status to the collector, and wait until it releases this rank.
+
+        Raise OSError or TailraceError if the connection or the collector ends."""
         with _undisturbed():
             self._connection.sendall(packed(Bye(exit_status=status)))
             return _next_message(self._lines, _RELEASED)
 
 
 def join(wanted: RankWanted) -> Membership:
-    """Join the node's collector. Start a collector if there is none. Raise TailraceError or OSError."""
+    """Join the node's collector. Start a collector if none runs.
+
+    Raise TailraceError or OSError if the collector cannot be started, or does not answer within `JOIN_SECONDS`.
+    """
     meeting = Meeting.of(wanted.rank, wanted.store)
     hello = Hello(
         rank=wanted.rank.rank, job=wanted.rank.job, size=wanted.rank.size, pid=os.getpid(),
@@ -151,7 +165,9 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Return a membership, or `Taken`, or None if no collector accepts ranks now."""
+    """Try to join the node's collector. Return None if no collector accepts ranks now.
+
+    Return `Taken` if another program of the same rank is connected."""
     connection = meeting.connect()
     if connection is None:
         return None
@@ -171,7 +187,9 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
 
 
 def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
-    """Start a collector, which inherits the lock. Return once the collector accepts ranks. Raise TailraceError or OSError."""
+    """Start the node's collector, which inherits the lock. Return once it accepts ranks.
+
+    Raise TailraceError or OSError if it cannot be started."""
     try:
         spec = wanted.prepare(wanted.rank)
         spec.meeting = str(meeting.directory)
@@ -210,7 +228,7 @@ def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore the signals by which launchers end ranks, since this rank is about to end by itself."""
+    """Ignore the signals by which launchers end ranks, because this rank is about to end by itself."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

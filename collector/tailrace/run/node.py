@@ -1,10 +1,12 @@
-"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the node run.
+"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the
+node run.
 
     python -I …/interpreter.py tailrace.run.node SPECIFICATION
 
-The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends. The kernel
-closes the connection of a killed rank, so a killed rank does not keep the collector running. A signal does not end the
-collector, but makes it end with the present ranks: launchers send signals to all processes of a job.
+The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends.
+The kernel closes the connection of a killed rank, so a killed rank does not keep the collector running. After a
+signal, the collector does not end at once, but waits for the ranks that are present: launchers send signals to
+all processes of a job.
 """
 
 from __future__ import annotations
@@ -56,17 +58,19 @@ from tailrace.run.surroundings import (
 )
 
 LINGER_SECONDS = 2.0
-"""Time (seconds) for which the collector waits for further ranks after the last one has left, if the number of ranks is
-unknown."""
+"""Time (seconds) for which the collector waits for further ranks after the last present rank has left.
+
+It applies if the launcher does not state the number of ranks on the node."""
 
 FIRST_SECONDS = 20.0
-"""Time (seconds) for which the collector waits for its first rank, which may have been killed."""
+"""Time (seconds) for which the collector waits for its first rank. The rank that started the collector may have
+been killed."""
 
 logger = logging.getLogger(__name__)
 
 
 class NodeCollecting(Collecting):
-    """A collector that runs beside the ranks of its node. Ranks may join and leave at any time."""
+    """The collector of a node, and the service through which ranks of the node join and leave at any time."""
 
     def __init__(
         self, spec: NodeSpec, listener: socket.socket, token: RunToken, clock: Clock
@@ -75,10 +79,10 @@ class NodeCollecting(Collecting):
         self.arguments: list[str] = []
         """The command line of the first rank's program."""
         self.worst = 0
-        """The highest exit status of all ranks."""
+        """The highest exit status of the ranks that have left. A killed rank counts as 128 + SIGKILL."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
-        """The connection of the last rank, which waits for the certificate."""
+        """The connection of the rank that left last, which waits for the certificate."""
         self._spec = spec
         self._listener = listener
         self._token = token
@@ -86,19 +90,21 @@ class NodeCollecting(Collecting):
         self._log = RankLog(Path(spec.directory))
         self._traces = Path(spec.directory).absolute() / "traces"
         self._here: dict[trio.SocketStream, int | None] = {}
-        """The rank of each open connection; None before its `Hello` has arrived."""
+        """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank that left last and waits for the certificate."""
+        """Connection and number of the rank that left last and waits for the certificate, None if other ranks
+        are present."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The sources that the collector followed at its end."""
+        """The sources of the collector when its last rank had left."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:
-        """Append a line to the log of ranks. If the disk is full, only log a warning."""
+        """Append a line to the log of ranks. If that fails, for example because the disk is full, only log a
+        warning."""
         try:
             self._log.append(line)
         except OSError as error:
@@ -158,7 +164,7 @@ class NodeCollecting(Collecting):
                 nursery.start_soon(self._attend, await listener.accept(), daemon)
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
-        """Serve a rank from its `Hello` to its end."""
+        """Serve the connection of a rank from its `Hello` to its end."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:
@@ -215,7 +221,10 @@ class NodeCollecting(Collecting):
         )
 
     async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
-        """Release a rank if other ranks are present. The last rank has to wait for the certificate."""
+        """Release a rank whose program has ended, if other ranks are present. Otherwise let it wait for the
+        certificate.
+
+        `gone` is whether its connection has ended without a message."""
         if gone:
             await stream.aclose()
         elif self._here:
@@ -224,7 +233,7 @@ class NodeCollecting(Collecting):
             self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
-        """Follow the given sources in addition, without those that are already followed."""
+        """Add the given sources to the collector's sources, except those that it already has."""
         async with self._changing:
             known = daemon.config.sources
             new = {name: each for name, each in sources.items() if each not in known.values()}
@@ -240,7 +249,7 @@ class NodeCollecting(Collecting):
 
 
 class _StreamLines:
-    """A reader of the lines of a stream. `next` returns None at the end of the stream."""
+    """A reader of lines from a stream. `next` returns None at the end of the stream."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -265,7 +274,8 @@ async def _send(stream: trio.SocketStream, message: msgspec.Struct) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Collect for a node's ranks. Print "ready" or an error message on standard output."""
+    """Collect the events of a node's ranks. Print "ready" or an error message on standard output. Return the
+    exit status."""
     standard.begin()
     spec = msgspec.json.decode(arguments[0], type=NodeSpec)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -282,7 +292,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
-    """Collect events, write the certificate, and release the last rank."""
+    """Collect events until all ranks have left, write the node's certificate, and release the last rank."""
     raise_descriptor_limit()
     clock = SystemClock()
     token = RunToken.drawn()
@@ -331,13 +341,14 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
 
 
 def _tails(config: Config, around: NodeCollecting) -> Config:
-    """Return the configuration with only those file sources that were followed at the end."""
+    """Return the configuration with only those file sources that the collector had at its end."""
     tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
     return structs.replace(config, sources=dict(tails))
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
-    """Sign a certificate if a key is given. Return the error messages if signing fails."""
+    """Sign a certificate if `key`, the path of a private key, is given. Return an error message if signing
+    fails."""
     try:
         if key:
             from tailrace.run import signature  # noqa: PLC0415 - needs a package that few have

@@ -1,4 +1,5 @@
-"""Run the program: start it with the run's variables, forward signals, and wait for its end."""
+"""Run the user's program: start it with the environment variables of the run, forward signals, and wait for its
+end."""
 
 from __future__ import annotations
 
@@ -24,14 +25,16 @@ NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 Warn = Callable[[str, Exception], None]
-"""Function that reports a problem with tracing, and the exception that caused the problem."""
+"""Function that reports a problem with tracing to the user, given a description and the exception that caused
+it."""
 
 
 class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, if tracing succeeded, the certificate.
 
-    `others` is whether other ranks of the node still run; the last of them gets the node's certificate. `refused` holds the
-    number of refused connections and datagrams of other users, by cause. The certificate contains none of their events.
+    `others` is whether other ranks of the node still run; the last of them gets the node's certificate.
+    `refused` holds the number of connections and datagrams of other users that were refused, by cause. The
+    certificate contains none of their events.
     """
 
     status: int
@@ -45,16 +48,18 @@ FORWARDED = (
 )  # fmt: skip
 
 LATE_SIGNAL = 0.05
-"""Time (seconds) after the program's end during which a signal still counts as sent to the program. Ctrl-C may end the
-program before this process receives the signal."""
+"""Time (seconds) after the program's end during which a signal still counts as sent to the program.
+
+Ctrl-C may end the program before this process receives the signal."""
 
 
 TRIES, RETRY_SECONDS = 20, 0.1
-"""Number of attempts to start a program while the system provides no process, and the pause (seconds) between two attempts."""
+"""Number of attempts to start the program while the system cannot create a process, and the pause (seconds)
+between two attempts."""
 
 
 def find(arguments: Sequence[str]) -> None:
-    """Raise NoProgramError if the program does not exist, before any directory is made for it."""
+    """Raise NoProgramError if the program does not exist. Call this before making directories for the run."""
     path = environment_of_user().get("PATH", os.defpath)
     if shutil.which(arguments[0], os.F_OK, path) is None:
         raise NoProgramError([f"{arguments[0]}: {os.strerror(errno.ENOENT)}"])
@@ -68,15 +73,15 @@ def untraced(arguments: Sequence[str]) -> RunDone:
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """Run the program to its end. Return its exit status as a shell does: 128 + N after signal N.
 
-    A terminal sends its signals to the whole process group, and so to the program. A signal to this process alone is forwarded.
-    Raise ConfigError if the program does not exist.
+    A terminal sends its signals to the whole process group, and so to the program. A signal to this process
+    alone is forwarded. Raise ConfigError if the program does not exist.
     """
     # The program ignores the signals that this process was started to ignore, as under nohup.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
         signal.pthread_sigmask(
             signal.SIG_UNBLOCK, forwarded
-        )  # signals that were sent earlier arrive now
+        )  # signals that were sent before this point arrive now
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
         except OSError as error:
@@ -88,18 +93,21 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
-                pass  # otherwise the signal would end this process, and there would be no certificate
+                # otherwise the signal would end this process, and no certificate would be written
+                pass
     return status if status >= 0 else 128 - status
 
 
 async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program. If the system provides no process for a while, replace this process by the program, untraced. Raise
-    OSError."""
+    """Start the program as a child process.
+
+    If the system cannot create a process after `TRIES` attempts, replace this process by the program, which
+    then runs untraced. Raise OSError if the program cannot be started for another reason."""
     tries = 0
     while True:
         try:
-            # Start the program in this thread: the program inherits the thread's signal mask, and the system may allow no other
-            # thread.
+            # Start the program in this thread: the program inherits the thread's signal mask, and the system
+            # may allow no other thread.
             return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
@@ -118,7 +126,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process without a further thread. Return the exit code."""
+    """Wait for the end of a process without starting a thread. Return the exit code."""
     try:
         ended = os.pidfd_open(process.pid)
     except OSError:  # the kernel is too old, or no descriptor is free
@@ -139,7 +147,8 @@ async def _forward(signals: object, process: subprocess.Popen[bytes]) -> None:
 
 
 def _from_the_terminal() -> bool:
-    """Return whether this process is in a terminal's foreground, where Ctrl-C also reaches the program."""
+    """Return whether this process is in the foreground of a terminal, so that Ctrl-C reaches the program
+    without forwarding."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

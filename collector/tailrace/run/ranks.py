@@ -1,7 +1,7 @@
 """Read and write the log of the ranks that ran on one node: their start, and their end with the exit status.
 
-The log is a file of JSON lines beside the node's table. Each line is on disk before the collector proceeds. If a rank has no
-line for its end, its collector was killed first.
+The log is a file of JSON lines beside the node's table. Each line is synced to disk before the collector
+proceeds. If the end of a rank is not in the log, the collector was killed before the rank ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class NodeBegan(msgspec.Struct, kw_only=True, tag="node"):
     host: str
     job: str | None
     size: int | None
-    """Number of ranks of the job; None if the launcher does not set it."""
+    """Number of ranks of the job; None if the launcher does not state it."""
     local_size: int | None
-    """Number of ranks of the node; None if the launcher does not set it."""
+    """Number of ranks on this node; None if the launcher does not state it."""
 
 
 class RankCame(msgspec.Struct, kw_only=True, tag="came"):
@@ -39,7 +39,8 @@ class RankCame(msgspec.Struct, kw_only=True, tag="came"):
 
 
 class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
-    """A rank ended. Without an exit status, the rank was killed: its connection ended without a message."""
+    """A rank ended. `exit_status` is None if the rank was killed, so that its connection ended without a
+    message."""
 
     time: int
     rank: int
@@ -48,8 +49,10 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector ended normally, after the last rank. `no_room` holds the number of connections and datagrams that the
-    collector refused for lack of room, by cause."""
+    """The collector of a node ended normally, after the last rank.
+
+    `no_room` holds the number of connections and datagrams that the collector refused for lack of room, by
+    cause."""
 
     time: int
     no_room: dict[str, int] = {}
@@ -59,13 +62,13 @@ RankLine = NodeBegan | RankCame | RankLeft | NodeEnded
 
 
 class RankLog:
-    """A writer that appends lines to the log in a directory."""
+    """A writer that appends lines to the log of ranks in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / NAME
 
     def append(self, line: RankLine) -> None:
-        """Append a line and flush it to disk. Raise OSError."""
+        """Append a line to the log, and sync the log to disk. Raise OSError if that fails."""
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
@@ -73,8 +76,10 @@ class RankLog:
 
 
 def read(directory: Path) -> list[RankLine]:
-    """Return the lines of the log in a directory. Skip an incomplete last line, which a kill leaves behind. Raise
-    StoreError."""
+    """Return the lines of the log of ranks in a directory, or an empty list if there is no log.
+
+    Skip an incomplete last line, which a killed collector leaves behind. Raise StoreError if the log cannot be
+    read."""
     path = directory / NAME
     try:
         lines = path.read_bytes().split(b"\n")[:-1]

@@ -1,10 +1,10 @@
 """Run a collector around one program: listen, run the program, wait for its events, and write the certificate.
 
-A second, short run of the collector on the same store reads files to their end, as a restarted daemon does. Errors of the
-collector do not keep the program from running.
+A second, short run of the collector on the same store reads files to their end, as a restarted daemon does.
+Errors of the collector do not keep the program from running.
 
-`Collecting` runs the collector. `Tracing` also runs the program, which starts once the collector listens. The program continues
-if the collector fails.
+`Collecting` runs the collector beside some activity. `Tracing` is the activity that runs the program, which
+starts once the collector listens. The program continues if the collector fails.
 """
 
 from __future__ import annotations
@@ -62,20 +62,23 @@ FOR_ROOM = (
 
 
 class Collecting(ABC):
-    """A collector that runs as long as another activity, such as a program. `failure` is the collector's error, if any."""
+    """Runs a collector beside an activity, such as a program, and stops it when the activity has ended.
+
+    `failure` is the collector's error, if any."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
-        """Number of refused connections and datagrams of other users, by cause."""
+        """Number of connections and datagrams of other users that the collector refused, by cause."""
         self.no_room: dict[str, int] = {}
-        """Number of connections and datagrams that were refused for lack of room, by cause."""
+        """Number of connections and datagrams that the collector refused for lack of room, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Run the collector and the activity beside it, and return when both have ended. Wait for the activity even if the
-        collector fails."""
+        """Run the collector and the activity beside it, and return when both have ended.
+
+        Wait for the activity even if the collector fails. If the worker threads cannot start, run neither."""
         try:
             await threads.hold()
         except TailraceError as error:
@@ -103,14 +106,14 @@ class Collecting(ABC):
 
     @abstractmethod
     async def _run(self, daemon: Daemon) -> None:
-        """Run the activity. The collector ends when this function returns."""
+        """Run the activity. The collector is stopped when this method returns."""
 
     async def _receive(self, _: Receiving) -> None:
-        """Run an additional task while sources receive data."""
+        """Run while the sources receive data. A subclass uses `Receiving` to change the sources."""
         await trio.sleep_forever()
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Wait until no data have arrived for `SETTLE_SECONDS`, at most `SETTLE_MOST` seconds."""
+        """Wait until no data have arrived for `SETTLE_SECONDS`, but at most `SETTLE_MOST` seconds in total."""
         with trio.move_on_after(SETTLE_MOST):
             before, quiet_since = _received(daemon), trio.current_time()
             while trio.current_time() - quiet_since < SETTLE_SECONDS:
@@ -121,8 +124,10 @@ class Collecting(ABC):
 
 
 class Tracing(Collecting):
-    """One run of a program. `status` is the program's exit status, or None if the program did not run. `refusal` is the
-    error that prevented its start."""
+    """A collector that runs beside one program.
+
+    `status` is the program's exit status, or None if the program did not run. `refusal` is the error that
+    prevented the program's start."""
 
     def __init__(self, arguments: Sequence[str], traces: Path, token: RunToken) -> None:
         super().__init__()
@@ -166,7 +171,7 @@ def _received(daemon: Daemon) -> tuple[int, ...]:
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Yield the exceptions in nested exception groups."""
+    """Yield the exceptions in an exception group, including those in nested groups."""
     for inner in group.exceptions:
         if isinstance(inner, BaseExceptionGroup):
             yield from _leaves(inner)
@@ -178,8 +183,10 @@ PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
-    """The program to run, and the settings of the run. `files` are FORMAT=PATH. `traces` is the default output directory of
-    tracers. With `require`, the program does not start unless it is traced."""
+    """The program to run, and the settings of the run.
+
+    `files` are trace files to follow, as FORMAT=PATH. `traces` is the directory into which tracers write by
+    default. With `require`, the program does not start unless it is traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]
@@ -191,8 +198,8 @@ class RunRequest(msgspec.Struct, kw_only=True):
 def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     """Run the program, collect its events and certify what was stored.
 
-    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that keeps the collector from
-    starting.
+    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that keeps the
+    collector from starting.
     """
     clock = SystemClock()
     token = RunToken.drawn()
@@ -231,8 +238,10 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
-    """Return a certificate of all sessions since the program's start. The certificate includes `no_room`, the number of
-    connections and datagrams refused for lack of room."""
+    """Return a certificate of all sessions in the store that were open after the program's start.
+
+    `no_room` is the number of connections and datagrams that were refused for lack of room; the certificate
+    includes it."""
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -260,8 +269,10 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
 
 
 def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
-    """Run the collector again to read files to their end, and close their sessions. With `last`, close all sessions. Return
-    the collector's last status."""
+    """Run the collector again to read files to their end, and close the files' sessions. Return the collector's
+    last status.
+
+    With `last`, close all sessions of the store."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:

@@ -1,4 +1,5 @@
-"""Sign a certificate's digest with Ed25519. Only this module needs the package `cryptography`."""
+"""Sign the digest of a certificate with Ed25519, and verify signatures. Only this module needs the package
+`cryptography`."""
 
 from __future__ import annotations
 
@@ -35,8 +36,10 @@ def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:
-    """Return the problems of a certificate's signature. `wanted` is the public key (hex) that must have made the signature;
-    None accepts any key."""
+    """Return the problems of a certificate's signature, or an empty list if the signature is valid.
+
+    `wanted` is the public key (hex) that must have made the signature; None accepts any key, and a missing
+    signature."""
     signature = certificate.signature
     if signature is None:
         return [] if wanted is None else ["it is not signed"]

@@ -1,4 +1,4 @@
-"""Summarise a run as text and as JSON."""
+"""Summarise a run for the user, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def lines(
     done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
 ) -> Iterator[str]:
-    """Yield lines of text about a certificate. `path` is None if the certificate could not be written. `refused` holds the
-    number of refused connections and datagrams of other users, by cause."""
+    """Yield lines of text for the user about a run and its certificate `done`.
+
+    `path` is the certificate's file, or None if it could not be written. `refused` holds the number of
+    connections and datagrams of other users that were refused, by cause."""
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
@@ -54,8 +56,9 @@ def document(
     others: bool = False,
     refused: Mapping[str, int] = _NONE,
 ) -> bytes:
-    """Return the summary as one line of JSON, with or without a certificate. `others` is whether other ranks of the node
-    still run; the traced events are unknown then."""
+    """Return the summary of a run as one line of JSON, with or without a certificate.
+
+    `others` is whether other ranks of the node still run. It is then unknown whether events were traced."""
     found: dict[str, object] = {
         "arguments": arguments,
         "exit_status": exit_status,
@@ -73,12 +76,12 @@ def document(
 
 
 def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
-    """Return the streams with missing events."""
+    """Return the streams that lack a known or an unknown number of events."""
     return (stream for stream in streams if stream.unknown or stream.missing)
 
 
 def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
-    """Return the number of missing events and the reasons as text."""
+    """Return a phrase with the number of missing events, the reasons, and whether further events are missing."""
     reasons = _by_cause(missing)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")

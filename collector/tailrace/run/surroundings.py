@@ -1,7 +1,8 @@
-"""Configure listeners, directories and environment variables, so that a program's events reach the collector.
+"""Choose listeners, directories and environment variables so that a program's events reach the collector of its
+run.
 
-Variables that are already set stay unchanged. If such a variable names a tracer's output, the collector follows that path
-instead of its own directory.
+Environment variables that the user has set stay unchanged. If such a variable names a tracer's output, the
+collector follows that path instead of its own directory.
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ DFTRACER_LIVE = {
     "DFTRACER_TRACE_COMPRESSION": "0",
     "DFTRACER_WRITE_BUFFER_SIZE": "1",
 }
-"""The settings of DFTracer that PRODUCERS.md recommends."""
+"""The settings of DFTracer, as environment variables, that PRODUCERS.md recommends."""
 
 
 class RunToken(NamedTuple):
-    """The token for the programs of one run. `file` is a path that only this process can open."""
+    """The token that clients of one run send to the collector.
+
+    `file` is the path through which the collector's listeners read the token. Only this process can open it."""
 
     text: str
     file: str
 
     @classmethod
     def drawn(cls) -> Self:
-        """Draw a random token, and keep it in memory until this process ends. A file would remain after a kill."""
+        """Draw a random token, and keep it in memory until this process ends.
+
+        A file on disk would remain if this process were killed."""
         text = secrets.token_hex(16)
         memory = os.memfd_create("tailrace-token")
         os.fchmod(memory, 0o600)
@@ -50,8 +55,10 @@ class RunToken(NamedTuple):
 
 
 def listeners(token: RunToken) -> dict[str, SourceConfig]:
-    """Return one listener of each kind. Other users of the host can connect to the listeners. The collector refuses them if
-    the host can identify the users of sockets."""
+    """Return one listener of each kind: Heph by UDP, and Heph and JETS by TCP.
+
+    Other users of the host can connect to the listeners. The collector refuses them if the host can identify
+    the users of sockets."""
     own = names_users()
     file = token.file if own else ""
     return {
@@ -62,7 +69,8 @@ def listeners(token: RunToken) -> dict[str, SourceConfig]:
 
 
 def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
-    """Return a warning if the listeners accept events of other users of the host; otherwise return an empty list."""
+    """Return a warning, as a list, if the listeners accept events of other users of the host. Otherwise return
+    an empty list."""
     guarded = all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig))
     return (
         []
@@ -76,9 +84,10 @@ def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
 def sources(
     directory: Path, environ: Mapping[str, str], files: Iterable[str], token: RunToken
 ) -> dict[str, SourceConfig]:
-    """Return all sources of a run: listeners of every kind, the directories of tracers, and the files given as FORMAT=PATH.
+    """Return all sources of a run: listeners of every kind, the directories of tracers, and the files given as
+    FORMAT=PATH.
 
-    Raise ConfigError for invalid files (see `followed`).
+    Raise ConfigError for invalid `files` (see `followed`).
     """
     found = listeners(token)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
@@ -90,12 +99,14 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Maximum number of concurrent connections to a node's collector, whose ranks all use the same address. The number of
-descriptors is a further limit."""
+"""Maximum number of concurrent connections to a node's collector, in total and from one address.
+
+All ranks of a node use the same address. The number of file descriptors is a further limit."""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
-    """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers write."""
+    """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers
+    write."""
     found: dict[str, SourceConfig] = {}
     for name, source in listeners(token).items():
         if isinstance(source, TcpConfig):
@@ -107,8 +118,9 @@ def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
 
 
 def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
-    """Return, as sources, the directories into which a node's tracers write. They include the directories of a run without a
-    launcher."""
+    """Return file sources for the directories into which a node's tracers write: one for each format.
+
+    They include the directories of a run without a launcher, which are not below a directory `rank-N`."""
     here = glob.escape(str(directory))
     formats = ("dftracer", "ovni")
     return {
@@ -118,12 +130,13 @@ def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
 
 
 def rank_directory(directory: Path, rank: int) -> Path:
-    """Return the directory of a rank's tracers. `daemon.intake` parses the rank from the directory's name."""
+    """Return the directory into which a rank's tracers write. `daemon.intake` reads the rank from the
+    directory's name."""
     return directory / f"rank-{rank}"
 
 
 def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the tracers' output directories that the user has set by variables, by format."""
+    """Return the output directories of tracers that the user has set by environment variables, by format."""
     found = {}
     if log_file := environ.get("DFTRACER_LOG_FILE"):
         found["dftracer"] = str(Path(log_file).absolute().parent)
@@ -133,9 +146,9 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
-    """Return the sources that one rank adds to those of its node. The name of a source includes a hash of its path.
+    """Return the sources that one rank adds to those of its node: its files, and its tracers' own directories.
 
-    Raise ConfigError for invalid files (see `followed`).
+    The name of a source includes a hash of its path. Raise ConfigError for invalid `files` (see `followed`).
     """
     wanted = [*followed(files), *own.items()]
     return {
@@ -147,7 +160,7 @@ def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceCon
 
 
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the format and path of each FORMAT=PATH.
+    """Split each FORMAT=PATH into format and path.
 
     Raise ConfigError if a text has another form or an unknown format.
     """
@@ -164,12 +177,13 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """Return the default output directories of the tracers. DFTracer does not make its own directory."""
+    """Return the default output directories of the tracers, which must exist. DFTracer does not make its own
+    directory."""
     return (directory / "dftracer", directory / "ovni")
 
 
 def located(config: Config) -> str:
-    """Return the absolute path or the URL of the store."""
+    """Return the absolute path or the URL of the configuration's store."""
     store = store_path(config)
     return store if "://" in store else str(Path(store).absolute())
 
@@ -181,9 +195,11 @@ def variables(
     token: str,
     store: str,
 ) -> dict[str, str]:
-    """Return the variables to set for the program, without those that are already set. `addresses` holds host:port by
-    source. A program with a token for another collector keeps this token, since this collector needs none from it. If the
-    program sends its events to this collector, `store` replaces any store that the program was given before."""
+    """Return the environment variables to set for the program, without those that `environ` already has.
+
+    `addresses` holds host:port by source. A program with a token for another collector keeps this token,
+    because this collector needs none from it. If the program sends its events to this collector, `store`
+    replaces any store that the environment names."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],
@@ -194,10 +210,11 @@ def variables(
         **DFTRACER_LIVE,
     }
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
-        # A client need not wait for this collector to accept the token. Many short programs would have ended by then.
+        # A client need not wait until this collector accepts the token. Many short programs would have ended by
+        # then.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # Setting both variables of the store would be a configuration error.
+    # To set the store's path both directly and through a file would be a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found
