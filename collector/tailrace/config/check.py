@@ -1,7 +1,7 @@
-"""Check of each setting against the schema, so that one run reports all problems.
+"""Check each setting against the schema, so that one run reports all problems of a configuration.
 
-Two checks compare several settings: a source type must support the format, and two listeners must not have the same
-address.
+Two checks compare several settings: a source type must support the format, and two listeners must not have the
+same address.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ from tailrace.config.schema import (
 )
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Function that returns the source types that support each format. The function is called only if a format is
-configured."""
+"""Function that returns the source types that support each format, by format.
+
+It is called only if a format is configured, because it imports the decoders."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Configuration keys that require another key, by key."""
+"""Keys of a listener that may be set only together with another key, which is the value."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 _COLLECTOR_NAME = re.compile(
     r"[a-z0-9][a-z0-9_-]{0,63}"
-)  # collector names are also directory names
-SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # source names are also label values of metrics
+)  # a collector's name is also the name of a directory
+SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # a source's name is also a label value of metrics
 
 SectionValues = dict[str, Any]
 
 
 class Given:
-    """All settings in the input: by section and key, and by source and key.
+    """All settings that the user has given: by section and key, and by source and key.
 
-    `begun` has the location where each source was first named.
+    `begun` has, for each source, the location of the first setting that names the source.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Given:
 
 
 class Check:
-    """One check of all settings. `problems` has the results."""
+    """A check of all settings of one configuration. `problems` has the results."""
 
     def __init__(self, given: Given, formats: Transports) -> None:
         self.problems: list[Problem] = []
@@ -77,7 +78,7 @@ class Check:
         self._formats = formats
 
     def config(self) -> Config | None:
-        """Return the configuration, or None if there are problems."""
+        """Check all settings. Return the configuration, or None if there are problems."""
         sections = {name: self._section(name) for name in SECTIONS}
         types = {name: self._type(name) for name in self._given.sources}
         sources = {name: self._source(name, type_) for name, type_ in types.items()}
@@ -116,7 +117,9 @@ class Check:
         return setting.value
 
     def _source(self, name: str, type_: str | None) -> SectionValues:
-        """Return a source's values without `type`. For an unknown type, accept the keys of all types."""
+        """Check the settings of a source, and return the values of its valid keys, without `type`.
+
+        If the type is unknown, accept the keys of all types."""
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is not a valid name for a source; allowed: a to z, 0 to 9 and _")
@@ -147,7 +150,10 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> SectionValues:
-        """Return the valid values by key. Keys in `also` are valid and checked elsewhere."""
+        """Convert the settings of a section or source to values, and return the valid ones by key.
+
+        Report unknown keys and invalid values. Do not report the keys in `also`, which are checked elsewhere.
+        """
         values: SectionValues = {}
         for key, setting in settings.items():
             if key not in fields:
@@ -162,7 +168,8 @@ class Check:
     def _check_listen(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check the listen address, if set. Remove an invalid address, to report each problem once."""
+        """Check the listen address, if one is set. Remove an invalid address from `values`, so that no other
+        check reports it again."""
         if "listen" not in values:
             return
         try:
@@ -174,11 +181,13 @@ class Check:
     def _check_guard(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that TLS keys come in pairs, and that a listener for other machines has access control."""
+        """Check that TLS keys are set in pairs, and that a listener which other machines can reach has access
+        control."""
 
         def given(key: str) -> bool:
-            """Return whether a key is set. An invalid value counts as set, because another check reports the invalid
-            value."""
+            """Return whether a key is set.
+
+            An invalid value counts as set, because another check reports it."""
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():
@@ -204,7 +213,7 @@ class Check:
     def _check_pending(
         self, struct: type[Section], values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that `pending_max` is at least `record_max`."""
+        """Report a `pending_max` that is smaller than `record_max`."""
         sizes = {
             key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
         }
@@ -222,9 +231,9 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> None:
-        """Report equal addresses of one protocol, except with port 0.
+        """Report listeners that have the same address and the same protocol. Port 0 is never the same address.
 
-        The system detects other conflicts, such as with a wildcard address.
+        The system detects other conflicts at the start, such as with a wildcard address.
         """
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
@@ -240,7 +249,8 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> Iterator[tuple[str, str, str, Where]]:
-        """Yield owner, protocol, address and location of each valid address."""
+        """Yield for each valid listen address its owner, its protocol, the address and the location of the
+        setting."""
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
         setting = self._given.sections["admin"].get("listen", default)
         if setting is default or "listen" in admin:
@@ -256,28 +266,34 @@ class Check:
 
 
 def _place(protocol: str, address: str) -> tuple[str, int | None]:
-    """Return host and port, or the path of a unix socket, in canonical form. Raise ValueError."""
+    """Return host and port, or the path of a unix socket and None, in canonical form.
+
+    Raise ValueError if the address is invalid."""
     return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:
-    """Return the location (file, line and name) that `key` would have in the table at `home`."""
+    """Return the location (file, line and name) to report for a missing `key` of the source whose location is
+    `home`."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
 
 
 OWN = 128
-"""Number of file descriptors for the spool, the table, clients of the admin endpoint and the upkeep process."""
+"""Number of file descriptors that a collector needs in addition to those of its sources: for the spool, the
+table, clients of the admin endpoint and the upkeep process."""
 
 
 def needed(config: Config) -> int:
-    """Return the maximum number of file descriptors of all sources, plus `OWN`."""
+    """Return the maximum number of file descriptors that a collector with this configuration may have open."""
     return OWN + sum(map(_of_source, config.sources.values()))
 
 
 def too_few(config: Config, limit: int) -> str | None:
-    """Return a message if `limit` is lower than the number of required file descriptors, else None. A negative
-    `limit` means no limit."""
+    """Return a message if a collector with this configuration may need more file descriptors than `limit`, else
+    None.
+
+    A negative `limit` means no limit."""
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None

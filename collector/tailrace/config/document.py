@@ -1,9 +1,10 @@
-"""Reader of a TOML file that returns the line of every key.
+"""Read a TOML file, and find the line of every key.
 
 `tomllib` reports the line of a syntax error but not the line of a value, and the same is true of all maintained
-parsers on PyPI. This module finds the lines of keys with tomllib. A TOML statement (`key = value`, `[table]`) begins
-on a new line and is valid TOML, while a statement that is cut inside an array or a multi-line string is invalid. So
-the text is split into the shortest runs of lines that parse. The result of a run has the names of its keys.
+parsers on PyPI. This module finds the lines of keys with tomllib. A TOML statement (`key = value`, `[table]`)
+begins on a new line and is valid TOML, while a statement that is cut inside an array or a multi-line string is
+invalid. So the text is split into the shortest runs of lines that parse. Each parsed run has the names of its
+keys.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """The location of a setting in file, environment or command line.
+    """The location of a setting in a file, in the environment or on the command line.
 
-    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` has the original
-    spelling. `line` counts from 1.
+    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is spelled
+    as in the origin. `line` counts from 1; it is None outside of files.
     """
 
     origin: str
@@ -45,7 +46,7 @@ class Setting(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A problem with the configuration. The problem's text is one line: `file:line: key: problem; allowed values`."""
+    """A problem with the configuration. Its text is one line: `file:line: key: problem; allowed values`."""
 
     where: Where
     message: str
@@ -55,7 +56,8 @@ class Problem(NamedTuple):
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    """Return a key path in dotted form on one line: `("sources", "a b")` becomes `sources."a b"`."""
+    """Return the path of a key in dotted form: `("sources", "a b")` becomes `sources."a b"`. The result has one
+    line."""
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)
 
 
@@ -63,11 +65,11 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
 
 DEPTH = 3
-"""Maximum number of names in the path of a key, such as `sources.runs.format`."""
+"""Maximum number of names in the path of a configuration key, such as `sources.runs.format`."""
 
 
 class Document:
-    """The text of a valid TOML file, and its parsed tree."""
+    """The text of a valid TOML file, its content as a tree, and the line of each key."""
 
     def __init__(self, path: Path, text: str, tree: dict[str, Any]) -> None:
         self.tree = tree
@@ -75,13 +77,14 @@ class Document:
         self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
-        """Return the location of a key, or of its nearest parent, in the file."""
+        """Return the location of a key in the file. If the file does not have the key, return the line of its
+        nearest parent."""
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
 
 def read(path: Path) -> Document | Problem:
-    """Return the document, or the problem that prevents parsing."""
+    """Read and parse a TOML file. Return the document, or the problem that prevents parsing."""
     try:
         text = decoded(path.read_bytes())
     except OSError as error:
@@ -92,7 +95,7 @@ def read(path: Path) -> Document | Problem:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
-    except ValueError:  # tomllib does not handle the size limit of int()
+    except ValueError:  # tomllib passes on the error of int(), which limits the number of digits
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
@@ -102,14 +105,15 @@ def read(path: Path) -> Document | Problem:
 
 
 def _mistake(text: str, message: str) -> tuple[int, str]:
-    """Return the line of a syntax error, and the message without the line."""
+    """Split tomllib's message about a syntax error into the line of the error and the message without the line."""
     if found := _AT_LINE.search(message):
         return int(found[1]), message.removesuffix(found[0])
     return _unended(text), message.removesuffix(_AT_END)
 
 
 def _unended(text: str) -> int:
-    """Return the line of the first statement that does not parse, or else the last line."""
+    """Return the line of the first statement that does not parse. If all statements parse, return the last
+    line."""
     for first, _, statement in _statements(text):
         if statement is None:
             return first
@@ -117,7 +121,7 @@ def _unended(text: str) -> int:
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return the first line of each key and each table, by path."""
+    """Return the line on which each key and each table of a TOML text first appears, by path."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, run, statement in _statements(text):
@@ -131,10 +135,10 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-    """Yield the first line, the text and the tree of each statement.
+    """Split a TOML text into statements. Yield the first line, the text and the parsed tree of each statement.
 
-    An incomplete statement comes last, with None in place of its tree. Each comment and each empty line counts as a
-    statement.
+    An incomplete statement comes last, with None in place of its tree. Each comment and each empty line counts
+    as a statement.
     """
     run, first = "", 1
     for line, content in enumerate(
@@ -152,7 +156,9 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield every path of up to `DEPTH` names in the tree, parents first. An array of tables counts as one value."""
+    """Yield the path of every key in the tree that has up to `DEPTH` names, parents first.
+
+    An array of tables counts as one value."""
     for name, value in tree.items():
         yield (*above, name)
         if isinstance(value, dict) and len(above) + 1 < DEPTH:

@@ -1,4 +1,4 @@
-"""Reader of settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
+"""Read settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
 
     TAILRACE_STORE_COMMIT_INTERVAL=500ms           [store] commit_interval
     TAILRACE_SOURCES_RUNS_PATHS=/a/*,/b/*          [sources.runs] paths: a list, separated by commas
@@ -6,10 +6,10 @@
     TAILRACE_STORE_RETENTION_AGE=                  empty: none, for a key that may be none
     TAILRACE_…_FILE=/run/secrets/key               the value is the file's content without a final newline
 
-Names of sources and of table entries are converted to lower case. A variable with the suffix `_FILE` always has the
-path of a file, so an entry with such a name can be set only in the configuration file. A variable that begins with a
-section's name, or a similar name, and matches no key is refused. Other variables are ignored, as are variables that
-describe a service (`service_links`).
+Names of sources and of table entries are converted to lower case. A variable with the suffix `_FILE` always has
+the path of a file, so an entry with such a name can be set only in the configuration file. A variable that
+begins with a section's name, or a similar name, and matches no key is refused. Other variables are ignored, as
+are variables that describe a service (`service_links`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Variables for other readers: the clients, `configuration` and `kernels`. These variables remain allowed even if a
-new section's variables have the same prefix."""
+"""Environment variables that other programs or modules read: the clients, `configuration` and `kernels`.
+
+They are never refused, even if a new section gets a name with the same prefix."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values are paths of secret files. With the suffix `_FILE`, a variable would wrongly have the secret's
+"""Keys whose values are already the paths of secret files.
+
+A variable for such a key must not have the suffix `_FILE`, because the file's content would be taken as the
 path."""
 
 _LINK = re.compile(
@@ -48,7 +51,8 @@ KeyPath = tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """The setting of a variable: a path such as `("store", "path")`, and the type of the value."""
+    """The key that an environment variable sets, as a path such as `("store", "path")`, and the type of its
+    value."""
 
     path: KeyPath
     type: object
@@ -56,7 +60,9 @@ class Target(NamedTuple):
 
 @cache
 def variables() -> dict[str, Target]:
-    """Return the variable of every key in a section. Variables of table entries have the table's variable as prefix."""
+    """Return the environment variable of every key in a section, with the key and its type.
+
+    The variable of a table entry is that of the table, an underscore, and the name of the entry."""
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -65,7 +71,7 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Return all settings in the environment by path, and the problems.
+    """Return all settings in the environment, by the path of the key, and the problems.
 
     The path of a table entry has three names, such as `("store", "options", "aws_region")`.
     """
@@ -98,7 +104,8 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables with which Kubernetes and Docker describe services named `tailrace` or `tailrace-…`."""
+    """Return the environment variables with which Kubernetes and Docker describe services that are named
+    `tailrace` or `tailrace-…`."""
     return [name for name in sorted(environ) if _is_link(name, environ)]
 
 
@@ -124,7 +131,8 @@ def _target(name: str) -> Target | None:
         for (
             key,
             type_,
-        ) in _source_types().items():  # no key ends with another key, so at most one matches
+            # At most one key matches, because no key ends with another key.
+        ) in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
                 return Target(("sources", source, key), type_)
@@ -146,7 +154,9 @@ def _content(path: str) -> str:
 
 
 def _value(type_: object, text: str) -> object:
-    """Return the text as a TOML value. A later check refuses invalid values."""
+    """Convert the text of an environment variable to the TOML value that it stands for.
+
+    A later check refuses values that are invalid for the key."""
     if not text and optional(type_):
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
@@ -159,7 +169,8 @@ def _value(type_: object, text: str) -> object:
 
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
-    """Yield a problem if a variable has the prefix of a section or a similar prefix."""
+    """Yield a problem if an environment variable matches no key, but begins with a section's name or a similar
+    name."""
     section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
@@ -171,9 +182,10 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return the possible variable endings after a section's name.
+    """Return what may follow the prefix of a section in the name of an environment variable.
 
-    The variable of a source may split into name and key at any `_` of `rest`, so the result has all endings.
+    In the variable of a source, any `_` of `rest` may separate the source's name from the key, so all these
+    possibilities are returned.
     """
     if section != "sources":
         return [

@@ -1,8 +1,9 @@
-"""Conversion of values, and the schema as mappings of keys, derived from the schema's structs.
+"""Convert values to the types of the schema, and provide the schema's sections and sources as mappings of keys.
 
-Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the widest
-integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths is not empty,
-and a list of networks has only networks. Text is valid UTF-8 without NUL, which the system does not accept.
+Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the
+widest integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths
+is not empty, and a list of networks has only networks. Text is valid UTF-8 without NUL, which the system does
+not accept.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ SECTIONS: dict[str, type[Section]] = {
 SOURCES: dict[str, type[Section]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(SourceConfig)
 }
-"""The source types, each with its struct."""
+"""The struct of the schema for each source type."""
 
 
 def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
-    """Return the keys of all given structs. Keys with equal names have equal types."""
+    """Return the keys that at least one of the given structs has. Keys with equal names have equal types."""
     return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
@@ -70,12 +71,12 @@ def optional(type_: object) -> bool:
 
 
 def choices(type_: object) -> tuple[str, ...]:
-    """Return the allowed values of a Literal, or an empty tuple for other types."""
+    """Return the allowed values if the type is a Literal, else an empty tuple."""
     return get_args(type_) if get_origin(type_) is Literal else ()
 
 
 def words(type_: object) -> str:
-    """Return the name of a type for messages and documentation."""
+    """Return the name of a value's type, as messages and documentation show it."""
     if allowed := choices(type_):
         return alternatives(allowed)
     return _WORDS[stripped(type_)]
@@ -86,7 +87,8 @@ def alternatives(allowed: Iterable[str]) -> str:
 
 
 def hint(given: str, known: Iterable[str]) -> str:
-    """Return a hint for a message about an unknown word: the most similar known word, or all known words."""
+    """Return a hint for the message about an unknown word `given`: the most similar known word, or else all
+    known words."""
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
@@ -95,7 +97,7 @@ def hint(given: str, known: Iterable[str]) -> str:
 
 NUMBER_MAX = 2**63 - 1
 DURATION_MAX = Duration(106_751 * 86_400)
-"""Maximum duration: the whole days in 2**63 ns."""
+"""Longest allowed duration: the whole days that fit into 2**63 ns."""
 
 _KINDS = {
     bool: "a boolean",
@@ -108,10 +110,11 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """Return `value` converted to the schema's type for `key`. Raise ValueError with the problem and the allowed
-    values."""
+    """Convert a value to the schema's type `type_` of the key `key`.
+
+    Raise ValueError, with the problem and the allowed values, if the value is invalid."""
     if value == "none" and optional(type_):
-        return None  # TOML has no null
+        return None  # TOML has no null, so the word "none" stands for it
     try:
         converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
     except msgspec.ValidationError as error:
@@ -130,7 +133,7 @@ def convert(key: str, type_: object, value: object) -> object:
 
 
 def kind(value: object) -> str:
-    """Return TOML's name for the type of a value."""
+    """Return the name that TOML has for the type of a value."""
     return _KINDS.get(type(value), "a date or a time")
 
 
@@ -151,9 +154,9 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
 
 
 def _mismatch(type_: object, value: object, example: str) -> str:
-    """Return the message for a value of the wrong type.
+    """Return the message for a value that has the wrong type.
 
-    Strings appear in the message only where a single word is expected, because other strings may be secrets.
+    The message shows a string only if a single word is expected, because other strings may be secrets.
     """
     if get_origin(type_) in {list, dict}:
         wrong = "must contain only strings" if type(value) is get_origin(type_) else ""

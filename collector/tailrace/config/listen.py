@@ -1,4 +1,4 @@
-"""Parser of listen addresses (`host:port`, `[v6]:port`, path of a unix socket) and of networks in CIDR notation."""
+"""Parse listen addresses (`host:port`, `[v6]:port`, path of a unix socket) and networks in CIDR notation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _ALLOWED = "allowed: host:port or [v6]:port"
 _MODE = re.compile(r"0?[0-7]{3}")
 
 PATH_MAX = 107
-"""Maximum length (bytes) of a unix socket's path in Linux."""
+"""Maximum length (bytes) of the path of a unix socket in Linux."""
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Return the host in canonical form, and the port. Port 0 means that the system chooses a port. Raise
-    ValueError."""
+    """Parse `host:port` or `[v6]:port`. Return the host in canonical form, and the port.
+
+    Port 0 lets the system choose a port. Raise ValueError for any other text."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
@@ -36,9 +37,10 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host from `parse` is reachable only from this machine.
+    """Return whether a listener at `host`, a result of `parse`, is reachable only from this machine.
 
-    A name counts only if it is loopback by definition (RFC 6761), because the address of another name may change.
+    A name counts only if it is loopback by definition (RFC 6761), because the address of another name may
+    change.
     """
     if is_localhost(host):
         return True
@@ -51,7 +53,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_localhost(host: str) -> bool:
-    """Return whether a name is loopback by definition (RFC 6761), for IPv4 and IPv6."""
+    """Return whether a host name stands for this machine by definition (RFC 6761), for IPv4 and IPv6."""
     name = host.lower()
     return name == "localhost" or name.endswith(".localhost")
 
@@ -77,7 +79,7 @@ def _host(text: str) -> str:
 
 
 def parse_path(text: str) -> str:
-    """Return the path of a unix socket in canonical form. Raise ValueError."""
+    """Return the path of a unix socket in canonical form. Raise ValueError if it is not absolute or too long."""
     if not text.startswith("/") or text.endswith("/"):
         raise ValueError(f"{text!r} is not the path of a socket; allowed: an absolute path")
     size = len(os.fsencode(text))
@@ -87,7 +89,7 @@ def parse_path(text: str) -> str:
 
 
 def parse_mode(text: str) -> int:
-    """Return the file mode of an octal string. Raise ValueError."""
+    """Return the file mode that an octal string such as "0660" stands for. Raise ValueError for other strings."""
     if _MODE.fullmatch(text) is None:
         raise ValueError(f'{text!r} is not a file mode; allowed: octal, as in "0660"')
     return int(text, 8)
@@ -100,7 +102,9 @@ Network = IPv4Network | IPv6Network
 
 
 def parse_network(text: str) -> Network:
-    """Return the network of `192.0.2.0/24`, `2001:db8::/32` or a single address. Raise ValueError."""
+    """Parse a network, such as `192.0.2.0/24` or `2001:db8::/32`, or a single address.
+
+    Raise ValueError if the text is neither. An IPv4-mapped IPv6 network is returned as an IPv4 network."""
     try:
         interface = ip_interface(text)
     except ValueError:
@@ -118,7 +122,7 @@ def parse_network(text: str) -> Network:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address of an IPv4-mapped address, or else the address itself."""
+    """Return the IPv4 address that an IPv4-mapped IPv6 address contains. Return any other address unchanged."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address

@@ -1,8 +1,9 @@
-"""Loader of the effective configuration from command line options, environment, file and defaults.
+"""Load the effective configuration from command line options, environment, file and defaults, in this order of
+precedence.
 
-The first origin that sets a key determines the key's value. Sources are different: the sources of a file replace all
-default sources, and the environment adds sources or changes their keys. One run reports all problems, each with its
-file and line, variable or option.
+The first origin that sets a key determines the key's value. Sources are different: the sources of a file
+replace all default sources, and the environment adds sources or changes their keys. One run reports all
+problems, each with its file and line, variable or option.
 """
 
 from __future__ import annotations
@@ -33,30 +34,32 @@ from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
 COLLECTORS = "collectors"
-"""Name of the directory, in a store or a spool directory, with one directory for each named collector."""
+"""Name of the directory, in a store or a spool directory, that has one directory for each collector with a
+configured name."""
 
 FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
-"""Command line options that set a key, without dashes, with section and key."""
+"""Command line options (without dashes) that set a key, with the section and the name of this key."""
 
 
 NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
 
 
 class Loaded(NamedTuple):
-    """A configuration, its file, if any, and its digest.
+    """A configuration, the path of its file (None without a file), and its digest.
 
-    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options, the digest covers
-    only the names, because the values may be secrets and may change independently.
+    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options, the digest
+    covers only the names, because the values may be secrets and may change independently.
     """
 
     config: Config
     path: Path | None
     sha256: str
     places: Mapping[tuple[str, ...], Where] = {}
-    """Location of each key: by section and key, or by `("sources", name, key)` for a source."""
+    """Location of each key that the user has set: by section and key, or by `("sources", name, key)` for a
+    source."""
 
     def where(self, *keys: str) -> Where:
-        """Return the location of a key. The location of a default value is only the key's name."""
+        """Return the location of a key's setting. For a key with its default value, return only the key's name."""
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
@@ -67,8 +70,9 @@ def load(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> Loaded:
-    """Return the configuration. Raise ConfigError with all problems. The arguments are those of `examine`, where
-    they are explained."""
+    """Load the configuration. Raise ConfigError with all problems if it is invalid.
+
+    The arguments are those of `examine`."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
@@ -82,10 +86,11 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Return the configuration, or None and its problems: problems of the file by line, then others.
+    """Load and check the configuration. Return it, or None and its problems: problems of the file by line, then
+    others.
 
-    `flags` has the values of the command line options (see `FLAGS`), or None for options not given. `formats` returns
-    the source types that support each format.
+    `flags` has the values of the command line options (see `FLAGS`), or None for options not given. `formats`
+    returns the source types that support each format.
     """
     given = Given()
     problems: list[Problem] = []
@@ -107,7 +112,8 @@ def examine(
 
 
 def expanded(path: str) -> Path:
-    """Return a path from the configuration with `~` expanded. Raise ConfigError if the home directory is unknown."""
+    """Return a path from the configuration with `~` expanded. Raise ConfigError if the home directory is
+    unknown."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -115,10 +121,11 @@ def expanded(path: str) -> Path:
 
 
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
-    """Return the per-user data directory: `tailrace` in the data directory of the XDG Base Directory Specification.
+    """Return the per-user data directory: `tailrace` in the data directory of the XDG Base Directory
+    Specification.
 
-    Raise ConfigError without a home directory. The message has `what`, the purpose, and `keys`, which set another
-    directory.
+    Raise ConfigError if the user has no home directory. Its message describes the purpose of the directory
+    (`what`) and lists the keys that set another directory (`keys`).
     """
     home = Path(environ.get("XDG_DATA_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
@@ -131,7 +138,7 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
 
 
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory or URL of the table."""
+    """Return the directory or URL of the store that the configuration names, or else of the per-user store."""
     path = config.store.path
     if "://" in path:
         return path
@@ -140,13 +147,15 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def own_part(directory: Path, name: str) -> Path:
-    """Return the subdirectory for a named collector, or the directory itself for `main`."""
+    """Return the directory of the collector `name` below a shared directory. The collector `main` uses the
+    shared directory itself."""
     return directory if name == MAIN else directory / COLLECTORS / name
 
 
 def collector_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the local directory of this collector: in a local store, or in the spool directory for a store at a
-    URL."""
+    """Return the local directory of the configured collector.
+
+    It is in a local store or, for a store at a URL, in the spool directory."""
     return own_part(shared_path(config, environ), config.collector.name)
 
 
@@ -157,12 +166,12 @@ def shared_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def quarantine_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory for undecodable bytes."""
+    """Return the directory in which the configured collector keeps bytes that could not be decoded."""
     return collector_path(config, environ) / "quarantine"
 
 
 def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory of the collector's spool."""
+    """Return the directory of the configured collector's spool."""
     store, name = store_path(config, environ), config.collector.name
     if "://" not in store and not config.spool.path:
         return str(own_part(Path(store), name) / "spool")
@@ -170,10 +179,11 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that contains the spools of all collectors, for `spool.path` or a store at a URL.
+    """Return the directory that contains the spools of all collectors, if `spool.path` is set or the store is
+    at a URL.
 
-    Without `spool.path`, each URL has its own directory in the per-user data directory, so that a collector never
-    writes entries for one store to another.
+    Without `spool.path`, each URL has its own directory in the per-user data directory, so that a collector
+    never writes entries for one store to another.
     """
     if config.spool.path:
         return expanded(config.spool.path)
@@ -209,7 +219,8 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with only their required keys, because the environment may change the type."""
+    """Add the default sources with only their required keys, because an environment variable may change the
+    type of a source."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -235,7 +246,8 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a table key, such as `store.options`. Replace an entry whose name differs only in case."""
+    """Set an entry of a key whose value is a table, such as `store.options`. Replace an entry whose name
+    differs only in case."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -260,7 +272,7 @@ def _places(given: Given) -> dict[tuple[str, ...], Where]:
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:
-    """Return a sort key: by line in the file, then by variable, then by option."""
+    """Return the sort key of a problem: by line in the file, then by environment variable, then by option."""
     where = problem.where
     return where.line is None, where.line or 0, not where.origin, where.key
 
@@ -276,5 +288,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Return the exact number. The text of a quantity is rounded."""
+    """Return the exact number of a size or duration. Its text would be rounded."""
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

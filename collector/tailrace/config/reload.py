@@ -1,8 +1,8 @@
-"""The only definition of how a reload applies each changed key.
+"""Define how a reload of the configuration applies each changed key. No other module does.
 
 A key of a section that is not listed here needs a restart of the daemon. A key of a source that is not listed
-restarts the source. The source keeps its socket, its peers and its files, and closes connections after receiving
-their bytes.
+restarts the source. The source keeps its socket, its peers and its files, and closes connections after
+receiving their bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.config.schema import (
 
 
 class Takes(StrEnum):
-    """The time at which a changed key takes effect."""
+    """The time at which a reload applies the new value of a key."""
 
     NOW = "at once"
     SESSIONS = "new sessions"
@@ -88,7 +88,7 @@ _SOURCES = (UdpConfig, TcpConfig, UnixConfig, TailConfig)
 
 
 class Change(NamedTuple):
-    """A changed key of a section."""
+    """A key of a section whose value a reload changes, and when the change takes effect."""
 
     section: str
     key: str
@@ -96,20 +96,20 @@ class Change(NamedTuple):
 
 
 def takes(struct: type[Section], key: str) -> Takes:
-    """Return when a change of a key takes effect."""
+    """Return when a reload applies the new value of a key of this section or source type."""
     otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """Yield the keys with different values in two configurations, except keys of sources."""
+    """Yield the keys that have different values in two configurations. Keys of sources are left out."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))
 
 
 def starts_anew(old: SourceConfig, new: SourceConfig) -> bool:
-    """Return whether a source must restart to apply the new configuration."""
+    """Return whether a source must be restarted to apply its new configuration."""
     if type(old) is not type(new):
         return True
     return any(change.takes is Takes.SOURCE for change in _changes("", old, new))

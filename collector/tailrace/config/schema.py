@@ -1,7 +1,7 @@
-"""The only definition of all configuration keys, with type, default and meaning.
+"""Define all configuration keys with type, default and meaning. No other module does.
 
-The field name is the key, and the string under a field is its documentation. `config/tailrace.toml` lists the keys
-for users; a test compares both.
+The field name is the key, and the string under a field is its documentation. `config/tailrace.toml` lists the
+keys for users; a test compares both.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tailrace.units import Duration, Size
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 OWN_SOURCE = "tailrace"
-"""Source name of the daemon's own rows, which no configured source can have."""
+"""Name of the source to which the daemon's own rows belong. No configured source can have this name."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the configuration file. Unknown keys are refused."""
+    """A table of the configuration file, such as `[store]`. Unknown keys in it are refused."""
 
 
 class StoreConfig(Section, frozen=True):
@@ -42,7 +42,7 @@ class StoreConfig(Section, frozen=True):
 
 
 MAIN = "main"
-"""Name of a collector without a configured name."""
+"""Name of a collector for which no name is configured."""
 
 
 class CollectorConfig(Section, frozen=True):
@@ -236,7 +236,7 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
 
 
 INFLATING_MIN = Size(MIB)
-"""Minimum of `inflating_max`, with which files can still be decompressed one after another."""
+"""Minimum value of `inflating_max`, with which gzip files can still be decompressed one after another."""
 
 
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):

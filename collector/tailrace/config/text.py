@@ -1,7 +1,7 @@
-"""Decoder of text files in UTF-8, with or without a byte order mark.
+"""Decode text files in UTF-8, with or without a byte order mark.
 
-Error messages name characters that an editor, a shell, a web page or a crash left in the file, because users cannot
-see such characters.
+Error messages name characters that an editor, a shell, a web page or a crash left in the file, because users
+cannot see such characters.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Byte order mark that Notepad and PowerShell write before UTF-8. Decoding removes the mark."""
+"""Byte order mark that Notepad and PowerShell write before text in UTF-8. `decoded` removes it."""
 
 _ENCODINGS = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),
@@ -17,12 +17,13 @@ _ENCODINGS = (
 _MANY = 0.3
 
 QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2032\u2033\u0060\u00b4\uff02\uff07"
-"""Characters that word processors and web pages use instead of straight quotes."""
+"""Characters that word processors and web pages insert instead of straight quotes."""
 
 
 class EncodingError(ValueError):
-    """The content of a file is not UTF-8 text. The message describes the bytes, and `line` is the line number,
-    counted from 1."""
+    """The content of a file is not UTF-8 text.
+
+    The message describes the bytes. `line` is the number of the line with these bytes, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -35,7 +36,9 @@ def unmarked(data: bytes) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """Return the text without a byte order mark. Raise EncodingError for text that is not UTF-8 or has a zero byte."""
+    """Decode UTF-8, and return the text without a byte order mark.
+
+    Raise EncodingError if the bytes are not UTF-8 or contain a zero byte."""
     begin = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
     if begin is not None:
         raise EncodingError(
@@ -61,7 +64,9 @@ def _zeros(data: bytes) -> str:
 
 
 def odd_character(text: str) -> str | None:
-    """Return a message about the first invisible character or look-alike of a straight quote or space, or None."""
+    """Return a message about the first character that is invisible or looks like a straight quote or a space.
+
+    Return None if there is no such character."""
     for character in text:
         kind = unicodedata.category(character)
         if kind in {"Zs", "Cf"} and character != " ":
