@@ -1,8 +1,8 @@
-"""Provide a client for the endpoint of an object store, and find the endpoint of a store.
+"""Send requests to the endpoint of an object store, and find the endpoint of a store.
 
-Storage options and environment variables specify the endpoint, under the names that the collector's library reads. obstore is
-built on the same S3 client as that library, and reports errors as text. A request without a reply also results in an
-`EndpointAnswer`.
+Storage options and environment variables specify the endpoint, under the names that the collector's Delta
+library reads. obstore is built on the same S3 client as that library, and reports errors as text. The outcome
+of a request is an `EndpointAnswer`, even if no reply arrived.
 """
 
 from __future__ import annotations
@@ -35,26 +35,28 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""The option names that the collector's library reads (in any case), by obstore's name. If several are set, the first one
-takes precedence. Environment variables have the long names."""
+"""Names of storage options that the collector's Delta library reads (in any case), by obstore's name of the
+option.
+
+If several are set, the first one takes precedence. Environment variables have the long names."""
 
 SENT = ("access_key_id", "session_token", "region")
-"""Options whose values are sent in the headers of a request."""
+"""Storage options whose values are sent in the headers of a request."""
 
 _VISIBLE = re.compile(r"[!-~]*")
 _ENDPOINT = re.compile(r"https?://(?:[\w.-]+|\[[\w.:]+\])(?::\d+)?(?:/[\w.~/%-]*)?", re.ASCII)
 _SECRETS = re.compile(r"(?<=//)[^/]*@|\?.*", re.DOTALL)
-"""A pattern for the parts of a URL that may be secret: a user with a password, and a query."""
+"""Pattern for the parts of a URL that may be secret: a user with a password, and a query."""
 
 
 class StorePlace(NamedTuple):
-    """The location of a store: a prefix in a bucket at an endpoint."""
+    """The location of a store at a URL: a prefix in a bucket at an endpoint."""
 
     bucket: str
     prefix: str
     endpoint: str
     given: Mapping[str, str]
-    """The options and variables that are set, by obstore's names."""
+    """Values of the storage options and environment variables that are set, by obstore's name of the option."""
 
     @property
     def url(self) -> str:
@@ -67,11 +69,11 @@ class StorePlace(NamedTuple):
 def place_of(
     url: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> StorePlace | HostFinding:
-    """Return the location of a store, or a finding if the endpoint cannot be tested."""
+    """Return the location of a store, or a finding that explains why its endpoint cannot be tested."""
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
         return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
-    bucket = store.netloc.rpartition("@")[2]  # a key before the bucket would be a secret
+    bucket = store.netloc.rpartition("@")[2]  # A key before the bucket's name would be a secret.
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
     usual = f"https://{host}s3.{place.given['region']}.amazonaws.com"
@@ -80,10 +82,11 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> HostFinding | None:
-    """Return a finding if requests to this endpoint cannot work, or None. The finding contains no secret."""
+    """Return a finding if requests to the endpoint of `place` cannot work, else None. The finding contains no
+    secret."""
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
-        # obstore panics in this case, and a panic is not an Exception.
+        # A character that is not visible makes obstore panic, and a panic is not an Exception.
         if not _VISIBLE.fullmatch(place.given.get(name, "")):
             return untested(f"The option {name} has a character that no request can carry.")
     try:
@@ -109,7 +112,9 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options and variables that are set, by obstore's names. Options override the environment."""
+    """Return the values of storage options and environment variables, by obstore's name of the option.
+
+    Options override environment variables."""
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -131,11 +136,12 @@ def untested(what: str, *commands: str) -> HostFinding:
 
 
 TIMEOUT = 10
-"""Timeout (seconds) of a request."""
+"""Maximum duration (seconds) of a request."""
 
 CHUNKS_MAX = 1000
-"""Maximum number of chunks of 50 keys that a client reads from a listing. A longer listing indicates a server that repeats
-itself."""
+"""Maximum number of chunks of 50 keys that a client reads from the listing of a folder.
+
+If a listing is longer, the server probably repeats itself."""
 
 CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
@@ -148,14 +154,16 @@ _CAUSE = re.compile(
 
 
 class EndpointAnswer(NamedTuple):
-    """The outcome of a request. The status is 0 if no reply arrived; the server may have executed the request then."""
+    """The outcome of a request. `status` is the HTTP status, or 0 if no reply arrived.
+
+    Without a reply, the server may nevertheless have executed the request."""
 
     status: int = 200
     code: str = ""
     """The server's error code, or the reason why no reply arrived."""
     body: bytes = b""
     written: datetime | None = None
-    """The time at which an object was written, by the server's clock."""
+    """The time at which the object was written, by the server's clock."""
     keys: frozenset[str] = frozenset()
 
     @property
@@ -164,12 +172,14 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Return whether the server refused the put because of `If-None-Match`. S3 returns 409 for two concurrent puts."""
+        """Return whether the server refused to put an object because one exists already (`If-None-Match`).
+
+        S3 returns 412, or 409 if two such puts are concurrent."""
         return self.status in {409, 412}
 
     @property
     def is_missing(self) -> bool:
-        """Return whether no object exists under the key."""
+        """Return whether the server replied that no object exists under the key."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     def __str__(self) -> str:
@@ -180,7 +190,9 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Make a failing request return an answer, which is parsed from the text of the exception."""
+    """Wrap a function that sends a request, so that it returns an answer instead of raising an exception.
+
+    The status and the error code are parsed from the text of the exception."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:
@@ -189,13 +201,13 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # The server answers a deletion of several keys with 200, although it may refuse single keys.
+            # The reply to a deletion of several keys has status 200, although it may refuse single keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )
         if _LATE.search(text):
             return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
-        # The text before the dash holds the URL and the time.
+        # In obstore's message, the text before the dash holds the URL and the time.
         line = text.partition("\n")[0].rpartition(" - ")[2]
         words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())
@@ -204,10 +216,11 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
 
 
 class Client:
-    """A client with its own connections to an endpoint. Keys are relative to the store's prefix."""
+    """A client with connections of its own to an endpoint. Keys are relative to the store's prefix."""
 
     def __init__(self, place: StorePlace) -> None:
-        """Raise BaseError or ValueError if the location is invalid. Send no request yet."""
+        """Prepare a client, without sending a request. Raise BaseError or ValueError if the location is
+        invalid."""
         self._store = S3Store(
             place.bucket,
             prefix=place.prefix or None,
@@ -226,7 +239,7 @@ class Client:
 
     @_answered
     def put(self, key: str, body: bytes, *, create: bool = False) -> EndpointAnswer:
-        """Store an object. With `create`, store the object only if no object exists under this key."""
+        """Put an object. With `create`, do so only if no object exists under this key."""
         obstore.put(self._store, key, body, mode="create" if create else "overwrite")
         return EndpointAnswer()
 
@@ -237,7 +250,7 @@ class Client:
 
     @_answered
     def list(self, folder: str, after: str | None = None) -> EndpointAnswer:
-        """List the keys of a folder. With `after`, list only the keys after this one."""
+        """List the keys in a folder. With `after`, list only the keys that sort after `after`."""
         chunks = islice(obstore.list(self._store, folder, offset=after), CHUNKS_MAX)
         found = chain.from_iterable(chunks)
         return EndpointAnswer(keys=frozenset(each["path"] for each in found))

@@ -1,4 +1,4 @@
-"""Run all checks in the order in which the report lists their findings."""
+"""Run all checks of this host, in the order in which the report lists their findings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ LOOKS = (
 )
 
 MEASUREMENTS = {machine.SPEED: machine.check_speed, network.RATE: network.check_rate}
-"""Checks that keep the disk or a core busy for a second or two, by name."""
+"""Checks that measure speeds, by name. They keep the disk or a core busy for a second or two."""
 
 
 def examine(host: Host, *, quick: bool) -> list[HostFinding]:
-    """Return the findings of all checks. Skip the measurements if a collector runs or `quick` is set."""
+    """Return the findings of all checks of this host. Skip the measurements if a collector runs or `quick` is
+    set."""
     clock_before = wall_minus_monotonic(host)
     host = host.with_daemon()
     findings = [finding for look in LOOKS for finding in look(host)]
@@ -41,12 +42,13 @@ def examine(host: Host, *, quick: bool) -> list[HostFinding]:
 
 
 def endpoint_not_asked_for() -> HostFinding:
-    """Return the finding about a configured object store that was not tested, since the user did not request the test."""
+    """Return the finding that the configured object store was not tested, because the user did not request the
+    test."""
     return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
 
 
 def endpoint_without_obstore() -> HostFinding:
-    """Return the finding about an object store that cannot be tested, since the package obstore is not installed."""
+    """Return the finding that an object store cannot be tested, because the package obstore is not installed."""
     return HostFinding(
         check="endpoint",
         severity=Severity.PROBLEM,

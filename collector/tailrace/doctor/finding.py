@@ -1,4 +1,4 @@
-"""Define the finding of a check, the texts of findings, and the report of all findings."""
+"""Define what a check finds, and write the findings as text or JSON."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ class Severity(StrEnum):
     PROBLEM = "problem"
     """Events are lost or refused, or the collector does not start."""
     ADVICE = "advice"
-    """The collector works, but events could be lost, hidden or late under more load."""
+    """The collector works, but under more load events could be lost, hidden or late."""
     GOOD = "good"
 
 
 class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a check. `figures` holds measured or read values; their names end in the unit."""
+    """One result of a check. `figures` holds measured values, and values that were read; their names end in the
+    unit."""
 
     check: str
-    """The name of the check."""
+    """The name of the check that found this."""
     severity: Severity
     what: str
-    """One sentence that describes the state."""
+    """One sentence that describes the state of the host or the configuration."""
     why: str = ""
-    """One sentence about the consequences; empty if the state is good."""
+    """One sentence about the consequences of the state; empty if the state is good."""
     commands: list[str] = []
-    """Shell commands that change the state or show details of the state. A line that begins with `#` is a remark."""
+    """Shell commands that change the state or show details of it. A line that begins with `#` is a remark."""
     figures: HostFigures = {}
 
 
@@ -47,7 +48,7 @@ def good(check: str, what: str, **figures: float | str) -> HostFinding:
 
 
 def sysctl(key: str, value: int) -> list[str]:
-    """Return the commands that set a kernel parameter now and permanently."""
+    """Return the shell commands that set a kernel parameter now and permanently."""
     file = f"/etc/sysctl.d/60-tailrace-{key.rpartition('.')[2]}.conf"
     return [
         f"sudo sysctl -w {key}={value}",
@@ -56,7 +57,7 @@ def sysctl(key: str, value: int) -> list[str]:
 
 
 def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
-    """Return the command that sets a configuration key. `source` is whether `section` is a source's name."""
+    """Return the shell command that sets a configuration key. With `source`, `section` is the name of a source."""
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
     option = "--store, or " if (section, key) == ("store", "path") else ""
@@ -72,7 +73,7 @@ def size(count: int) -> str:
 
 
 def whole_size(count: int) -> str:
-    """Return a size of at most `count` bytes in the configuration's notation: whole MiB, at least one."""
+    """Return a number of bytes, rounded down to whole MiB (at least one), in the notation of the configuration."""
     return str(Size(max(count // MIB, 1) * MIB))
 
 
@@ -83,7 +84,7 @@ def plural(count: int, noun: str) -> str:
 INDENT = "  "
 
 Style = Callable[[str, Severity], str]
-"""A function that highlights the word of a severity, such as by a colour on a terminal."""
+"""A function that returns the word for a severity with highlighting, such as a colour on a terminal."""
 
 
 def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
@@ -91,9 +92,10 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Yield the lines of the report: problems, then advice, each with commands, then one line for each good finding.
+    """Yield the lines of the report: problems, then advice, each with commands, then one line for each good
+    finding.
 
-    Commands are not wrapped, so that users can copy them.
+    Lines have at most `width` characters. Commands are not wrapped, so that users can copy them.
     """
     for severity in Severity:
         of_this = [finding for finding in findings if finding.severity == severity]
@@ -150,5 +152,6 @@ def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text into lines. A path that is longer than a line is not cut."""
+    """Wrap a text into lines of at most `width` characters. A longer path gets a line of its own and is not
+    cut."""
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)

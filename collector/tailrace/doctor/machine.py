@@ -1,7 +1,7 @@
-"""Examine the host: its clock, and the disks of store and spool.
+"""Examine the clock of the host, and the disks of store and spool.
 
-`Host` gives all checks access to the kernel's files, the environment, the daemon and the clock. The checks of disks examine
-permissions, free space, the durability of the file system, and the duration of a sync.
+`Host` gives all checks access to the kernel's files, the environment, the daemon and the clock. The checks of
+disks examine permissions, free space, the durability of the file system, and the duration of a sync.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tailrace.units import Duration
 
 
 class Host(NamedTuple):
-    """One host and one configuration. `root` is the parent directory of /proc and /run."""
+    """The host and the configuration that are examined. `root` is the parent directory of /proc and /run."""
 
     config: Config
     environ: Mapping[str, str]
@@ -49,7 +49,7 @@ class Host(NamedTuple):
 
     @property
     def store(self) -> Path | None:
-        """Return the store's directory, or None if the store is not on this machine."""
+        """Return the store's directory, or None if the store is at a URL."""
         path = store_path(self.config, self.environ)
         return None if "://" in path else Path(path).absolute()
 
@@ -59,12 +59,12 @@ class Host(NamedTuple):
 
     @property
     def directories(self) -> dict[str, Path]:
-        """Return the directories into which the collector writes, by their use."""
+        """Return the directories into which the collector writes, by the name `store` or `spool`."""
         spool = {"spool": self.spool}
         return spool if self.store is None else {"store": self.store, **spool}
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file below `root`, or None if the file is unreadable."""
+        """Return the text of the file at `path` below `root`, or None if the file is unreadable."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
@@ -75,19 +75,20 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """Return the same host together with the daemon that runs on the configured store under the configured name, if any."""
+        """Return the same host with the daemon that runs on the configured store under the configured name, if
+        one runs."""
         own = collector_path(self.config, self.environ).absolute()
         found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
 
 
 def nearest(path: Path) -> Path:
-    """Return the path, or its nearest existing parent."""
+    """Return the path itself if it exists, else its nearest existing parent."""
     return next(part for part in (path, *path.parents) if exists(part))
 
 
 def exists(path: Path) -> bool:
-    """Return whether the path exists and is visible to this user."""
+    """Return whether the path exists. A path in a directory that this user may not enter counts as missing."""
     try:
         return path.exists()
     except OSError:  # this user may not enter a parent directory
@@ -101,7 +102,7 @@ _UNSYNCHRONISED = 0x40
 
 
 class _Timex(ctypes.Structure):
-    """The first fields of the kernel's struct timex (uapi/linux/timex.h), with padding for the other fields."""
+    """The first fields of the kernel's struct timex (uapi/linux/timex.h), with padding for all further fields."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -115,15 +116,18 @@ class _Timex(ctypes.Structure):
 
 
 def wall_minus_monotonic(host: Host) -> float:
-    """Return wall time minus monotonic time (ns). The difference changes only by slewing, unless the clock is set."""
+    """Return wall time minus monotonic time (ns).
+
+    Unless the clock is set, the difference changes only by slewing, the slow correction by NTP."""
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
 def check_clock(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
 ) -> Iterator[HostFinding]:
-    """Check whether the clock was set since `before`, an earlier `wall_minus_monotonic`, and whether the clock is
-    synchronised. `kernel` replaces `adjtimex` in tests."""
+    """Check whether the wall clock was set during the examination, and whether it is synchronised.
+
+    `before` is an earlier result of `wall_minus_monotonic`. `kernel` replaces `adjtimex` in tests."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -171,7 +175,7 @@ def _advice(what: str, figures: HostFigures) -> HostFinding:
 
 
 def adjtimex() -> tuple[int, int] | None:
-    """Return the kernel's clock status bits and maximum error (us), or None if the call fails.
+    """Return the status bits of the kernel's clock and its maximum error (µs), or None if the call fails.
 
     The function does not change the clock.
     """
@@ -189,7 +193,8 @@ DIRECTORIES = "directories"
 SPACE = "disk space"
 
 FILES = 2000
-"""Approximate maximum number of files of a store: 1,000 log entries, the newest days' small files, locks, and segments."""
+"""Approximate maximum number of files in a store: 1,000 log entries, the newest days' small files, locks, and
+segments."""
 
 
 def check_directories(host: Host) -> Iterator[HostFinding]:
@@ -234,8 +239,9 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 
 def _written(directory: Path) -> list[Path]:
-    """Return the existing paths into which a new collector writes. An earlier collector, perhaps of another user, may have
-    left these paths."""
+    """Return those existing paths in a directory into which a new collector writes.
+
+    An earlier collector, perhaps of another user, may have made them."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -245,13 +251,15 @@ def _elsewhere(use: str) -> str:
 
 
 def _space(host: Host) -> Iterator[HostFinding]:
-    """Check the free space for the full spool and the quarantine. The table has no limit."""
+    """Check whether the disk has enough free space for a full spool and, on the same disk, for the quarantine.
+
+    The table has no size limit that could be checked."""
     config = host.config
     place = nearest(host.spool)
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return  # `_writable` has reported this directory
+        return  # `_writable` has already reported this directory
     held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
@@ -280,13 +288,14 @@ def _space(host: Host) -> Iterator[HostFinding]:
 
 
 def _inodes(host: Host) -> Iterator[HostFinding]:
-    """Check the free inodes. A disk with free bytes may have no free inodes for files."""
+    """Check whether the disks have free inodes. Without a free inode no file can be created, even if bytes are
+    free."""
     seen = set()
     for directory in host.directories.values():
         try:
             free = free_room(directory)
         except OSError:
-            continue  # `_writable` has reported this directory
+            continue  # `_writable` has already reported this directory
         if free.inodes is None or free.inodes >= FILES or free.mount in seen:
             continue
         seen.add(free.mount)
@@ -309,7 +318,8 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
 
 
 def _held(spool: Path) -> int:
-    """Return the total size (bytes) of the existing segments. A running collector may remove some of them meanwhile."""
+    """Return the total size (bytes) of the spool's segments. A running collector may remove some of them
+    meanwhile."""
     total = 0
     with contextlib.suppress(OSError):
         for path in spool.glob("*.segment"):
@@ -347,7 +357,8 @@ class Mount(NamedTuple):
 
 
 def check_durability(host: Host) -> Iterator[HostFinding]:
-    """Yield one finding for each file system into which the collector writes."""
+    """Yield one finding for each file system into which the collector writes: whether synced data survive a
+    power cut."""
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
@@ -411,8 +422,10 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, which need not exist. The mount with the longest matching path applies; among several
-    mounts of this path, the last mount hides the others."""
+    """Return the mount of a directory, which need not exist, or None if it is unknown.
+
+    The mount with the longest path that contains the directory applies. Among several mounts of this path, the
+    last one hides the others."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
@@ -421,7 +434,7 @@ def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
 SPEED = "disk speed"
 
 SYNC_BYTES = 64 * KIB
-"""Number of bytes that the spool writes between two syncs at about 20,000 small events a second."""
+"""Number of bytes that the spool writes between two syncs if about 20,000 small events arrive in a second."""
 SYNCS = 16
 BLOCK = MIB
 BYTES_MAX = 32 * MIB
@@ -429,8 +442,9 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""Disk throughput (MB/s) below which the check gives advice. It suffices for about 250,000 events a second in the spool,
-with no capacity left for the table."""
+"""Disk throughput (MB/s) below which the check gives advice.
+
+It is just enough to write about 250,000 events a second to the spool, and leaves nothing for the table."""
 
 
 def check_speed(host: Host) -> Iterator[HostFinding]:
@@ -438,7 +452,7 @@ def check_speed(host: Host) -> Iterator[HostFinding]:
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         return
     try:
-        # The file has no name if the file system supports such files. Otherwise the name is removed at once.
+        # The file has no name, if the file system supports that. Otherwise its name is removed at once.
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)
@@ -479,7 +493,7 @@ def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> Hos
 
 
 def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
-    """Return the duration (seconds) of each of several small writes with a sync."""
+    """Measure several small writes, each with a sync. Return the duration (seconds) of each."""
     latencies: list[float] = []
     piece = os.urandom(SYNC_BYTES)
     end = clock.monotonic() + SYNC_SECONDS
@@ -492,7 +506,7 @@ def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
 
 
 def _throughput(file: BinaryIO, clock: Clock) -> float:
-    """Return the throughput (MB/s) of large writes, with a sync after every four."""
+    """Measure large writes, with a sync after every four. Return the throughput (MB/s)."""
     block = os.urandom(BLOCK)
     before = now = clock.monotonic()
     written = 0

@@ -1,10 +1,11 @@
-"""Check the network: listening addresses, receive buffers, dropped datagrams, and the achievable rate of small datagrams.
+"""Check the network: listening addresses, receive buffers, dropped datagrams, and the achievable rate of small
+datagrams.
 
-The check binds each address for a moment, or examines the path of a unix socket, unless a daemon uses the address.
+Unless a daemon uses an address, the check binds it for a moment, or examines the path of a unix socket.
 
-To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step by
-step until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector also
-decodes from the spool when no datagram waits.
+To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate
+grows step by step until a datagram is lost. The result estimates the bursts that this host receives without
+loss. A real collector is slower, because it also decodes from the spool when no datagram waits.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from tailrace.units import Size
 ADDRESSES = "addresses"
 
 PRIVILEGED = 1024
-"""The first unprivileged port by Linux's default. The host's actual value is in net.ipv4.ip_unprivileged_port_start."""
+"""The first port that Linux by default lets unprivileged users bind.
+
+The host's actual value is in net.ipv4.ip_unprivileged_port_start."""
 
 
 class ListeningSocket(NamedTuple):
@@ -99,7 +102,8 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
-    free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")  # the system chooses
+    # port 0 lets the system choose
+    free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")
     match error:
         case OSError(errno=errno.EADDRINUSE):
             flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
@@ -124,7 +128,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
 
 
 def _socket_file(name: str, path: Path) -> HostFinding | None:
-    """Return the problem that prevents a unix socket at a path, or None."""
+    """Return a finding if the unix socket of the source `name` cannot be created at `path`, else None."""
     shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
     me = '"$(id -un)"'
     other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
@@ -163,11 +167,13 @@ RMEM_DEFAULT = "net.core.rmem_default"
 MAX_BACKLOG = "net.core.netdev_max_backlog"
 
 USUAL_BACKLOG = 1000
-"""Linux's default for net.core.netdev_max_backlog (packets)."""
+"""Linux's default (packets) for net.core.netdev_max_backlog, the queue between a network card and the sockets.
+"""
 
 SMALL_DATAGRAM_CHARGE = 832
-"""Buffer space (bytes) that a datagram of up to about 150 bytes takes, including the kernel's bookkeeping (measured on Linux
-6)."""
+"""Space (bytes) in a socket's receive buffer that a datagram of up to about 150 bytes takes.
+
+It includes the kernel's bookkeeping, and was measured on Linux 6."""
 
 
 def check_buffers(host: Host) -> Iterator[HostFinding]:
@@ -180,11 +186,12 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 
 
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
-    """Return the finding about the receive buffer of one source. `most` is the largest size that any source requests, since
-    one kernel limit applies to all."""
+    """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes.
+
+    `most` is the largest size that any source requests, because one kernel limit applies to all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
-        # This process may have a privilege that the daemon lacks.
+        # This process may have a privilege that the daemon lacks, so request the size also without it.
         plain = size_buffer(sock, asked, force=False)
     figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
     holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
@@ -208,7 +215,9 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
 
 
 def _buffer_limits(host: Host) -> str:
-    """Return the kernel's limits as a sentence. The kernel's default size does not affect the sources."""
+    """Return a sentence about the kernel's limits for receive buffers.
+
+    The kernel's default size is mentioned, but does not affect the sources."""
     most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
     if most is None or usual is None:
         return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
@@ -218,11 +227,12 @@ def _buffer_limits(host: Host) -> str:
 
 
 def _backlog(host: Host) -> Iterator[HostFinding]:
-    """Check the queue between a network card and the sockets. Each CPU has one such queue."""
+    """Check the queue between a network card and the sockets, of which each CPU has one."""
     backlog = host.number(_file(MAX_BACKLOG))
     if backlog is None:
         return
-    # softnet_stat has one line of hexadecimal counters for each CPU. The second counter is the number of dropped packets.
+    # /proc/net/softnet_stat has one line of hexadecimal counters for each CPU. The second counter is the number
+    # of dropped packets.
     lines = (host.text("proc/net/softnet_stat") or "").splitlines()
     dropped = sum(int(fields[1], 16) for line in lines if len(fields := line.split()) > 1)
     figures = {"backlog": backlog, "dropped": dropped}
@@ -247,7 +257,7 @@ def _file(key: str) -> str:
 DROPS = "drops"
 
 LARGEST_BUFFER = 2**30
-"""Maximum buffer size (bytes) to advise. If more is needed, the reader is too slow."""
+"""Largest receive buffer (bytes) that is advised. If a larger one were needed, the reader is too slow."""
 
 
 def check_drops(host: Host) -> Iterator[HostFinding]:
@@ -305,9 +315,10 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return the number of datagrams that the sockets bound to a port have dropped.
+    """Return the number of datagrams that the kernel has dropped at sockets bound to a port.
 
-    Each line has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT. The last field is `drops`.
+    Each line of /proc/net/udp has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT.
+    The last field is `drops`.
     """
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
@@ -319,7 +330,8 @@ def _drops(host: Host, port: int) -> int:
 
 
 def _snmp(host: Host) -> dict[str, int]:
-    """Parse the two lines `Udp: NAME …` and `Udp: NUMBER …`."""
+    """Return the kernel's UDP counters by name, from the lines `Udp: NAME …` and `Udp: NUMBER …` of
+    /proc/net/snmp."""
     lines = (host.text("proc/net/snmp") or "").splitlines()
     udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
     return dict(zip(udp[0], map(int, udp[1]), strict=False)) if len(udp) == 2 else {}
@@ -336,24 +348,26 @@ RATES = (25_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 600_000, 8
 STEP_SECONDS = 0.15
 PROBE_SECONDS = 3.0
 QUEUE_SECONDS = 0.005
-"""Interval (seconds) between two checks of a queue that is emptying."""
+"""Interval (seconds) at which the probe checks whether the receive queue is empty."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Time limit (seconds) to wait for datagrams that have left the queue and that the source has not counted yet."""
+"""Maximum time (seconds) to wait until the source counts datagrams that it has taken from the receive queue."""
 
 REACHED = 0.9
-"""Share of the requested rate below which the sender is the bottleneck."""
+"""Share of the requested rate. If the sender achieves less, the sender is the bottleneck, and the measurement
+ends."""
 
 LOW = 50_000
-"""Rate (datagrams a second) below which the check gives advice: less than a tenth of what the receive loop reads on a core
-of its own."""
+"""Rate (datagrams a second) below which the check gives advice.
+
+It is less than a tenth of what the receive loop reads on a core of its own."""
 
 
 class RateStep(NamedTuple):
     sent: int
     received: int
     per_second: float
-    """The achieved rate (datagrams a second), which can be less than the requested rate."""
+    """The rate (datagrams a second) that the sender achieved, which may be less than the requested rate."""
 
 
 def check_rate(host: Host) -> Iterator[HostFinding]:
@@ -390,10 +404,10 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Return the steps up to the first one with a loss; empty if no datagram can be sent."""
+    """Measure steps of growing rate, up to the first one with a loss. Return none if no datagram can be sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
-    # The source requests the size that the kernel grants, so that it logs no warning.
+    # The source requests only the buffer size that the kernel grants, so that it logs no warning.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
     steps: list[RateStep] = []
     try:
@@ -402,11 +416,11 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
                 await nursery.start(
                     partial(source.run, intake)
-                )  # `partial` keeps the type check_rate
+                )  # with `partial`, mypy checks the arguments of `run`
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        pass  # no loopback or no process: keep the steps measured so far
+        pass  # without loopback or a child process, keep the steps measured so far
     return steps
 
 
@@ -431,10 +445,10 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
             raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # On loopback, a datagram is in the queue or dropped by the time `send` returns.
+    # On loopback, a datagram is in the receive queue or dropped by the time `send` returns.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    # The source counts the last datagrams only after its rest.
+    # The source pauses between reads, so it counts the last datagrams only after a pause.
     with trio.move_on_after(RESTED_SECONDS):
         while intake.received - before < sent:  # noqa: ASYNC110 - the source does not say
             await trio.sleep(QUEUE_SECONDS)
@@ -461,7 +475,7 @@ async def _sender(port: int) -> AsyncIterator[trio.Process]:
 
 
 class _Counting:
-    """An intake that only counts datagrams."""
+    """A stand-in for the intake of the daemon, which only counts the received datagrams."""
 
     def __init__(self, clock: Clock) -> None:
         self.received = 0
@@ -485,19 +499,19 @@ class _Counting:
         return nullcontext()
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Do nothing: the source's figures count drops."""
+        """Do nothing, because the source's own figures count drops."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
         return 0, 0
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        """Do nothing, since no other program sends to the probe."""
+        """Do nothing, because no other program sends to the probe."""
 
     def close(self, number: int, reason: str) -> None:
-        """Do nothing, since the probe has one session and keeps no data of it."""
+        """Do nothing, because the probe has only one session and keeps no data of it."""
 
     def sessions(self) -> dict[int, OpenInfo]:
         return {}
 
     async def room(self) -> None:
-        """Return at once, since the probe always has room."""
+        """Return at once, because the probe always has room for further data."""

@@ -1,11 +1,13 @@
-"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that the endpoint violates.
+"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that the
+endpoint violates.
 
-A Delta table at a URL is only as correct as its server. The first object under a version's name is that version of the table.
-If two writers both receive a success for the same version, the rows of one writer are lost, and no gap reports them.
+A Delta table at a URL is only as correct as its server. The first object that is created under the name of a
+version is this version of the table. If two writers both receive a success for the same version, the rows of
+one writer are lost, and no gap reports them.
 
-The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each client has
-connections of its own, to any of the endpoint's addresses. Each key is read by another client than its writer, so the checks
-detect nodes that return different answers.
+The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards.
+Each client has connections of its own, to any of the endpoint's addresses. Each key is read by another client
+than its writer, so the checks detect nodes that return different answers.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ WRITERS = 8
 KEYS = 50
 
 SECONDS = 60
-"""Time limit (seconds) for each repeated test. After this time the test begins no further repetition."""
+"""Time (seconds) after which a test that repeats requests begins no further repetition."""
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-"""Environment variables, in lower case, that route requests to a proxy."""
+"""Names of environment variables, in lower case, that route requests to a proxy."""
 
 
 class EndpointProbe:
-    """The state of one examination. `written` holds every key that a test may have left."""
+    """The state of one examination of an endpoint. `written` holds every key that a test may have left there."""
 
     def __init__(self, place: StorePlace, clock: Clock) -> None:
         self.place = place
@@ -57,7 +59,8 @@ class EndpointProbe:
         return self.clients[number % WRITERS]
 
     def key(self, name: str) -> str:
-        """Return the full name of a key that will be written, and remember to delete the key."""
+        """Return the full name of a key that a test will write, and record it in `written`, so that it is
+        deleted afterwards."""
         key = f"{self.folder}/{name}"
         self.written.add(key)
         return key
@@ -96,7 +99,9 @@ def examine(
 
 
 def _proxies(environ: Mapping[str, str]) -> list[str]:
-    """Return one remark for each variable that sets a proxy. The remark omits the proxy's URL, which may contain a password."""
+    """Return one remark for each environment variable that sets a proxy.
+
+    The remark omits the proxy's URL, which may contain a password."""
     names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
     return [
         f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
@@ -108,7 +113,8 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # A key that could not be put is missing. A server that shows a new key late is detected later.
+        # If the put failed, the key is missing, which does not show that the right to get is lacking. A later test detects
+        # a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -123,9 +129,9 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
 class Right(NamedTuple):
     name: str
     action: str
-    """The name of the right in S3."""
+    """The name that S3 has for the right."""
     without: str
-    """The work that a collector cannot do without the right."""
+    """What a collector cannot do without the right, as words for the message."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -134,7 +140,7 @@ LIST = Right("list", "s3:ListBucket", "find the newest version")
 DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
 
 NEEDED = frozenset({PUT, GET, LIST})
-"""The rights without which no further test is possible."""
+"""The rights without which the further tests are not possible."""
 
 RIGHTS_CHECK = "endpoint rights"
 
@@ -149,15 +155,18 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test each right. Yield the right, the answer, and the number of seconds by which the server's clock is ahead; None if
-    the answer has no time."""
+    """Test whether the credentials have each right. Yield the right, the server's answer, and a difference of
+    clocks.
+
+    The difference is the number of seconds by which the server's clock is ahead, or None if the answer has no
+    time."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
     received = probe.clock.wall_ns()
     yield PUT, put, None
     found = client.get(key)
-    # The server's time is rounded down to whole seconds.
+    # The server rounds its time down to whole seconds, so add half a second.
     ahead = found.written.timestamp() + 0.5 - (sent + received) / 2e9 if found.written else None
     yield GET, found, ahead
     yield LIST, client.list(probe.folder), None
@@ -194,10 +203,11 @@ def _joined(words: list[str], last: str) -> str:
 CLOCK = "endpoint clock"
 
 DIFFERENCE = 5.0
-"""Maximum difference (seconds) between the server's clock and this host's that is reported as good."""
+"""Maximum difference (seconds) between the server's clock and this host's clock that is reported as good."""
 
 REFUSED = 15 * 60
-"""Difference (seconds) between a request's time and the server's time from which S3 refuses the request."""
+"""Difference (seconds) between the time in a request and the server's time from which on S3 refuses the
+request."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -219,32 +229,34 @@ def _judge_clock(ahead: float) -> HostFinding:
 CREATE_CHECK = "conditional puts"
 
 UNKNOWN = frozenset({400, 405, 501})
-"""HTTP status codes of servers that do not support conditional puts."""
+"""HTTP status codes by which servers refuse conditional puts that they do not support."""
 
 
 class Raced(NamedTuple):
-    """A key for which several writers raced: the answer to each writer, the answer to one later writer, and the object in
-    the end."""
+    """The outcome of a race for one key: `answers` to the writers that raced, and `later`, the answer to one
+    later writer."""
 
     key: str
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The object that a client reads after all writes."""
+    """The answer to a client that reads the key after all writes."""
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers that received a success for the creation. The later writer has the last index."""
+        """Return the indices of the writers that were answered that they have created the key.
+
+        The later writer has the last index."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
     def is_right(self) -> bool:
-        """Return whether exactly one writer won, no answer is unclear, and the winner's bytes are stored."""
+        """Return whether exactly one writer created the key, its bytes are stored, and all answers are clear."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
     def failures(self) -> list[EndpointAnswer]:
-        """Return the answers that report neither a creation nor an existing key."""
+        """Return the answers that report neither a success nor that the key exists already."""
         return [
             answer for answer in [*self.answers, self.later]
             if not answer.done and not answer.exists_already
@@ -255,7 +267,8 @@ class Raced(NamedTuple):
 
 
 def race(probe: EndpointProbe) -> list[Raced]:
-    """Make writers race to create keys, each with a client of its own. Return the result of each key."""
+    """Make `WRITERS` writers race to create `KEYS` keys, each with a client of its own. Return the outcome for
+    each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
     gate = _Gate(probe.clock)
 
@@ -281,17 +294,20 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """A gate that lets all writers start each race at the same moment. It stays closed once the time is over."""
+    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it stays
+    closed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._end = clock.monotonic() + SECONDS
         self._open = True
-        # A writer reaches the gate after at most one request.
+        # A writer reaches the gate after at most one request, which takes up to `TIMEOUT`.
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the other writers. Return whether to write the next key. A writer that is too late ends the race for all."""
+        """Wait for the other writers. Return whether to write the next key.
+
+        A writer that is too late ends the races for all writers."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -307,7 +323,7 @@ def _body(writer: int) -> bytes:
 
 
 def judged(raced: Sequence[Raced]) -> HostFinding:
-    """Return the finding about the worst result of any key."""
+    """Return the finding about the race with the worst outcome."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
     replaced = [
@@ -374,8 +390,9 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers that report neither a creation nor an existing key. Most such servers do not support
-    conditions."""
+    """Return the finding about answers that report neither a success nor that the key exists already.
+
+    Most servers with such answers do not support conditional puts."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -398,16 +415,18 @@ LISTING = "listing after write"
 ROUNDS = 20
 
 PATIENCE = 3.0
-"""Time (seconds) for which a check repeats a request after a stale answer, to report when the answer becomes correct."""
+"""Time (seconds) for which a test repeats a request after a stale answer, to report when the answer became
+correct."""
 
 WAITS = 2
-"""Maximum number of stale answers of each guarantee after which the check repeats the request."""
+"""Number of stale answers for each guarantee after which the test still repeats the request. Later ones are
+only counted."""
 
 PAUSE = 0.05
 
 
 class Promise(NamedTuple):
-    """A guarantee of S3, and a description of its violation."""
+    """A guarantee of S3, with a description of its violation for the report."""
 
     check: str
     broken: str
@@ -421,14 +440,16 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept."""
+"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept.
+"""
 
 
 class Freshness:
-    """Tests for stale answers: sends requests, and counts the answers that violate a guarantee."""
+    """Tests whether answers are up to date: sends requests, and counts the answers that violate a guarantee."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
-        """Test deletions only if `deletes` is set, since the credentials may not allow them."""
+        """Prepare the tests. Test deletions only if `deletes` is set, because the credentials may not allow
+        them."""
         self._probe = probe
         self._deletes = deletes
         self._looks: Counter[str] = Counter()
@@ -437,7 +458,7 @@ class Freshness:
         self._failed: Counter[str] = Counter()
 
     def measure(self, kept: Collection[str]) -> None:
-        """Write, read, list and delete new keys. Then list all keys, of which `kept` must exist."""
+        """Write, read, list and delete new keys. Then list all keys: those in `kept` must be among them."""
         clock = self._probe.clock
         end = clock.monotonic() + SECONDS
         for number in range(ROUNDS):
@@ -487,7 +508,9 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Return the number of seconds until the guarantee was kept; infinity if it was not kept within `PATIENCE`."""
+        """Repeat a request until its answer keeps the guarantee. Return after how many seconds it did.
+
+        Return infinity if it did not within `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -539,7 +562,8 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return whether the key has the given bytes; if `body` is None, return whether the key is missing."""
+    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is
+    missing."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept
@@ -551,8 +575,10 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, and the keys after the first kept key, in the way in which a table's newest versions are found.
-    Return whether both listings are complete."""
+    """List the whole folder, and the keys after the first key in `kept`, as a reader finds a table's newest
+    versions.
+
+    Return an answer, and whether both listings have all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

@@ -1,13 +1,13 @@
 """Examine the environment of the collector's process and of its producers.
 
-The limits of the process are the number of open files, and the networks that its systemd unit admits. The kernel drops packets
-of networks in IPAddressDeny= without an error on either side. The check reads the unit's files, so `tailrace check` works
-within the unit's own sandbox. A filter that was set only on the running service (`systemctl set-property --runtime`) is visible
-as a drop-in.
+The collector's process is limited by the number of open files, and by the networks that its systemd unit
+admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads
+the unit's files, so `tailrace check` works within the unit's own sandbox. A filter that was set only on the
+running service (`systemctl set-property --runtime`) is visible as a drop-in.
 
-Producers have environment variables that delay or hide events. PRODUCERS.md lists these variables and the effect of each. A
-producer may run in another environment than this process. The check searches for files of tail sources with the daemon's own
-search, and opens no file.
+Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect
+of each. A producer may run in another environment than this process. The check searches for files of tail
+sources with the daemon's own search, and opens no file.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ UNIT = "tailrace.service"
 """The systemd unit of the collector `main`."""
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""Directories of units. The first directory that has the unit takes precedence. `system.control` below the first two holds
-settings that an administrator has made by command."""
+"""Directories of systemd units. The first directory that has the unit takes precedence.
+
+The subdirectory `system.control` of the first two holds settings that an administrator has made by command."""
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 NAMES = {
@@ -50,17 +51,18 @@ NAMES = {
     "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
     "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
 }
-"""systemd's names for groups of networks."""
+"""Words that systemd accepts for groups of networks."""
 
 
 class Filter(NamedTuple):
-    """The network filter of a unit. `allowed` overrides `denied`. A network in neither is admitted."""
+    """The network filter of a systemd unit. `allowed` overrides `denied`. A network in neither list is
+    admitted."""
 
     allowed: list[Network]
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Return whether the filter admits no address of a network, apart from loopback."""
+        """Return whether the filter admits no address of a network. Allowed loopback addresses do not count."""
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
         )
@@ -98,15 +100,18 @@ def check_unit(host: Host) -> Iterator[HostFinding]:
 
 
 def name_of(config: Config) -> str:
-    """Return the name of the unit of a configuration's collector. Collectors other than `main` have an instance of a
-    template unit."""
+    """Return the name of the systemd unit for the configured collector.
+
+    For a collector other than `main`, it is an instance of a template unit."""
     name = config.collector.name
     return UNIT if name == MAIN else f"tailrace@{name}.service"
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return the listeners and stores of a configuration whose peers are blocked by the unit's filter. Return nothing if no
-    unit is installed."""
+    """Return the listeners and stores of a configuration whose peers the filter of the collector's systemd unit
+    blocks.
+
+    Return none if no unit is installed."""
     name = name_of(config)
     unit = read(root, name)
     if unit is None:
@@ -116,7 +121,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
         Blocked(name, key, address, [network for network in networks if unit.blocks(network)])
         for key, address, networks in meant
     ]
-    # If any network is acceptable, one address family that is not blocked is enough.
+    # If peers may be in any network, it is enough that one address family is not blocked.
     return [
         one for one, (_, _, networks) in zip(found, meant, strict=True)
         if one.networks and (one.networks == networks or not set(networks) & set(ALL))
@@ -124,8 +129,11 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
 
 
 def read(root: Path, name: str = UNIT) -> Filter | None:
-    """Return the filter of an installed unit with its drop-ins, or None if there is no unit. An instance may have a unit
-    file of its own in place of its template's, and has the drop-ins of both."""
+    """Return the network filter of an installed systemd unit with its drop-ins, or None if there is no such
+    unit.
+
+    An instance of a template may have a unit file of its own, which replaces the template's. It has the
+    drop-ins of both."""
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
     names = [name, f"{base}@.service"] if at else [name]
@@ -147,7 +155,9 @@ def read(root: Path, name: str = UNIT) -> Filter | None:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of the section [Service] as pairs. An empty value resets the earlier values."""
+    """Yield key and value of each setting in the section [Service] of a unit file.
+
+    An empty value stands for a reset of the earlier values."""
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -165,11 +175,12 @@ def _networks(value: str) -> Iterator[Network]:
             try:
                 yield ip_network(word, strict=False)
             except ValueError:
-                continue  # systemd also ignores and logs this value
+                continue  # systemd ignores such a value, too, and logs it
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
-    """Yield key, address and networks of each setting that refers to other machines."""
+    """Yield the key, the address and the networks of each setting through which the collector reaches other
+    machines, or they reach it."""
     listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):
@@ -185,7 +196,9 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks that can reach an address. `::` and host names may belong to both address families."""
+    """Return the networks from which a listen address can be reached: of its address family, or of both.
+
+    `::` and host names may belong to both address families."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -212,7 +225,7 @@ OPEN_FILES = "open files"
 
 
 def check_limits(host: Host) -> Iterator[HostFinding]:
-    """Check the hard limit of open files, up to which the daemon raises its soft limit."""
+    """Check whether the hard limit of open files is high enough. The daemon raises its soft limit up to it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
     figures = {"needed": wanted, "hard": hard}
@@ -246,9 +259,9 @@ def _count(limit: int) -> str:
 PRODUCERS = "producers"
 
 DFTRACER_BUFFER = 16 * 2**20
-"""Default size (bytes) of DFTracer's memory buffer, unless DFTRACER_WRITE_BUFFER_SIZE is set."""
+"""Size (bytes) of DFTracer's memory buffer if DFTRACER_WRITE_BUFFER_SIZE is not set."""
 LIVE_BUFFER = 64 * 2**10
-"""Buffer size (bytes) that delays at most about 300 events."""
+"""Largest buffer of DFTracer (bytes) that draws no advice. It delays at most about 300 events."""
 
 _ON = {"1", "true", "on", "yes"}
 
@@ -306,7 +319,7 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
             "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
-    if log := environ.get("DFTRACER_LOG_FILE"):  # the variable holds a prefix of file names
+    if log := environ.get("DFTRACER_LOG_FILE"):  # DFTRACER_LOG_FILE holds a prefix of file names
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
@@ -318,9 +331,10 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each variable whose directory is not watched by any source of this format.
+    """Yield a finding for each directory that no source of this format watches. `places` maps an environment
+    variable to its directory.
 
-    All findings have the same command, which adds all of these directories.
+    All findings have the same command, which adds all of these directories to one source.
     """
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
@@ -366,11 +380,14 @@ def _number(text: str, default: int) -> int:
 TAILS = "tail paths"
 
 SEARCH_SECONDS = 2.0
-"""Time limit (seconds) for the search of all patterns together. The report lists patterns whose search was cut short."""
+"""Maximum duration (seconds) of the search for all patterns together.
+
+The report lists the patterns whose search was cut short."""
 
 
 class Searched(msgspec.Struct):
-    """The result of a search for one pattern."""
+    """What a search has found for one pattern of a tail source. `whole` is whether the search was not cut
+    short."""
 
     files: int = 0
     unreadable: list[str] = []
@@ -396,7 +413,7 @@ def tails(host: Host) -> dict[str, TailConfig]:
 
 
 def reaches(pattern: str, directory: str) -> bool:
-    """Return whether a pattern can match files in or below a directory."""
+    """Return whether a pattern of a tail source can match files in or below a directory."""
     root, parts = parse_pattern(pattern)
     place = os.path.abspath(directory)  # noqa: PTH100 - like the pattern, without following links
     if place == root or root.startswith(place.rstrip("/") + "/"):
@@ -413,7 +430,9 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Return a predicate that selects the files of a format. Without a decoder, the predicate accepts every file."""
+    """Return a function that returns whether a path is a trace file of the format.
+
+    For a format without a decoder, every path counts."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
@@ -437,12 +456,13 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse_pattern(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        seen.unlisted = unlisted or [root]  # only a link could show the exact directory
+        # the search followed a link, so the exact directory is unknown
+        seen.unlisted = unlisted or [root]
     return seen
 
 
 def _unlisted(root: str, host: Host, end: float) -> list[str]:
-    """Return the directories that cannot be listed or reached. The root may be among them."""
+    """Return the directories in or below `root` that cannot be listed or reached. `end` is the time limit."""
     failed: list[OSError] = []
     for _ in os.walk(root, onerror=failed.append):
         if host.clock.monotonic() > end:
@@ -451,8 +471,9 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
-    """Yield the findings about one pattern of a source. `following` is the command that makes the source follow links out of
-    its root directories."""
+    """Yield the findings about one pattern of a tail source.
+
+    `following` is the shell command that makes the source follow links out of its root directories."""
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
@@ -508,7 +529,7 @@ def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
 
 
 def _names(paths: list[str]) -> str:
-    """Return the first path, and the number of further paths."""
+    """Return a phrase with the first path and, if there are more, their number."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 

@@ -1,8 +1,8 @@
 """Send datagrams to a port of this host at a given rate, as the child process of the rate probe.
 
-The module is a separate program that uses only the standard library, and is run by its path. Standard input has one line `COUNT
-RATE` for each step. The program writes `SENT SECONDS` to standard output when the step is done. The end of standard input ends
-the program.
+The module is a separate program that uses only the standard library, and is run by its path. Standard input has
+one line `COUNT RATE` for each step of the measurement. The program writes `SENT SECONDS` to standard output
+when the step is done. It ends when standard input ends.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import sys
 import time
 
 SIZE = 72
-"""Size (bytes) of a datagram, which holds one usual Heph event."""
+"""Size (bytes) of each datagram. It holds one event of Heph of usual size."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Number of datagrams in one system call. The kernel splits one large buffer into datagrams (UDP_SEGMENT). Without this
-feature, the sender would be slower than the receiver."""
+"""Number of datagrams in one system call. The kernel splits one large buffer into datagrams (UDP_SEGMENT).
+
+Without this feature, the sender would be slower than the receiver."""
 
 _UDP_SEGMENT = 103
 
@@ -40,8 +41,10 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count` datagrams, evenly spaced, at `rate` a second. Return the number of sent datagrams and the
-    duration (seconds)."""
+    """Send at least `count` datagrams, evenly spaced, at `rate` a second.
+
+    Return the number of sent datagrams and the duration (seconds). Each call sends `batch` datagrams at once.
+    """
     data = _EVENT * batch
     sent = 0
     begin = time.perf_counter()
