@@ -1,3 +1,4 @@
-"""A durable log of all received chunks, written before any chunk is decoded."""
+"""Keep a durable log of everything that the sources receive. A chunk is decoded only after it is in the log on
+disk."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tailrace.spool.disk import SYSTEM, Disk, opening, waiting
 
 MAGIC = b"tailckp1"
 KEPT = 2
-"""Number of checkpoints to keep: if one file is damaged, a restart can use the other one."""
+"""Number of checkpoints to keep. If the file of one is damaged, a restart can use the other one."""
 
 _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
@@ -36,7 +36,7 @@ _DRAFT = re.compile(r"\d{20}\.checkpoint\.new")
 
 
 class Checkpoint(NamedTuple):
-    """The ingest's state after processing all entries below `position`."""
+    """The ingest's state after all log entries below `position` were processed."""
 
     position: int
     state: bytes
@@ -49,27 +49,28 @@ class Checkpoints:
         self.directory = directory
         self._disk = disk
         self.size_max: int | None = None
-        """Maximum size (bytes) of a file that `newest` reads; None sets no limit."""
+        """Maximum size (bytes) of a checkpoint file that `newest` reads; None sets no limit."""
         self.too_large: list[str] = []
-        """Messages, one for each file that `newest` skipped because the file exceeds `size_max`."""
+        """Messages, one for each checkpoint file that `newest` skipped because the file exceeds `size_max`."""
         self.damaged: list[str] = []
-        """Messages, one for each file that `newest` skipped as damaged; each message contains the
+        """Messages, one for each checkpoint file that `newest` skipped as damaged; each message contains the
         reason."""
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                # `save` cannot replace a directory or another non-file at this path; the error
-                # would stop the process.
+                # `save` cannot replace a directory or another non-file at a checkpoint's path. The error of
+                # `save` would stop the process.
                 disk.files.make_way(path)
         except OSError as error:
             raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
 
     @property
     def needed_from(self) -> int | None:
-        """Return the position below which the log may be released; None with fewer than two
-        checkpoint files.
+        """Return the position below which no kept checkpoint needs the log, so that these entries may be
+        deleted.
 
-        Raise FullError if a file cannot be read now; raise LostError or SyncError for other errors.
+        Return None if there are fewer than two checkpoint files. Raise FullError if a file cannot be read now,
+        and LostError or SyncError for other errors.
         """
         with opening(self.directory):
             files = self._files()
@@ -88,13 +89,13 @@ class Checkpoints:
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably, then delete all but the newest two checkpoints and any
-        unfinished checkpoint files.
+        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and files of checkpoints
+        that were never finished.
 
-        The state needs the log from position `since`; the default is the checkpoint's own position.
-        Call this method after the table has committed all rows from entries below `position`: a
-        restart can only use a checkpoint at or below the committed position. Raise FullError,
-        LostError or SyncError; earlier checkpoints are kept.
+        The state needs the log from position `since`; the default is the checkpoint's own position. Call this
+        method after the table has committed all rows from entries below `position`: a restart can only use a
+        checkpoint at or below the committed position. Raise FullError, LostError or SyncError if the checkpoint
+        cannot be saved; earlier checkpoints are kept.
         """
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
@@ -108,9 +109,9 @@ class Checkpoints:
                 self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest valid checkpoint at or below the position `not_beyond`, or None.
+        """Return the newest valid checkpoint at or below the position `not_beyond`, or None if there is none.
 
-        Raise FullError if no file descriptor is free, because the files may be valid."""
+        Raise FullError if no file descriptor is free, because an unread file may be valid."""
         with waiting(self.directory):
             files = self._files()
         for position in sorted(files, reverse=True):
@@ -131,8 +132,9 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return the number of log bytes before its position that a checkpoint needs; 0 if the
-        header is incomplete. Raise OSError."""
+        """Return the number of log bytes before its position that a checkpoint needs (its reach).
+
+        Return 0 if the file's header is incomplete. Raise OSError if the file cannot be read."""
         header = self._disk.read(path, _HEADER.size)
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 

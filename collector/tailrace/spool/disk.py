@@ -1,15 +1,14 @@
-"""Run the spool's disk operations, and map each OSError of a write to an error that determines the
-caller's next step.
+"""Run the spool's disk operations, and convert each OSError of a write to an exception that tells the caller
+what to do next.
 
-- `FullError`: the disk has no room before the data is complete. A quota, a size limit, and a file
-  system that became read-only count as no room. No data has been acknowledged yet, so the caller
-  may retry the write.
+- `FullError`: the disk has no room for all of the data. A quota, a size limit, and a file system that became
+  read-only count as no room. No data has been acknowledged yet, so the caller may retry the write.
 - `LostError`: a file or directory that the process uses was removed or renamed.
-- `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may
-  drop the pages and report success for the next fsync, so a sync must not be retried.
+- `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may drop the pages
+  and report success for the next fsync, so a sync must not be retried.
 
-`FileSystem` performs the system calls. `tests/simulation/disk.py` contains a simulated file system
-that loses unsynced data at a power cut.
+`FileSystem` performs the system calls. `tests/simulation/disk.py` contains a simulated file system that loses
+unsynced data at a power cut.
 """
 
 from __future__ import annotations
@@ -30,21 +29,22 @@ from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncE
 from tailrace.filesystem import NO_ROOM, free_room, is_file, make_way, refusal_text
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
-"""Permissions of files and directories in the spool. Other users must not read the spool, because a
-session id lets its holder continue the session."""
+"""Permissions of files and directories in the spool. Other users must not read the spool, because anybody who
+knows a session id can continue the session."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class FileSystem:
-    """System calls to the file system. Each call may raise OSError. The argument `fd` is a result
-    of `open` or `open_directory`."""
+    """The system calls to the file system that the spool uses. Each call may raise OSError. The argument `fd`
+    is a result of `open` or `open_directory`."""
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
     ) -> int:
-        """Open a file. With `create`, create a missing file; with `truncate`, empty the file."""
+        """Open a file and return its descriptor. With `create`, create a missing file; with `truncate`, empty
+        the file."""
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= (os.O_CREAT if create else 0) | (os.O_TRUNC if truncate else 0)
         return owned.open_file(path, flags, _FILE_MODE)
@@ -62,7 +62,7 @@ class FileSystem:
     def written(self, fd: int) -> list[tuple[int, int]]:
         """Return the byte ranges (start, end) that contain data, in order; all other bytes of the
         file are zero."""
-        # Without support for holes, a file system reports one range.
+        # A file system that does not support holes reports one range.
         ranges, end, size = [], 0, os.fstat(fd).st_size
         while end < size:
             try:
@@ -76,22 +76,21 @@ class FileSystem:
         return ranges
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write all bytes or some of them; return the number of bytes written."""
+        """Write all bytes of `data` at `offset`, or only the first of them. Return the number of bytes written."""
         return os.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def allocate(self, fd: int, size: int) -> None:
-        """Reserve disk space up to file size `size`; the new bytes behind the file's end read as
-        zeros."""
+        """Reserve disk space until the file has `size` bytes. New bytes at the end of the file read as zeros."""
         os.posix_fallocate(fd, 0, size)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
     def sync(self, fd: int) -> None:
-        """Write the file, or the names in the directory, to disk."""
+        """Write a file with its metadata, or the names in a directory, to disk."""
         os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
@@ -104,15 +103,15 @@ class FileSystem:
         owned.lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def identity(self, fd: int) -> owned.Identity:
-        """Return the identity of the open file or directory, which no other file or directory has."""
+        """Return the device and inode of an open file or directory, which no other file or directory has."""
         return owned.identity(fd)
 
     def found(self, path: Path) -> owned.Identity | None:
-        """Return the identity of the file or directory at a path; None if the path does not exist."""
+        """Return the device and inode of the file or directory at a path; None if the path does not exist."""
         return owned.found(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file; a file that had the new name is replaced."""
+        """Rename a file. If another file has the new name, replace that file."""
         old.replace(new)
 
     def unlink(self, path: Path) -> None:
@@ -132,11 +131,11 @@ class FileSystem:
         path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def make_way(self, path: Path) -> None:
-        """Move away a directory or another non-file that exists at the path of a file."""
+        """Rename a directory or another non-file that exists at the path of a file."""
         make_way(path)
 
     def free(self, directory: Path) -> int:
-        """Return the number of bytes that this user may still write."""
+        """Return the number of bytes that this user may still write to the file system of a directory."""
         return free_room(directory).bytes
 
     def largest(self) -> int:
@@ -153,7 +152,7 @@ _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert an OSError from changing `path` into FullError, LostError or SyncError."""
+    """Convert an OSError in the block, which changes `path`, to FullError, LostError or SyncError."""
     try:
         yield
     except OSError as error:
@@ -167,7 +166,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(path: Path) -> Iterator[None]:
-    """Raise FullError if no file descriptor is free to open `path`."""
+    """Convert an OSError in the block, which opens `path`, to FullError if no file descriptor is free."""
     try:
         yield
     except OSError as error:
@@ -178,13 +177,14 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert errors as `writing` does, and raise FullError if no file descriptor is free."""
+    """Convert errors in the block as `writing` does, but raise FullError if no file descriptor is free."""
     with writing(path), waiting(path):
         yield
 
 
 class Disk:
-    """A file system whose write operations raise FullError, LostError or SyncError.
+    """A file system on which the spool's write operations raise FullError, LostError or SyncError (see the
+    module).
 
     Read-only operations and direct calls of `files` raise OSError."""
 
@@ -192,19 +192,19 @@ class Disk:
         self.files = files
 
     def sync_data(self, fd: int, path: Path) -> None:
-        """Write the file's bytes to disk, and the file's size if the size has changed."""
+        """Write the bytes of a file to disk, and the file's size if it has changed."""
         _synced(self.files.sync_data, fd, path)
 
     def sync_file(self, fd: int, path: Path) -> None:
-        """Write the file and all its metadata to disk."""
+        """Write a file and all its metadata to disk."""
         _synced(self.files.sync, fd, path)
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Sync a directory at the end of the block, so that names created, changed or removed in
-        the block are on disk.
+        """Sync a directory at the end of the block, so that names created, changed or removed in the block are
+        on disk.
 
-        Raise FullError before the block if no file descriptor is free; nothing has changed then."""
+        If no file descriptor is free, raise FullError before the block runs, so that nothing has changed."""
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:
@@ -214,7 +214,8 @@ class Disk:
             self.files.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory and its missing parents durably. Raise OSError."""
+        """Create a directory and its missing parents, and sync their names to disk. Raise OSError if that
+        fails."""
         missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
         self.files.make_directory(path)
         for made in missing:
@@ -222,18 +223,18 @@ class Disk:
                 pass
 
     def create(self, path: Path, *, empty: bool = True) -> int:
-        """Open a file for writing; create a missing file. With `empty`, truncate the file.
+        """Open a file for writing, and return its descriptor. Create the file if it is missing. With `empty`,
+        truncate it.
 
         Raise FullError if no file descriptor is free."""
         with opening(path):
             return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve disk space up to file size `size`; the new bytes behind the file's end read as
-        zeros.
+        """Reserve disk space until the file has `size` bytes. New bytes at the end of the file read as zeros.
 
-        If the file system cannot reserve space, only set the file's size; a full disk then causes
-        an error at a later write.
+        If the file system cannot reserve space, only set the file's size; a full disk then causes an error at a
+        later write.
         """
         with writing(path):
             try:
@@ -245,7 +246,7 @@ class Disk:
                     self.files.truncate(fd, size)
 
     def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
-        """Write all of `data`. After a FullError, the file may contain a part of `data`."""
+        """Write all of `data` at `offset`. After a FullError, the file may contain a part of `data`."""
         view = memoryview(data)
         with writing(path):
             while view:
@@ -271,28 +272,30 @@ class Disk:
             self.files.make_way(path)
 
     def paths(self, directory: Path) -> list[Path]:
-        """Return the paths in a directory, sorted by name. Raise OSError."""
+        """Return the paths in a directory, sorted by name. Raise OSError if the directory cannot be read."""
         return [directory / name for name in sorted(self.files.names(directory))]
 
     def size(self, path: Path) -> int:
-        """Return a file's size. Raise OSError."""
+        """Return the size (bytes) of a file. Raise OSError if the file cannot be opened."""
         with self.opened(path) as fd:
             return self.files.size(fd)
 
     def read(self, path: Path, size: int, offset: int = 0) -> bytes:
-        """Return up to `size` bytes of a file. Raise OSError."""
+        """Return up to `size` bytes of a file from `offset` on. Raise OSError if the file cannot be read."""
         with self.opened(path) as fd:
             return self.files.read(fd, size, offset)
 
     def written(self, path: Path) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) that contain data, in order; all other bytes of the
-        file are zero. Raise OSError."""
+        """Return the byte ranges (start, end) of a file that contain data, in order. All other bytes of the
+        file are zero.
+
+        Raise OSError if the file cannot be read."""
         with self.opened(path) as fd:
             return self.files.written(fd)
 
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
-        """Open a file for reading. Raise OSError."""
+        """Open a file for reading within the block. Raise OSError if it cannot be opened."""
         fd = self.files.open(path)
         try:
             yield fd
@@ -300,8 +303,9 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Replace the content of `path` durably. After a crash, the file has either the old or the
-        new content."""
+        """Replace the content of `path` by the concatenated `parts`, durably.
+
+        After a crash, the file has either the old or the new content."""
         new = path.with_name(f"{path.name}.new")
         with self.naming(path.parent):
             fd = self.create(new)
@@ -320,10 +324,10 @@ class Disk:
             self.rename(new, path)
 
     def lock(self, directory: Path) -> LockedDirectory:
-        """Lock the directory for this process until the returned lock is closed.
+        """Lock a directory for this process until the returned lock is closed.
 
-        Raise LockedError if another process holds the lock, StoreError if this process may not
-        write to the directory, and FullError if the lock is temporarily not available.
+        Raise LockedError if another process holds the lock, StoreError if this process may not write to the
+        directory, and FullError if the lock cannot be taken now.
         """
         path, files = directory / "lock", self.files
         try:
@@ -348,11 +352,10 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory locked by this process, and its file `lock`, which contains the pid of this
-    process.
+    """A directory locked by this process, and its file `lock`, which contains the pid of this process.
 
-    Both the directory and the file are locked: users can remove the file, and some file systems
-    cannot lock a directory."""
+    Both the directory and the file are locked: users can remove the file, and some file systems cannot lock a
+    directory."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path
@@ -376,11 +379,11 @@ class LockedDirectory:
         self._take_file()
 
     def check(self) -> None:
-        """Raise LostError if the directory was removed or renamed. Create the file `lock` again if
-        the file was removed or replaced.
+        """Raise LostError if the directory was removed or renamed. Create the file `lock` again if this file
+        was removed or replaced.
 
-        Raise LostError if another process has locked the directory meanwhile, and StoreError if the
-        file cannot be created. Any thread may call this method."""
+        Raise LostError if another process has locked the directory meanwhile, and StoreError if the file cannot
+        be created. Any thread may call this method."""
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:

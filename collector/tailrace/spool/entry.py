@@ -1,4 +1,4 @@
-"""Encode and decode the spool's entries; each entry records one event of a source or of the daemon.
+"""Encode and decode the spool's entries. Each entry records one event of a source or of the daemon.
 
 Format of a frame, which holds one entry (all numbers are little-endian):
 
@@ -15,13 +15,13 @@ Three fields distinguish a valid frame from other bytes that look like a frame:
 
 - *position* is unique in the life of a spool, so a frame at any other place is rejected;
 - the *salt* is random for each spool, so a producer cannot forge a valid frame inside a payload;
-- *mark* encodes the position up to which the log was synced when the frame was written. A bad range
-  below the synced position is damage, because its entries were acknowledged. A bad range above the
-  synced position is only a torn tail.
+- *mark* encodes the position up to which the log was synced when the frame was written. A bad range below the
+  synced position is damage, because its entries were acknowledged. A bad range above the synced position is
+  only a torn tail.
 
-A segment can reuse the file of an earlier segment; the earlier segment's frames have other
-positions. Recovery discards the frames behind the end of the log, and overwrites those bytes with
-zeros before the next write. Discarded frames therefore cannot reappear.
+A segment can reuse the file of an earlier segment; the earlier segment's frames have other positions. Recovery
+discards the frames behind the end of the log, and overwrites those bytes with zeros before the next write.
+Discarded frames therefore cannot reappear.
 
 This module performs no I/O and reads no clock.
 """
@@ -37,12 +37,13 @@ from typing import Literal, NamedTuple
 from zlib_ng.zlib_ng import crc32
 
 PAYLOAD_MAX = 2**20
-"""Maximum size (bytes) of an entry's payload. A source reads at most this many bytes at once, and a
-payload is read in one piece."""
+"""Maximum size (bytes) of an entry's payload.
+
+A source reads at most this many bytes at once, and recovery reads a payload in one piece."""
 
 Fault = Literal["torn", "zeros", "corrupt"]
-"""The reason why a scan ended: the frame extends beyond the given bytes (torn), was never written
-(zeros), or is damaged (corrupt)."""
+"""The reason why a scan of frames ended: the next frame extends beyond the given bytes (torn), was never
+written (zeros), or is damaged (corrupt)."""
 
 PREFIX = struct.Struct("<II")
 COVERED = struct.Struct("<QQQq")
@@ -54,35 +55,37 @@ _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 
 class EntryKind(IntEnum):
-    """The kinds of entries. The numbers are part of the disk format; no number is zero."""
+    """The kinds of log entries. The numbers are part of the disk format. No kind is 0, so that zeros are no
+    entry."""
 
     START = 1
-    """The start of a daemon; msgpack."""
+    """A daemon started. The payload is msgpack."""
     OPEN = 2
-    """The beginning of a session; msgpack (`OpenInfo`)."""
+    """A session began. The payload is msgpack (`OpenInfo`)."""
     DATA = 3
     """A chunk of a session's bytes."""
     DATAGRAMS = 4
-    """A batch of datagrams of one session; see `Datagrams`."""
+    """A batch of datagrams of one session (`Datagrams`)."""
     CLOSE = 5
-    """A session ended; the payload is the reason as text."""
+    """A session ended. The payload is the reason as text."""
     TICK = 6
-    """Time has passed; the payload is empty."""
+    """Time has passed. The payload is empty."""
     STOP = 7
-    """The daemon stopped cleanly. With the payload `LAST`, no later daemon continues its sessions."""
+    """The daemon stopped cleanly. If the payload is `LAST`, no later daemon continues the open sessions."""
     FILE = 8
-    """The current path of a session's file; msgpack. An empty payload means that no source follows
-    the file any more."""
+    """The current path of a session's file. The payload is msgpack (`FileFacts`).
+
+    If the payload is empty, no source follows the file any more."""
     DOCUMENT = 9
-    """A document that belongs to a session; see `pack_document`."""
+    """A part of a document that belongs to a session (`pack_document`)."""
     LOSS = 10
-    """A description of bytes that are missing in a session; msgpack (`FileLoss`)."""
+    """Bytes are missing in a session. The payload is msgpack (`FileLoss`)."""
     DROPS = 11
-    """A count of datagrams that the kernel dropped at a source's socket; msgpack."""
+    """The kernel dropped datagrams at a source's socket. The payload is msgpack (`DropCount`)."""
     HEARTBEAT = 12
-    """A heartbeat of the daemon; msgpack."""
+    """A heartbeat of the daemon. The payload is msgpack (`Heartbeat`)."""
     CLOCK = 13
-    """The offset (ns) from log time to wall time from now on; msgpack."""
+    """The wall clock was set. The payload is the new difference (ns) from log time to wall time, as msgpack."""
 
 
 LAST = b"last"
@@ -91,7 +94,7 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class Entry(NamedTuple):
-    """One log entry, which occupies the positions from `position` (inclusive) to `end` (exclusive)."""
+    """One log entry. Its frame occupies the log positions from `position` (inclusive) to `end` (exclusive)."""
 
     position: int
     end: int
@@ -102,20 +105,22 @@ class Entry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The entries at the start of a buffer, the number of bytes consumed, and the reason why the
-    scan ended."""
+    """The result of `scan`: the entries at the start of a buffer, and the number of bytes that their frames
+    occupy."""
 
     entries: list[Entry]
     consumed: int
     fault: Fault | None
-    """The fault that ended the scan; None if the entries fill the whole buffer."""
+    """The reason why the scan ended before the end of the buffer; None if the entries fill the whole buffer."""
     synced: int
-    """The position up to which the log was synced when the last entry was written."""
+    """The position up to which the log was synced when the last of these entries was written."""
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries. `synced` is the position up to which the log is
-    synced before the frames are written."""
+    """Return the frames of consecutive entries.
+
+    `synced` is the position up to which the log is synced before the frames are written. `salt` belongs to the
+    spool."""
     pieces: list[bytes] = []
     for position, _, kind, session, time_ns, payload in entries:
         covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
@@ -125,8 +130,9 @@ def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Decode the entries in `buffer` up to its end or the first bad frame. `position` is the log
-    position of the first byte."""
+    """Decode the entries in `buffer`, up to its end or the first bad frame.
+
+    `position` is the log position of the buffer's first byte. `salt` belongs to the spool."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0
@@ -147,8 +153,7 @@ def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
 
 
 def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
-    """Return the fault of the bad frame at the start of `rest`; `position` is the log position of
-    the first byte."""
+    """Return what is wrong with the bad frame at the start of `rest`, whose log position is `position`."""
     head = rest[:HEAD_SIZE]
     if not any(head):
         return "zeros"
@@ -161,8 +166,8 @@ def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
 
 
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
-    """Return the offset of the first whole frame in `buffer`, or None. The frame may begin at any
-    offset.
+    """Return the offset of the first whole frame in `buffer`, or None if there is none. The frame may begin at
+    any offset.
 
     `position` is the log position of the first byte of `buffer`.
     """
@@ -173,10 +178,10 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Yield each offset, in order, at which a frame with the correct position field may begin.
+    """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin.
 
-    All positions in a range of 64 KiB share all bytes but two, so a byte search for the shared
-    bytes finds these frames.
+    All positions in a range of 64 KiB share all bytes but two, so a byte search for the shared bytes finds
+    these frames.
     """
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
@@ -191,20 +196,20 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
 
 
 def pack_datagrams(datagrams: Sequence[bytes]) -> bytes:
-    """Return a payload with datagrams: u32 count, one u32 size for each datagram, then the
+    """Pack datagrams into a payload: u32 number of datagrams, one u32 size for each datagram, then the
     datagrams."""
     sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
     return sizes + b"".join(datagrams)
 
 
 def measure_datagrams(payload: bytes) -> tuple[int, int]:
-    """Return the number of datagrams in a payload, and the sum of their sizes (bytes)."""
+    """Return the number of datagrams in a payload of `pack_datagrams`, and the sum of their sizes (bytes)."""
     count = int.from_bytes(payload[:4], "little")
     return count, len(payload) - 4 - 4 * count
 
 
 class Datagrams:
-    """The datagrams of one peer in one payload (see `pack_datagrams`)."""
+    """The datagrams in one payload of `pack_datagrams`, all from one peer."""
 
     __slots__ = ("begin", "payload", "sizes")
 
@@ -238,8 +243,10 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Split a document into payloads. Each payload has u8 whether more parts follow, u32 size of
-    the name in UTF-8, the name, and a part of the content."""
+    """Split a document that belongs to a session into payloads.
+
+    Each payload has a byte that is 1 if more parts follow, the u32 size of the name, the name in UTF-8, and a
+    part of the content."""
     encoded = name.encode(errors="surrogateescape")
     room = PAYLOAD_MAX - 5 - len(encoded)
     parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]
@@ -250,6 +257,7 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Return the document's name, a part of its content, and whether more parts follow."""
+    """Return the contents of one payload of `pack_document`: the document's name, a part of its content, and
+    whether more parts follow."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

@@ -1,6 +1,6 @@
-"""Define the payloads of the spool's entries, with which sources and the daemon inform the ingest.
+"""Define the payloads of the spool's entries, by which sources and the daemon inform the ingest.
 
-A `FileState` records how far a file has been read, and the data for recognizing the file again.
+A `FileState` records how far a file has been read, and how to recognize the file after a restart.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.gap import Reason
 
 EOF = "eof"
-"""The reason for closing a connection without data loss: the peer sent everything, and everything
-was read."""
+"""The reason for closing a connection without data loss: the peer has closed it, and everything that the peer
+sent was read."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """The position in a compressed file at which decompression can start."""
+    """A position in a compressed file at which decompression can start: the begin of a gzip member."""
 
     raw: int
-    """Offset of the position in the compressed file."""
+    """Offset of the position in the compressed file (bytes)."""
     content: int
-    """Offset of the position in the decompressed content."""
+    """Offset of the position in the decompressed content (bytes)."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
-    """Time (Unix ns) at which the file was last written, or at which a source last followed the
-    file."""
+    """Time (Unix ns) at which the file was last written or, for `unfollowed`, at which a source last followed
+    it."""
     pending: int = 0
     """Number of bytes after the last complete gzip member of a compressed file."""
 
@@ -56,9 +56,10 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     birth: int
     """Time (Unix ns) at which the file was created; 0 if the system does not provide the time."""
     member: Member | None = None
-    """Position from which a compressed file is decompressed again; None for an uncompressed file."""
+    """Position in a compressed file from which a restart decompresses the file again; None for an uncompressed
+    file."""
     rest: Rest | None = None
-    """The reason why the file is assumed not to grow; None for a file that may grow."""
+    """The reason why the file is assumed not to grow any more; None for a file that may grow."""
 
 
 LossDetail = Literal[
@@ -67,24 +68,24 @@ LossDetail = Literal[
 
 
 class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a LOSS entry: bytes that are missing in a session or cannot be used.
+    """Payload of a LOSS entry: bytes of a session that are missing or cannot be used, and why.
 
     - hole: a part of the file that was never written.
     - bad_member: compressed bytes that cannot be decompressed; `data` contains these bytes.
-    - torn_member: a gzip member without its end. The session has the content that could be
-      decompressed; the size of the lost rest is unknown.
+    - torn_member: a gzip member without its end. The session has the content that could be decompressed; the
+      size of the lost content is unknown.
     - overwritten: bytes that changed in the file after they had been read.
     - unread: bytes that disappeared before they could be read.
     - shed: datagrams that were dropped because too many new peers sent datagrams.
     - spool_damaged: bytes that the spool lost.
 
-    `stated` is whether the file is a copy that reports a loss of its original (see
+    `stated` is whether the file is an exported copy, which states a loss of its original (see
     `sources.tail.inflate`).
     """
 
     detail: LossDetail
     size: int
-    """Number of lost bytes; 0 if unknown. For a compressed file, compressed bytes are counted."""
+    """Number of lost bytes; 0 if unknown. In a compressed file, these are compressed bytes."""
     data: bytes = b""
     stated: bool = False
 
@@ -97,114 +98,120 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the number of content bytes that a hole covers in the file; 0 for other losses."""
+        """Return the number of bytes by which reading of the file must advance: the size of a hole, 0 for other
+        losses."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a DROPS entry: the number of datagrams that the kernel dropped at a source's
-    socket since a time (Unix ns).
+    """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since
+    the time `since` (Unix ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If
-    datagrams were dropped between the datagrams of a part (`QueuePart`), the entry has the part's
-    time. If datagrams were dropped before the part, the entry has an earlier time."""
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If datagrams were
+    dropped between the datagrams of a part (`QueuePart`), the entry has the part's time. If datagrams were
+    dropped before the part, the entry has an earlier time."""
 
     source: str
     count: int
     since: int
     socket: int = 0
-    """The socket's cookie, a unique number from the kernel."""
+    """The cookie of the socket: a number that the kernel gives to no other socket."""
     total: int = 0
-    """The kernel's total count of datagrams dropped at this socket; the count wraps at 2^32."""
+    """The kernel's count of all datagrams that it has dropped at this socket. The count wraps at 2^32."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a HEARTBEAT entry, which shows that the daemon is running."""
 
     session: str
-    """Random id, generated at each start of the daemon."""
+    """Id of the daemon's run, generated at random at each start of the daemon."""
     number: int
     about: dict[str, int | float | str]
-    """Attributes of the heartbeat's row: how the previous heartbeat reached the table, and the
-    collector's state."""
+    """Attributes of the heartbeat's row: facts about the commit of the previous heartbeat, and the collector's
+    state."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of an OPEN entry, which begins a session.
 
-    The entry stores the limits from the configuration at the session's start, so that a replay does
-    not depend on the current configuration."""
+    The payload contains the limits from the configuration at the session's begin, so that a replay does not
+    depend on the current configuration."""
 
     source: str
     format: str
     session: str
-    """The session's random id."""
+    """The id of the session, generated at random."""
     transport: str
     peer: str
     record_max: int
     garbage_max: int = 0
     ledger: LedgerConfig
     pending_max: int = 0
-    """Maximum number of bytes in unfinished records of all sessions of the source; 0 for no limit."""
+    """Maximum number of bytes in unfinished records, for all sessions of the source together; 0 for no limit.
+    """
     file: FileFacts | None = None
     group: str = ""
-    """The group of streams that share names; empty for no group."""
+    """Name of the group of sessions whose streams share names; empty for no group."""
     dialect: str = "auto"
     rank: int | None = None
     node: str | None = None
     job: str | None = None
-    """The job that the producer belongs to; None if the collector has no such information. `rank`
-    and `node` are the producer's rank and node in the job."""
+    """The job that the producer belongs to; None if the collector does not know it. `rank` and `node` are the
+    producer's rank and node in the job."""
     collector: str = ""
     """The name of the collector that receives the session; empty for `main`."""
     replaces: tuple[str, ...] = ()
-    """Ids of earlier sessions that read only the beginning of this file, or an incomplete copy of
-    the file. The views omit the earlier sessions once this session is closed."""
+    """Ids of earlier sessions that read only the beginning of this session's file, or an incomplete copy of the
+    file. The views omit the earlier sessions once this session is closed."""
 
     @property
     def connected(self) -> bool:
-        """Return whether the session belongs to a TCP or unix connection."""
+        """Return whether the session is a TCP or unix connection."""
         return self.transport in ("tcp", "unix")
 
 
 HEAD, LAST = 256, 64
-"""Numbers of bytes that are stored to recognize a file: its first bytes (`HEAD`), and the bytes
-before the reading position (`LAST`)."""
+"""Numbers of bytes that are stored to recognize a file after a restart.
+
+`HEAD` is the number of its first bytes, and `LAST` the number of bytes before the position up to which it was
+read."""
 
 UNSAYING = 2
 """Number of bytes at the start of a file that may change without making the file a different one."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Return the CRC-32 of a file's content, updated with `data`, which begins at `offset` in the
-    content. The first `UNSAYING` bytes of the file are excluded."""
+    """Update the CRC-32 `crc` of a file's content with `data`, and return the result.
+
+    `data` begins at `offset` in the content. The first `UNSAYING` bytes of the file are excluded."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 
 class FileState(msgspec.Struct):
-    """The reading progress of a session's file, with which a source continues after a restart."""
+    """How far the file of a session has been read, and the data with which a source recognizes it after a
+    restart."""
 
     facts: FileFacts
     offset: int = 0
-    """Offset of the next byte in the content. The content is decompressed and includes holes."""
+    """Offset of the next byte to read in the file's content. The content is decompressed and includes holes."""
     head: bytes = b""
     last: bytes = b""
     documents: dict[str, int] = {}
-    """CRC-32 of the last read content of each document, by the document's name."""
+    """CRC-32 of the content of each document beside the file when it was last read, by the document's name."""
     part: bytes = b""
-    """Parts of a document that were received while the remaining parts are still missing."""
+    """The parts of a document that were received, while further parts of it are still missing."""
     crc: int | None = None
-    """`checksum` of the content without holes; None if an earlier version of Tailrace read a part
+    """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part
     of the file."""
 
     def read(self, data: bytes) -> None:
-        """Update the state with the next bytes of the content."""
+        """Update the state after the next bytes of the content were read."""
         if self.crc is not None:
             self.crc = checksum(self.crc, data, self.offset)
         self._go_on(data)
 
     def pass_over(self, size: int) -> None:
-        """Update the state with a hole of `size` bytes, which reads as zeros."""
+        """Update the state after a hole of `size` bytes, which reads as zeros."""
         self._go_on(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
 

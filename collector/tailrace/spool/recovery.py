@@ -24,22 +24,23 @@ from tailrace.spool.entry import FRAME_MAX
 from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
-"""A block of zeros, the content of a new segment. Comparing data with this block takes a tenth of
-the time of a search for a nonzero byte."""
+"""A block of zeros, with which parts of a segment are compared.
+
+The comparison takes a tenth of the time of a search for a nonzero byte."""
 
 
 class DamagedRange(NamedTuple):
-    """A range of positions that were acknowledged but cannot be read any more."""
+    """A range of log positions whose entries were acknowledged but cannot be read any more."""
 
     position: int
     end: int
 
 
 class SpoolRecovery(NamedTuple):
-    """The result of reading the newest segment at a start."""
+    """What a start has found in the newest segment of the log."""
 
     entries: int
-    """Number of readable entries."""
+    """Number of readable entries in the segment."""
     synced: int
     """The position up to which the log was synced when the last readable entry was written."""
     end: int
@@ -47,13 +48,13 @@ class SpoolRecovery(NamedTuple):
     time_ns: int
     """Time (Unix ns) of the last readable entry."""
     leftovers: bool
-    """Whether the segment has nonzero bytes after the log's end."""
+    """Whether the segment's file has nonzero bytes after the log's end, which must be cleared."""
     damage: list[DamagedRange]
-    """The bad ranges before the log's end."""
+    """The ranges before the log's end that cannot be read."""
 
 
 class _Run(NamedTuple):
-    """A run of consecutive readable entries."""
+    """A series of consecutive readable entries in a segment, between two bad ranges."""
 
     position: int
     end: int
@@ -63,9 +64,9 @@ class _Run(NamedTuple):
 
 
 def survey(segment: Segment) -> SpoolRecovery:
-    """Read the newest segment and return where its log ends, without changing the file."""
+    """Read the newest segment, and find where the log ends. Do not change the file."""
     data_end = _data_end(segment)
-    # The last frame may end with zeros.
+    # The last frame may end with zeros, which `_data_end` ignores.
     stop = min(data_end + FRAME_MAX, segment.first + segment.size - HEADER_SIZE)
     runs = [_run(segment, segment.first, stop)]
     faults: list[DamagedRange] = []
@@ -97,7 +98,7 @@ def _conclude(
 
 
 def _run(segment: Segment, position: int, stop: int) -> _Run:
-    """Read entries from `position` up to the first bad range or `stop`."""
+    """Read the entries from `position` up to the first bad range or up to the position `stop`."""
     start, count, time_ns, synced = position, 0, 0, segment.first
     while (found := segment.scan(position, WINDOW, stop)).entries:
         position += found.consumed
@@ -108,10 +109,10 @@ def _run(segment: Segment, position: int, stop: int) -> _Run:
 
 
 def _data_end(segment: Segment) -> int:
-    """Return the position after the last nonzero byte; the segment's first position if all bytes
-    are zero.
+    """Return the position after the last nonzero byte of a segment, or its first position if all bytes are
+    zero.
 
-    Reading the allocated but never written bytes of a segment of 64 MiB takes 30 ms."""
+    A segment of 64 MiB that was allocated but never written takes 30 ms."""
     for begin, end in reversed(segment.written()):
         for start in reversed(range(begin, end, len(ZEROS))):
             data = segment.bytes_at(start, min(len(ZEROS), end - start))

@@ -49,11 +49,11 @@ from tailrace.spool.disk import Disk, opening, waiting
 from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Entry, Scan, encode, find, scan
 
 MAGIC = b"tailspl1"
-"""Magic bytes of a segment. The last character is the version of the segment format, including the
+"""Magic bytes at the start of a segment. The last character is the version of the segment format, including the
 frame format of `entry`."""
 HEADER_SIZE = 64
 WINDOW = 4 * FRAME_MAX
-"""Approximate maximum size (bytes) of one read or write, which bounds the memory."""
+"""Approximate maximum size (bytes) of one read or write of a segment, which limits the memory for it."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
@@ -61,8 +61,8 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class Header(NamedTuple):
-    """A segment's header: the spool's identity, the first position, and a time (Unix ns) not after
-    its entries."""
+    """The header of a segment: the spool's identity, the segment's first position, and a time (Unix ns) not
+    after its entries."""
 
     identity: bytes
     first: int
@@ -78,10 +78,10 @@ class Header(NamedTuple):
 
     @classmethod
     def read_whole(cls, path: Path, disk: Disk) -> Header | None:
-        """Return the header of a segment; None if the header is damaged.
+        """Return the header of a segment's file, or None if the header is damaged.
 
-        Raise StoreError for another version of the format, and for a segment with a wrong file
-        name."""
+        Raise StoreError for another version of the format, and if the file's name does not match the first
+        position."""
         data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
@@ -99,7 +99,7 @@ class Header(NamedTuple):
 
 
 def segment_first(path: Path) -> int:
-    """Return the first position of a segment, parsed from its file name."""
+    """Return the first position of a segment, as its file name states it."""
     return int(path.name.partition(".")[0])
 
 
@@ -108,13 +108,14 @@ def segment_name(first: int) -> str:
 
 
 def released_name(first: int) -> str:
-    """Return the file name for a released segment, which the log no longer needs. `first` is the
-    segment's first position."""
+    """Return the file name of a segment that the log no longer needs, whose file may be reused.
+
+    `first` is the segment's first position."""
     return f"released-{segment_name(first)}"
 
 
 def released_paths(directory: Path, disk: Disk) -> list[Path]:
-    """Return the paths of released segments in a directory."""
+    """Return the paths of the files in a directory that belonged to released segments."""
     return [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
 
 
@@ -124,10 +125,9 @@ def segment_paths(directory: Path, disk: Disk) -> list[Path]:
 
 
 class Segment:
-    """A segment for reading, from any thread.
+    """A segment of the log, to be read from any thread.
 
-    Each read opens the file again, so that no reader uses a descriptor that another thread may
-    close.
+    Each read opens the file again, so that no reader uses a descriptor that another thread may close.
     """
 
     def __init__(self, path: Path, header: Header, *, end: int, size: int, disk: Disk) -> None:
@@ -138,9 +138,9 @@ class Segment:
         self.end = end
         """The position up to which the segment's entries are on disk."""
         self.size = size
-        """File size (bytes) on disk."""
+        """Size (bytes) of the segment's file, including preallocated room."""
         self.file = disk.files.found(path)
-        """Identity of the file that must exist at the segment's path."""
+        """Device and inode of the file that must exist at the segment's path."""
 
     def check(self) -> None:
         """Raise LostError if the segment's file was removed, renamed or replaced."""
@@ -148,22 +148,23 @@ class Segment:
             raise owned.lost(self.path)
 
     def offset(self, position: int) -> int:
-        """Return the file offset of a log position."""
+        """Return the offset in the segment's file of a log position."""
         return HEADER_SIZE + position - self.first
 
     def bytes_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of the file from `position`; fewer at the end of the file."""
+        """Return up to `size` bytes of the segment's file from `position` on; fewer at the end of the file."""
         return self.disk.read(self.path, size, self.offset(position))
 
     def written(self) -> list[tuple[int, int]]:
-        """Return the ranges of positions that contain data, in order; all other bytes are zero."""
+        """Return the ranges of positions at which the file contains data, in order. All other bytes are zero."""
         before = HEADER_SIZE - self.first
         ranges = [(start - before, end - before) for start, end in self.disk.written(self.path)]
         return [(max(start, self.first), end) for start, end in ranges if end > self.first]
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Scan entries between `position` and `stop` in about `size` bytes; read more if the first
-        entry is longer than `size`."""
+        """Decode entries from `position` on, at most up to `stop`, in about `size` bytes.
+
+        Read more than `size` bytes if the first entry is longer."""
         size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
@@ -194,7 +195,7 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Preallocate a file of at least `size` bytes. The file keeps its content.
+        """Open or create the file, and preallocate at least `size` bytes. An existing file keeps its content.
 
         If the disk has no room, raise FullError and remove the file.
         """
@@ -212,8 +213,9 @@ class Spare(NamedTuple):
         return cls(path, fd, size, disk)
 
     def become(self, header: Header) -> SegmentWriter:
-        """Write the header, then rename the file to a segment. Header and name are on disk on
-        return."""
+        """Turn the file into the newest segment: write its header, then give it the segment's name.
+
+        Both are on disk when this method returns."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         with disk.naming(path.parent):
             disk.write_at(self.fd, header.pack(), 0, self.path)
@@ -225,7 +227,7 @@ class Spare(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Return whether the file still exists at `path`."""
+        """Return whether the path of the spare file still leads to this file."""
         files = self.disk.files
         return files.found(self.path) == files.identity(self.fd)
 
@@ -234,7 +236,7 @@ class Spare(NamedTuple):
 
 
 class SegmentWriter:
-    """A writer for the newest segment; no other segment is written."""
+    """A writer for the newest segment of the log. Entries are written to no other segment."""
 
     def __init__(self, segment: Segment, fd: int) -> None:
         self.segment = segment
@@ -244,13 +246,13 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
-        """Continue writing at position `end`; clear the `leftovers` after `end` so that they read
-        as zeros.
+        """Continue writing a segment at position `end`. Clear the `leftovers` after `end`, so that they read as
+        zeros.
 
-        Everything before `end` is on disk on return. The previous process may have been killed
-        between a write and its sync, or its sync may have failed. The kernel may then return data
-        from memory that is not on disk, and report success for the next sync. This method therefore
-        writes the entries again that no frame records as synced.
+        Everything before `end` is on disk on return. The previous process may have been killed between a write
+        and its sync, or its sync may have failed. The kernel may then return data from memory that is not on
+        disk, and report success for the next sync. This method therefore writes the entries again that no frame
+        records as synced.
         """
         disk = segment.disk
         with opening(segment.path):
@@ -268,15 +270,16 @@ class SegmentWriter:
         return cls(segment, fd)
 
     def extend(self, size: int) -> None:
-        """Preallocate the file up to `size` bytes if the file is smaller."""
+        """Preallocate the segment's file until it has `size` bytes, if it is smaller."""
         if self.segment.size < size:
             self._disk.preallocate(self._fd, size, self.segment.path)
             self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
     def append(self, entries: list[Entry]) -> None:
-        """Write consecutive entries after the last entry, and sync the file. Raise LostError if the
-        file was removed or renamed."""
+        """Write consecutive entries after the segment's last entry, and sync the file.
+
+        Raise LostError if the file was removed or renamed."""
         segment = self.segment
         for run in _runs(entries):
             frames = encode(run, segment.end, segment.header.salt)
@@ -287,13 +290,12 @@ class SegmentWriter:
         segment.size = max(segment.size, segment.offset(segment.end))
 
     def seal(self) -> None:
-        """Truncate the file after its last entry and close the segment; the next segment must
-        already exist."""
+        """Truncate the file after its last entry, and close it. The next segment must already exist."""
         self._truncate()
         self.close()
 
     def cut(self) -> None:
-        """Truncate the file after its last entry, durably."""
+        """Truncate the file after its last entry, and sync the file."""
         self._truncate()
         self._disk.sync_file(self._fd, self.segment.path)
 
@@ -307,7 +309,7 @@ class SegmentWriter:
 
 
 def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    """Write a part of the log again at its present offset."""
+    """Read the positions from `begin` to `end` of a segment, and write the same bytes at the same place again."""
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
@@ -315,7 +317,7 @@ def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
 
 
 def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Split entries into runs of about WINDOW bytes."""
+    """Split entries into lists of about `WINDOW` bytes each."""
     start = 0
     for index, entry in enumerate(entries, 1):
         if index == len(entries) or entry.end - entries[start].position >= WINDOW:
@@ -327,13 +329,13 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
-    """Return the segments in `directory`, oldest first. The newest segment has its first position
-    as `end` until `survey` has read the segment.
+    """Return the segments of the spool in `directory`, oldest first.
 
-    An empty directory becomes a spool. The file `identity` and the segments' headers both contain
-    the identity, so either one is repaired from the other. A segment that cannot be opened is
-    renamed to `<digits>.segment.bad`, and its positions count as damage. Raise StoreError if the
-    beginning or the end of the log is lost, or if the directory contains files of another spool.
+    The newest segment has its first position as `end`, because `survey` has not read it yet. An empty directory
+    becomes a spool. The file `identity` and the segments' headers both contain the identity, so either one is
+    repaired from the other. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its
+    positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if the
+    directory contains files of another spool.
     """
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
         disk.make_way(path)
@@ -364,7 +366,7 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 
 
 def _read_identity(mark: Path, disk: Disk) -> bytes | None:
-    """Return the content of the file `identity`; None if the file is missing or incomplete."""
+    """Return the spool's identity from the file `identity`, or None if the file is missing or incomplete."""
     try:
         with waiting(mark):
             text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
@@ -374,8 +376,9 @@ def _read_identity(mark: Path, disk: Disk) -> bytes | None:
 
 
 def _readable(directory: Path, disk: Disk) -> list[Path]:
-    """Return the segments that can be opened, and move the others away. Raise StoreError if the
-    newest segment cannot be opened."""
+    """Return the paths of the segments that are files, and rename those that are not.
+
+    Raise StoreError if the newest segment is not a file."""
     paths = segment_paths(directory, disk)
     for path in paths:
         if disk.files.is_file(path):
@@ -390,8 +393,10 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 
 
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
-    """Return the segments' headers. A damaged header is rebuilt from the identity and the segment's
-    name."""
+    """Return the headers of all segments. Rebuild a damaged header from the spool's identity and the segment's
+    name.
+
+    Raise StoreError if the identity is unknown. `marked` is the identity from the file `identity`."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

@@ -62,17 +62,19 @@ from tailrace.spool.segment import (
 )
 
 ROOM_MIN = 4 * 2**20
-"""Initial size (bytes) of the first segment. The preallocated size doubles when half of the size is
-used, up to a whole segment. A short log therefore uses little disk space, and a long log is
-preallocated far ahead."""
+"""Size (bytes) to which the first segment is preallocated.
+
+Whenever half of the room is used, it is doubled, up to a whole segment. A short log therefore uses little disk
+space, and a long log is preallocated far ahead."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
-"""Minimum and maximum number of released segments' files that the log keeps for reuse. Within these
-bounds, the log keeps as many files as the last release freed: one to four under load, and more if
+"""Minimum and maximum number of released segments' files that are kept for reuse.
+
+Within these bounds, the log keeps as many files as the last release freed: one to four under load, and more if
 sessions hold much state."""
 
 RECENT_MAX = 16 * 2**20
-"""Maximum size (bytes) of durable entries kept in memory. Files wait while as much is undecoded
+"""Maximum size (bytes) of durable entries that stay in memory for the reader. Files wait while as much is undecoded
 (`daemon.loops.sync.BEHIND_MAX`), so no entry of a file is read back from the disk at full rate."""
 
 _SESSIONS = range(2**64)
@@ -80,8 +82,8 @@ _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), at
 
 
 class Spool:
-    """The log on disk and the entries that are not yet written. After a SyncError, every call
-    raises a SyncError."""
+    """The log on disk, and the entries that are not written yet. After a SyncError, every call raises a
+    SyncError."""
 
     def __init__(
         self,
@@ -95,33 +97,35 @@ class Spool:
         locked: LockedDirectory,
     ) -> None:
         self.directory = locked.path
-        """The directory of the segments."""
+        """The directory that contains the segments."""
         self.recovery = recovery
-        """The result of the recovery in `open`."""
+        """What `open` has found in the newest segment."""
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end
         """The position at which the next entry is appended."""
         self.shortage: str | None = None
-        """The reason why the disk has no room for the next segment or for buffered entries; None if
-        the disk has room."""
+        """The reason why the disk has no room for the next segment or for entries in memory; None if the disk
+        has room."""
         self.timeline = Timeline(clock, recovery.time_ns)
-        """The clock for the entries' times."""
+        """The time of the log, from which entries get their times."""
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
         self.held_max = config.max_size - 2 * segment_size - chunk
-        """Maximum size (bytes) of held entries; at this size, sources must wait. The newest segment
-        and the spare may be nearly empty, and one more chunk may arrive."""
+        """Maximum size (bytes) of the entries on disk, beyond which sources must wait.
+
+        It is below `max_size`, because the newest segment and the spare file may be nearly empty, and one more
+        chunk may arrive."""
         self._lock = threading.Lock()
-        """Lock that protects the entries in memory. The lock is never held during disk operations."""
+        """Lock for the lists of entries in memory. No thread holds it during disk operations."""
         self._appended: list[Entry] = []
         self._unsynced: list[Entry] = []
-        """Entries that `sync` is writing to disk."""
+        """Entries that `sync` is writing to disk, or has still to write after an error."""
         self._recent: list[Entry] = []
-        """The newest durable entries, without gaps."""
+        """The newest durable entries, which are consecutive."""
         self._disk_lock = threading.Lock()
-        """Lock that protects changes to the segment files."""
+        """Lock for changes to the segment files."""
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
@@ -129,16 +133,16 @@ class Spool:
         self._locked = locked
         self._disk = writer.segment.disk
         self._refusal: TailraceError | None = None
-        """The error that every call raises; None while the spool works."""
+        """The error that every call raises after the spool has failed or was closed; None before."""
         self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: SpoolConfig, clock: Clock, disk: Disk = SYSTEM) -> Self:
-        """Open the spool in `directory`; create a spool if the directory is empty or missing.
+        """Open the spool in `directory`. If the directory is empty or missing, create a spool.
 
-        Cut off a torn tail; `recovery` reports the tail. Raise LockedError if another process has
-        the spool open, and StoreError if the spool cannot be used. Raise FullError if the disk has
-        no room for a new spool, or if no file descriptor is free.
+        Cut off a torn tail, and describe it in `recovery`. Raise LockedError if another process has the spool
+        open, and StoreError if the spool cannot be used. Raise FullError if the disk has no room for a new
+        spool, or if no file descriptor is free.
         """
         # Limit a segment to an eighth of the spool, so that the newest and the preallocated segment
         # leave room for other segments.
@@ -172,7 +176,7 @@ class Spool:
         return spool
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the files. Entries that were not synced are lost. Unless the disk `failed`, remove
+        """Close the files. Entries that were not synced are lost. Unless the disk has `failed`, remove
         preallocated room."""
         with self._disk_lock:
             if self._closed:
@@ -181,8 +185,9 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # Remove nothing if a name was lost, because the name may now belong to another
-                # program's file. After another error, the next close removes the room.
+                # Remove nothing if a name was lost, because the name may now belong to another program's file.
+                # After another error, the preallocated room stays, and the close after the next start removes
+                # it.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -193,8 +198,7 @@ class Spool:
 
     @property
     def identity(self) -> str:
-        """Return the spool's random id (32 hexadecimal digits), generated when the spool was
-        created."""
+        """Return the random id of the spool (32 hexadecimal digits), generated when the spool was created."""
         return self._segments[0].header.identity.hex()
 
     @property
@@ -225,8 +229,8 @@ class Spool:
 
     @property
     def free(self) -> int | None:
-        """Return the number of bytes that this user may still write to the spool's file system;
-        None if the number is unknown."""
+        """Return the number of bytes that this user may still write to the spool's file system, or None if the
+        number is unknown."""
         try:
             return self._disk.files.free(self.directory)
         except OSError:
@@ -245,7 +249,9 @@ class Spool:
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry with the current time in memory; return its position."""
+        """Append an entry with the current time to the entries in memory. Return its position.
+
+        Raise ValueError if the payload or the session number is too large."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
             raise ValueError(
                 f"an entry of {len(payload)} bytes of session {session}: at most {PAYLOAD_MAX}, and a u64"
@@ -293,7 +299,8 @@ class Spool:
 
     def seal(self) -> None:
         """Begin a new segment for the next entry, so that all earlier segments can be released.
-        Raise FullError or SyncError."""
+
+        Raise FullError if the disk has no room, and SyncError if the disk failed."""
         with self._disk_lock, self._refusing_after_sync_error():
             newest = self._writer.segment
             if newest.end > newest.first:
@@ -332,13 +339,13 @@ class Spool:
                         self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order. At `durable`, return no entry; otherwise
-        return at least one entry and about `limit` bytes.
+        """Return entries from `position` on, in order. At `durable`, return no entry; otherwise return at least
+        one entry and about `limit` bytes.
 
-        Raise ValueError unless `position` is an entry's position in begin..durable. Raise
-        StoreError with the file and offset if an acknowledged entry cannot be read any more; the
-        caller must then report the entry as missing and continue at `next_readable`. Raise
-        FullError if no file descriptor is free; the caller must then retry the call.
+        Raise ValueError unless `position` is an entry's position in begin..durable. Raise StoreError with the
+        file and offset if an acknowledged entry cannot be read any more; the caller must then report the entry
+        as missing and continue at `next_readable`. Raise FullError if no file descriptor is free; the caller
+        must then retry the call.
         """
         self._refuse()
         if position >= self.begin:
@@ -379,11 +386,13 @@ class Spool:
         return segment.end
 
     def _forget(self, position: int) -> None:
-        """Drop the entries below `position` from memory. The caller must hold `_lock`."""
+        """Drop the entries below `position` from `_recent`. The caller must hold `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
 
     def _fitting(self, entries: list[Entry], start: int) -> int:
-        """Return the index after the last entry that fits into the newest segment."""
+        """Return the index after the last of `entries` that still fits into the newest segment.
+
+        `start` is the index of the first entry to write."""
         newest = self._writer.segment
         stop = newest.first + self._segment_size - HEADER_SIZE
         fitting = max(start, bisect_right(entries, stop, key=_BY_END))
@@ -391,7 +400,7 @@ class Spool:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        """Begin the next segment. Raise FullError, or raise LostError as `check` does."""
+        """Begin the next segment. Raise FullError if the disk has no room, and LostError as `check` does."""
         self._writer.segment.check()
         self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self._segment_size))
@@ -402,8 +411,7 @@ class Spool:
         sealed.seal()
 
     def _preallocate(self) -> None:
-        """Preallocate room for the next entries. If the allocation fails, set `shortage` to the
-        reason."""
+        """Preallocate room for the next entries. If the disk has no room, set `shortage` to the reason."""
         shortage = None
         newest, room = self._writer.segment, ROOM_MIN
         while room < min(2 * newest.offset(newest.end), self._segment_size):
@@ -418,21 +426,22 @@ class Spool:
         self.shortage = shortage
 
     def _next(self, size: int) -> Spare:
-        """Preallocate the file of the next segment. Raise FullError."""
+        """Preallocate the file of the next segment. Raise FullError if the disk has no room."""
         spare = self.directory / SPARE_NAME
         path = self._released_path(self._released.pop()) if self._released else spare
         return Spare.prepare(path, size, self._disk)
 
     def _forget_lost_spare(self) -> None:
-        """Close the preallocated spare file if the file was removed or replaced, so that a new
-        spare file can be created. The spare file contains no entries."""
+        """Forget the preallocated spare file if it was removed or replaced, so that a new one can be created.
+        The spare file contains no entries."""
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None
 
     def _give_back(self) -> None:
-        """Remove preallocated room and all files except the log's entries. If a power cut restores
-        files, the close after the next start removes the files again."""
+        """Remove preallocated room, and all files except those with the log's entries.
+
+        If a power cut restores removed files, the close after the next start removes them again."""
         self._writer.cut()
         with self._disk.naming(self.directory):
             if self._spare is not None:
@@ -456,18 +465,18 @@ class Spool:
         )
 
     def _check_names(self) -> None:
-        """Check the names of the directory and the segments, as `check` does, even after a
+        """Check that the directory and the segments still have their names, as `check` does, but also after a
         SyncError."""
         self._locked.check()
         for segment in list(self._segments):
             try:
                 segment.check()
             except LostError:
-                if segment in self._segments:  # the segment was not released meanwhile
+                if segment in self._segments:  # otherwise the segment was released meanwhile
                     raise
 
     def _refuse(self) -> None:
-        """Raise the error that disabled the spool, if any."""
+        """Raise the error that has disabled the spool, if there is one."""
         if self._refusal is not None:
             raise type(self._refusal)(str(self._refusal)) from self._refusal
 
