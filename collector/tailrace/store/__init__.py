@@ -1,3 +1,3 @@
-"""The table: rows, gap rows and the spool position, committed together."""
+"""Keep the Delta table: rows, gap rows and the spool position, which are committed together."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Damaged data files: gap rows for the lost rows, and the version that removes a damaged file from the table.
+"""Replace damaged data files of the table by gap rows, which name the lost rows.
 
-The lost rows are determined from the first available of three sources:
+The lost rows of a file are determined from the first available of three sources:
 1. The journal, for files that upkeep wrote.
 2. The columns of the file, if they agree with the rest of the table: the number of rows is the number in the log, and
    other files or the statistics in the log have the same sessions. Each stream gets a gap with the stream's number of
@@ -8,13 +8,13 @@ The lost rows are determined from the first available of three sources:
 3. The statistics in the log: they have the source, and the session if all rows belong to one session. Without a
    source in the statistics, each source of the table gets a gap.
 
-A gap without a known session gets the session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each session of
-its source.
+A gap without a known session gets the session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each
+session of its source.
 
-`set_aside` adds one version, which removes damaged files from the table and adds their gap rows in one log entry. A
-reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so this module
-writes the log entry with a hard link, which fails if another writer has used the version number. Damaged files move
-to `DIRECTORY` for inspection. No code reads or removes files in `DIRECTORY`.
+`set_aside` adds one version, which removes damaged files from the table and adds their gap rows in one log
+entry. A reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so
+this module writes the log entry with a hard link, which fails if another writer has used the version number.
+Damaged files move to `DIRECTORY` for inspection. No code reads or removes files in `DIRECTORY`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ _GROUP = (*_WHO, "stream", "kind")
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
-"""Source and format of a gap if no row of the table is left."""
+"""Source and format of a gap, if no row of the table is left from which they could be taken."""
 
 Who = tuple[str, str, str]
 """Source, format and session."""
 
 
 class LostEvents(NamedTuple):
-    """Number of lost events of a stream, or 0 if the number is unknown."""
+    """The number of lost events of a stream; 0 if the number is unknown.
+
+    `estimate` is whether the number may be wrong."""
 
     source: str
     format: str
@@ -66,7 +68,7 @@ class LostEvents(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return the sessions that have rows in `files` of the table in `root`. Skip unreadable files."""
+    """Return the sessions that have rows in these data files of the table in `root`. Skip unreadable files."""
     found: set[Who] = set()
     for file in files:
         counts = _counts(root / file.path, _WHO)
@@ -75,7 +77,8 @@ def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
 
 
 def counts_of(path: Path) -> Counter[Group] | None:
-    """Count the rows of a file by group. Return None if the rows are unreadable."""
+    """Count the rows of a data file by source, format, session, stream and kind. Return None if the rows are
+    unreadable."""
     counts = _counts(path, _GROUP)
     return None if counts is None else Counter(cast("dict[Group, int]", counts))
 
@@ -87,10 +90,10 @@ def losses(
     sessions: set[Who],
     same: Mapping[str, str],
 ) -> list[LostEvents]:
-    """Return the lost events of a damaged file.
+    """Return the lost events of a damaged data file, by stream.
 
-    `noted` has the number of rows by group from the journal, and `sessions` the sessions of the rest of the table.
-    `same` has the columns with one value in all rows of the file, from the statistics in the log.
+    `noted` has the number of rows by group from the journal. `sessions` are the sessions in the other files of
+    the table. `same` has the columns with one value in all rows of the file, from the statistics in the log.
     """
     if noted is not None:
         return list(_by_stream(noted))
@@ -112,7 +115,7 @@ def losses(
 
 
 def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
-    """Return the gap rows of a lost file, with the file's day. `reason` describes the damage."""
+    """Return the gap rows for a lost data file. They get the file's day. `reason` describes the damage."""
     batch = Batch()
     for loss in lost:
         about: dict[str, object] = {"count": loss.events, "detail": "data_file"}
@@ -142,12 +145,13 @@ def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
         if events:
             yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
-            # The content of lost gap rows and session rows is unknown.
+            # The content of lost gap rows and session rows is unknown, so a gap of unknown size stands for
+            # them.
             yield LostEvents(source, format_, session, stream, 0)
 
 
 def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
-    """Count the rows of a file by `columns`. Return None if the rows are unreadable."""
+    """Count the rows of a data file by the values in `columns`. Return None if the rows are unreadable."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -165,25 +169,26 @@ def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | No
 
 
 DIRECTORY = "damaged"
-"""Name of the directory for damaged files in the store's directory."""
+"""Name of the directory, beside the table, into which damaged data files are moved."""
 
 
 ENGINE = "tailrace"
-"""Value of `engineInfo` in log entries written by this module."""
+"""Value of `engineInfo` that marks log entries written by this module."""
 
 
 class Damaged(NamedTuple):
-    """A data file of the table, and the reason why the file counts as damaged."""
+    """A data file of the table, and a description of its damage for users."""
 
     file: DataFile
     reason: str
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Remove damaged files from the table in `root`, unless the newest version no longer has the files.
+    """Remove damaged data files from the newest version of the table in `root`, and add gap rows for them.
 
-    Return a message about each damaged file. The change is durable on return. Raise StoreError, FullError or
-    SyncError. After an error a file is either still in the table, or replaced by gap rows.
+    Ignore files that the newest version does not have. Return a message about each removed file. The change is
+    durable on return. Raise StoreError, FullError or SyncError if the change fails. After an error a file is
+    either still in the table, or replaced by gap rows.
     """
     try:
         return _set_aside(root, damaged, clock)
@@ -223,7 +228,7 @@ def _commit_info(now: int) -> dict[str, Any]:
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    """Return the log action that removes a file at time `now` (Unix ms)."""
+    """Return the Delta log action that removes a data file from the table at time `now` (Unix ms)."""
     return {
         "remove": {
             "path": file.path,
@@ -239,13 +244,15 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows into new files of the table. Return the log actions that add the files."""
+    """Write the gap rows for the damaged files into new data files. Return the Delta log actions that add the
+    new files."""
     rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
     return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
 
 
 def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
-    """Write a log entry unless the version exists. Return whether the entry was written."""
+    """Write the log entry of a version, unless the version exists already. Return whether the entry was
+    written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))
@@ -258,7 +265,8 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
 
 
 def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
-    """Move a damaged file out of the table's directory, if the file exists. Return a message about the file."""
+    """Move a damaged data file to `DIRECTORY`, if the file exists. Return a message for the user about the
+    file."""
     path = root / damaged.file.path
     place = root.parent / DIRECTORY / path.name
     there = os.path.lexists(path)

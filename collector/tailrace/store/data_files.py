@@ -1,20 +1,20 @@
-"""Conversion of a batch to Arrow and to the Parquet files of a local table. The library writes the files of a table
-at a URL.
+"""Convert a batch to Arrow, and write it to Parquet files of a local table. The Delta library writes the files
+of a table at a URL.
 
 Constraints: files and their names are on disk before a log entry names the files (`sync`), so a power cut never
 removes a file that a log entry names. A killed process leaves files without a log entry, which the daily vacuum
 removes.
 
-Format: Arrow has the rows of each day, with the table's columns in order except the day. A file has the rows of one
-day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So the
-file's writer need not hash the string of each row, and computes minimum and maximum from few strings. The library
-would expand the dictionary and hash each string again. Rows of few kinds come first in their own row group
-(`few_first`), because readers search every file for such rows (`query/inner_views.py`). Among events, each of these
-rows would cost whole pages of every column.
+Format: Arrow has the rows of each day, with the table's columns in order except the day. A file has the rows of
+one day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the
+rows. So the file's writer need not hash the string of each row, and computes minimum and maximum from few
+strings. The library would expand the dictionary and hash each string again. Rows of rare kinds (`FEW_KINDS`)
+come first in their own row group (`few_first`), because readers search every file for such rows
+(`query/inner_views.py`). Among events, each of these rows would cost whole pages of every column.
 
-Operation: `to_arrow` uses the buffers of packed rows without a copy, and builds the column of a run from one value
-for each run. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes 0.09 µs of CPU for a row; the
-library's writer took 0.3 µs (2026-11-23).
+Operation: `to_arrow` uses the buffers of packed rows without a copy, and builds a column such as `session` from
+one value for each run of rows. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes 0.09 µs of
+CPU for a row; the library's writer took 0.3 µs (2026-11-23).
 """
 
 from __future__ import annotations
@@ -59,23 +59,24 @@ SCHEMA = pa.schema(
 
 
 class DayRows(NamedTuple):
-    """Rows of one day. `day` counts days from 1970-01-01; `rows` has the columns of `SCHEMA`."""
+    """The rows of one day as an Arrow table. `day` counts days from 1970-01-01; `rows` has the columns of
+    `SCHEMA`."""
 
     day: int
     rows: pa.Table
 
 
 def to_arrow(batch: Batch) -> list[DayRows]:
-    """Return the rows of `batch` in order, split where the day changes.
+    """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes.
 
-    Raise TypeError, OverflowError or UnicodeError for a value that does not fit the column, which is a bug of the
-    caller. The exception has the column's name as a note.
+    Raise TypeError, OverflowError or UnicodeError for a value that does not fit the column, which is a bug of
+    the caller. The exception has the column's name as a note.
     """
     return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
 
 
 def with_day(day_rows: DayRows) -> pa.Table:
-    """Return the rows with their day as the first column."""
+    """Return the rows with an additional first column `day`."""
     day, rows = day_rows
     days = _repeated([day], [rows.num_rows], pa.date32())
     return rows.add_column(0, pa.field("day", pa.date32(), nullable=False), days)
@@ -94,7 +95,7 @@ def _rows(runs: list[RowRun], parts: list[PackedRows]) -> pa.Table:
 
 
 def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
-    """Return a column of times, numbers or rarely repeated strings."""
+    """Return an Arrow column of times, numbers or rarely repeated strings."""
     values = rows.walls if field.name == "wall" else rows.values(field.name)
     if values is None:
         return _nulls(rows.rows, field.type)
@@ -106,8 +107,9 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow column with `count` nulls. All such columns share one buffer, so that a commit need not
-    allocate one for each column."""
+    """Return an Arrow column of `count` nulls.
+
+    All such columns of a type share one buffer, so that a commit need not allocate one for each column."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -117,7 +119,7 @@ def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
 
 
 def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
-    """Return a dictionary-encoded column with one dictionary for all parts."""
+    """Return a dictionary-encoded Arrow column. All parts of the batch share one dictionary."""
     coding = Coding()
     indices = []
     for part in parts:
@@ -146,7 +148,9 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return the dictionary indices of a column with one value. All columns with one value share one buffer."""
+    """Return `count` dictionary indices that are all 0, for a column with one value.
+
+    All such columns share one buffer."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -156,29 +160,33 @@ def _zeros_of(count: int) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:
-    """Return an array of 32-bit numbers, each repeated by its count."""
+    """Return an Arrow array in which each of the 32-bit numbers is repeated by its count."""
     pairs = zip(numbers, counts, strict=True)
     data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
     return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
 
 
 ROWS_MIN = 16_384
-"""Minimum number of rows in a file with a second row group, because the description of a row group takes 2 KB."""
+"""Minimum number of rows of a file in which rows of rare kinds get a row group of their own.
+
+In a smaller file, the description of the row group, which takes 2 KB, would cost more than it saves."""
 
 RUNS_MAX = 256
-"""Maximum number of runs of rows that `few_first` moves. A slice takes 40 µs, so that more runs would cost more time
-than they save."""
+"""Maximum number of runs of consecutive rows that `few_first` moves.
+
+To move a run takes 40 µs, so that more runs would cost more time than they save."""
 
 _RUN = re.compile(b"\1+")
 _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Return the rows with rows of few kinds first, and the number of these rows. Rows of few kinds and other rows
-    keep their order.
+    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of the moved
+    rows.
 
-    Return the rows unchanged and 0 if there are fewer than `ROWS_MIN` rows, if all rows or no rows are of few kinds,
-    or if the rows of few kinds form more than `RUNS_MAX` runs.
+    Both the moved and the other rows keep their order. Return the rows unchanged, and 0, if there are fewer
+    than `ROWS_MIN` rows, if all rows or no rows are of rare kinds, or if the rows of rare kinds form more than
+    `RUNS_MAX` runs.
     """
     if rows.num_rows < ROWS_MIN:
         return rows, 0
@@ -193,9 +201,10 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
-    """Return one byte for each row: 1 for a row of few kinds, else 0. All chunks must share one dictionary.
+    """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0.
 
-    The equivalent functions of pyarrow would take 9 MB of memory.
+    All chunks of the column must share one dictionary. The equivalent functions of pyarrow would take 9 MB of
+    memory.
     """
     words = kinds[0].dictionary.to_pylist()
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
@@ -205,13 +214,13 @@ def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
 
 
 def _codes(indices: pa.Array) -> bytes:
-    """Return the bytes of a 32-bit index array."""
+    """Return the bytes of an Arrow array of 32-bit dictionary indices."""
     begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
     return bytes(data[begin : begin + 4 * len(indices)])
 
 
 def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows, out of `count` rows, that are in no run."""
+    """Yield the ranges of rows that lie between the given runs. `count` is the number of all rows."""
     bounds = [0, *(bound for run in runs for bound in run), count]
     for begin, end in list(pairwise(bounds))[::2]:
         if begin < end:
@@ -219,18 +228,19 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 
 
 TEXT_MAX = 256
-"""Maximum length (characters) of a minimum or maximum string in the log. The log has no bounds of a column with
-longer strings."""
+"""Maximum length (characters) of a string that the Delta log states as minimum or maximum of a column.
+
+For a column with longer strings, the log states no bounds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(root: Path, rows: list[DayRows]) -> list[Add]:
-    """Write rows to new files of the table in `root`, one file for each day. Return the log actions that add the
-    files.
+    """Write rows to new data files of the table in `root`, one file for each day. Return the Delta log actions
+    that add the files.
 
-    Call `sync` before the actions are logged. Names of new directories are on disk on return. Raise OSError and leave
-    no file, or raise SyncError.
+    Call `sync` before the actions are logged. Names of new directories are on disk on return. Raise OSError if
+    a file cannot be written, and leave no file then. Raise SyncError if a sync fails.
     """
     added: list[Add] = []
     try:
@@ -259,7 +269,8 @@ def write(root: Path, rows: list[DayRows]) -> list[Add]:
 
 
 def sync(root: Path, added: list[Add]) -> None:
-    """Sync files and their directories. Raise OSError if a file cannot be opened, and SyncError if a sync fails."""
+    """Sync data files and their directories. Raise OSError if a file cannot be opened, and SyncError if a sync
+    fails."""
     for add in added:
         path = root / add.path
         _sync(path)
@@ -267,16 +278,18 @@ def sync(root: Path, added: list[Add]) -> None:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Rename a file, and return the log action that adds the file. Raise OSError."""
+    """Give a data file a new name, and return the Delta log action that adds it. Raise OSError if that fails."""
     path = Path(add.path).with_name(_new_name())
     (root / add.path).rename(root / path)
     return msgspec.structs.replace(add, path=str(path))
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write rows to a new file of the table in `root`. Return the log action that adds the file.
+    """Write rows of one day to a new data file of the table in `root`. Return the Delta log action that adds
+    the file.
 
-    The file is on disk on return. Raise OSError and leave no file, or raise SyncError.
+    The file is on disk on return. Raise OSError if it cannot be written, and leave no file then. Raise
+    SyncError if a sync fails.
     """
     added = write(root, [day_rows])
     try:
@@ -288,14 +301,15 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def discard(root: Path, added: list[Add]) -> None:
-    """Remove files without a log entry. Leave files that cannot be removed to the vacuum."""
+    """Remove data files that no log entry names. Leave files that cannot be removed to the vacuum."""
     with suppress(OSError):
         for add in added:
             (root / add.path).unlink(missing_ok=True)
 
 
 def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
-    """Write a version of the table that adds files. Raise the library's exceptions."""
+    """Write a version of the table that adds these data files. Raise the Delta library's exceptions if that
+    fails."""
     table.create_write_transaction(
         [_action_of(add) for add in added],
         "append",
@@ -304,7 +318,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    table.update_incremental()  # the library does not advance `table` to the new version
+    table.update_incremental()  # the library itself does not advance `table` to the new version
 
 
 def _action_of(add: Add) -> AddAction:
@@ -345,7 +359,8 @@ def _write(path: Path, data: pa.Buffer) -> None:
 
 
 def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
-    """Return the bytes and the footer of a Parquet file. The first `few` rows form their own row group.
+    """Encode rows as a Parquet file. Return its bytes and its footer. The first `few` rows form their own row
+    group.
 
     The file is built in memory, because pyarrow's file classes hide the error number of a full disk.
     """
@@ -370,7 +385,8 @@ def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
 
 
 def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any]:
-    """Return the statistics of a file for the log: number of rows, and bounds of the columns in `layout.STATED`."""
+    """Return the statistics of a data file for the Delta log: the number of rows, and bounds of the columns in
+    `layout.STATED`."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -384,7 +400,7 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            # Use raw values: for times pyarrow would import pandas, if installed, which takes 45 MB.
+            # Use raw values: to convert times, pyarrow would import pandas, if installed, which takes 45 MB.
             stated = [
                 each for group in groups if (each := group.column(number).statistics).has_min_max
             ]
@@ -399,5 +415,5 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
 
 
 def _spelled(microseconds: int) -> str:
-    """Return a Unix time (µs) in the timestamp format of the log."""
+    """Return a Unix time (µs) in the timestamp format of the Delta log."""
     return f"{_EPOCH + timedelta(microseconds=microseconds):%Y-%m-%dT%H:%M:%S.%fZ}"

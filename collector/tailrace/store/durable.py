@@ -1,6 +1,7 @@
-"""Durability of a table on a local disk across a power cut. This module implements rules 2 and 3.
+"""Make a table on a local disk durable across a power cut. This module implements rules 2 and 3 of the
+following rules.
 
-The library never syncs, so all syncs of the table follow these rules:
+The Delta library never syncs, so all syncs of the table follow these rules:
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
 2. A data file and its name are on disk before a log entry names the file (`data_files`). After a commit, `sync` syncs
    the log file, the directories, and all other files of the version, because another writer may not have synced the
@@ -12,11 +13,11 @@ The library never syncs, so all syncs of the table follow these rules:
 
 An object store keeps accepted data, so this module is not used for a table at a URL.
 
-A failed sync is a SyncError and final: the kernel may have dropped the pages, and would report success next time.
-Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before acknowledging
-its own version, so a missing version is always above every acknowledged version.
+A failed sync is a SyncError and final: the kernel may have dropped the pages, and would report success next
+time. Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before
+acknowledging its own version, so a missing version is always above every acknowledged version.
 
-`LocalVersions` has the newest version on disk and the newest version in the journal.
+`LocalVersions` records the newest version that is synced, and the newest version that is in the journal.
 """
 
 from __future__ import annotations
@@ -35,30 +36,35 @@ from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Options for rule 1, for every operation on the table."""
+"""Options for every operation of the Delta library on the table, which turn off its own checkpoints and
+clean-up (rule 1)."""
 
 UNSYNCED_MAX = 16
-"""Minimum number of newest versions that may not be synced: one of each writer, and at most two of an upkeep. An
-upkeep syncs after each step, and a vacuum adds two versions. A start validates the same number of newest
-versions."""
+"""Number of newest versions that count as possibly not synced: one of each writer, and at most two of an
+upkeep.
+
+An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of
+newest versions. A store with many collectors has a higher number (`unsynced_max`)."""
 
 LOG_VERSIONS_KEPT = 800
-"""Number of log files kept below a checkpoint, regardless of age.
+"""Number of log files kept below a checkpoint of the log, regardless of their age.
 
-With the 20 commits between checkpoints the log stays below 1,000 files at any rate of commits. A commit takes 17 ms
-of CPU beside 200 log files, and 21 ms beside 600. A merge must end before as many versions have passed: within 50 s
-at the highest rate of commits, which is 15 a second.
+With the 20 commits between checkpoints the log stays below 1,000 files at any rate of commits. A commit takes
+17 ms of CPU if the log has 200 files, and 21 ms if it has 600. A merge must end before as many versions have
+passed: within 50 s at the highest rate of commits, which is 15 a second.
 """
 
 LOG_LOCK = "log.lock"
-"""Name of a lock file in the store. A process holds the lock while it repairs the log or removes log files."""
+"""Name of a lock file in the store. A process holds the lock while it repairs the table's log or removes log
+files."""
 
 
 def sync(root: Path, after: int, upto: int) -> None:
-    """Apply rule 2 to the versions above `after`, up to `upto`. Raise SyncError.
+    """Sync the versions above `after`, up to `upto`, with their files (rule 2). Raise SyncError if a sync
+    fails.
 
-    All files of `upto` must exist. Files of lower versions may be missing, because another process may have merged,
-    synced and vacuumed the files.
+    All files of `upto` must exist. Files of lower versions may be missing, because another process may have
+    merged, synced and vacuumed them.
     """
     log = DeltaLog(root)
     directories = {root}
@@ -75,7 +81,8 @@ def sync(root: Path, after: int, upto: int) -> None:
 
 
 def sync_new(root: Path) -> None:
-    """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError."""
+    """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError if a sync
+    fails."""
     sync(root, -1, 0)
     try:
         for directory in (root.parent, root.parent.parent):
@@ -85,7 +92,9 @@ def sync_new(root: Path) -> None:
 
 
 def sync_newest(root: Path) -> int:
-    """Apply rule 2 to all versions that may not be synced. Return the newest version. Raise SyncError."""
+    """Sync all versions that may not be synced yet (rule 2), and return the newest version.
+
+    Raise SyncError if a sync fails."""
     versions = DeltaLog(root).versions()
     newest = versions[-1] if versions else -1
     sync(root, max(newest - unsynced_max(root), -1), newest)
@@ -93,17 +102,20 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return the maximum number of newest versions that may not be synced, based on the number of collectors."""
+    """Return the number of newest versions that count as possibly not synced. It grows with the number of
+    collectors."""
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
     return UNSYNCED_MAX
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Apply rule 3 and shorten the log. `table` must be at a synced version.
+    """Write a checkpoint of the log, sync it, and then delete old log files (rule 3). `table` must be at a
+    synced version.
 
-    Raise SyncError. Raise LockedError while another process shortens or repairs the log. Raise the library's
-    exceptions, after which the log is unchanged.
+    Keep `keep` log files below the checkpoint. Raise SyncError if a sync fails, and LockedError while another
+    process shortens or repairs the log. Raise the Delta library's exceptions if it cannot write the checkpoint;
+    the log is unchanged then.
     """
     log = DeltaLog(root)
     version = table.version()
@@ -114,7 +126,8 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
                 fsync(part)
-            _sync_file(log.last_checkpoint_path, required=False)  # `_last_checkpoint` is optional
+            # the protocol does not require `_last_checkpoint`
+            _sync_file(log.last_checkpoint_path, required=False)
             fsync(log.directory)
         except (OSError, KeyError) as error:
             raise SyncError(
@@ -128,7 +141,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Sync a file or directory. Raise OSError."""
+    """Sync a file or directory. Raise OSError if that fails."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -137,7 +150,9 @@ def fsync(path: Path) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the files that a version added. Return the directories of these files."""
+    """Sync the data files that a version added. Return the directories of these files.
+
+    If the version is not `required`, ignore missing files."""
     try:
         actions = log.read(version)
     except FileNotFoundError:
@@ -159,10 +174,10 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
-    """Delete log files more than `keep` versions below `checkpoint`, oldest first, so that the log has no missing
-    version.
+    """Delete log files more than `keep` versions below the checkpoint `checkpoint`, oldest first, so that the
+    log has no missing version in between.
 
-    Keep the previous checkpoint, because a reader may be using that checkpoint.
+    Keep the previous checkpoint and all later files, because a reader may be using that checkpoint.
     """
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
@@ -178,21 +193,21 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 CHECKPOINT_EVERY = 20
-"""Number of commits of one collector between two of its checkpoints of the log.
+"""Number of commits of a collector after which it writes a checkpoint of the log.
 
-At each commit the library reads every version above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13
-to 33 ms of CPU (D100).
+At each commit the library reads every version above the newest checkpoint (0.4 ms of CPU each). A checkpoint
+takes 13 to 33 ms of CPU (D100).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint after which any collector makes a checkpoint."""
+"""Number of versions since the last checkpoint of the log after which any collector writes a checkpoint."""
 
 
 def occupy_thread(directory: Path) -> None:
-    """Make the library search a directory without a table.
+    """Make the Delta library look for a table in a directory that has none.
 
-    The call uses one thread in each of the library's two runtimes (computing and I/O), which keeps both threads alive
-    (see `threads`).
+    The call uses one thread in each of the library's two runtimes (computing and I/O), which keeps both threads
+    alive (see `threads`).
     """
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
@@ -200,17 +215,17 @@ def occupy_thread(directory: Path) -> None:
 
 
 class LocalVersions:
-    """The versions of the table in `root`, written by this collector and by others."""
+    """Records which versions of the table in `root` are synced and in the journal, whoever wrote them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._journal = Journal(root)
         self._synced = -1
-        """Number of the newest version that is synced to disk."""
+        """The newest version that this process has synced to disk."""
         self._noted = -1
-        """Number of the newest version in the journal."""
+        """The newest version that is in the journal, as far as this process knows."""
         self._checkpoint = -1
-        """Newest checkpoint made by this collector or found at the start."""
+        """The newest checkpoint of the log that this collector has written, or has found at its start."""
 
     def since_checkpoint(self) -> int:
         """Return the number of versions in the log above the newest checkpoint."""
@@ -219,18 +234,19 @@ class LocalVersions:
         return sum(version > newest for version in log.versions())
 
     def shortened_by_another(self) -> bool:
-        """Return whether another collector has recently made a checkpoint, so that none is due."""
+        """Return whether another collector has written a checkpoint recently, so that this one need not write
+        one."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
         return newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE
 
     def checkpointed(self, version: int) -> None:
-        """Record that this collector has made a checkpoint of `version`."""
+        """Record that this collector has written a checkpoint of `version`."""
         self._checkpoint = version
 
     def sync(self, version: int) -> None:
-        """Sync all versions up to `version`, and add the versions to the journal. Raise SyncError.
+        """Sync all versions up to `version`, and add them to the journal. Raise SyncError if a sync fails.
 
-        A failed write to the journal is ignored and retried by the next call.
+        If the journal cannot be written, the next call tries again.
         """
         sync(self.root, self._synced, version)
         with suppress(OSError, StoreError):
@@ -239,10 +255,10 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync all versions that may not be synced, and add the newest ones to the journal if missing. Raise
-        SyncError.
+        """Sync all versions that may not be synced yet, and add the newest ones to the journal if they are
+        missing there.
 
-        Call `recover` first, which validates the versions.
+        Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """
         self._noted = self._synced = sync_newest(self.root)
         log = DeltaLog(self.root)

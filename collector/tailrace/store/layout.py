@@ -1,15 +1,15 @@
-"""The table `events` on disk: path, properties and encodings.
+"""Define the table `events` on disk: its path, properties, encodings and data files.
 
-The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are off,
-because both delete log files before the replacement is on disk.
+The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are
+off, because both delete log files before the replacement is on disk.
 
-The library's writer, which writes merged files and all files at a URL, gets encodings that were measured on commits
-of 100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows and 9.6 B for a
-row; the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
+The library's writer, which writes merged files and all files at a URL, gets encodings that were measured on
+commits of 100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows
+and 9.6 B for a row; the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
 
-A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the next version.
-A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least `REMOVED_HOURS`
-after a newer version has replaced them.
+A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the next
+version. A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least
+`REMOVED_HOURS` after a newer version has replaced them.
 """
 
 from __future__ import annotations
@@ -42,27 +42,32 @@ from tailrace.store.schema import (
 TABLE_NAME = "events"
 
 MERGED_ROW_GROUP = 131_072
-"""Maximum number of rows in a row group of merged files. Smaller groups compress worse; larger ones are rarely
-skipped."""
+"""Maximum number of rows in a row group of a merged file.
+
+Smaller groups compress worse. Larger groups are rarely skipped by queries."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time that a version's log file is kept after a later checkpoint.
+"""Time for which the log file of a version is kept after a later checkpoint, for a local table and for a table
+at a URL.
 
-A merge needs the log from its first version on. At the usual rate of each kind of store, about 1,000 commits are
-kept.
+A merge needs the log from its first version on. At the usual rate of each kind of store, about 1,000 commits
+are kept.
 """
 
 REMOVED_HOURS = 1
-"""Hours that a merged or deleted file stays on disk for readers that have the file open."""
+"""Time (hours) that a merged or deleted data file stays on disk for readers that have the file open."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time that the log keeps the removal of a merged file. The time exceeds `REMOVED_HOURS` plus the hour between
-vacuums; otherwise the vacuum would miss files."""
+"""Time for which the Delta log keeps the entry that a merge has removed a file.
+
+It exceeds `REMOVED_HOURS` plus the hour between vacuums; otherwise the vacuum would miss files."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time that a collector's spool position is kept after its last commit: without limit.
+"""Time for which the Delta log keeps a collector's spool position after its last commit: practically without
+limit.
 
-Without the position, after a long pause or with a wrong clock, the spool would be stored twice.
+If the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be stored
+twice.
 """
 
 STATED = (
@@ -78,14 +83,14 @@ STATED = (
     "time",
     "wall",
 )
-"""Columns whose bounds the log has for each file that a collector writes."""
+"""Columns whose least and greatest value the Delta log has for each file that a collector writes."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
-"""Columns whose bounds the log has for merged files, as a comma-separated list.
+"""Columns whose least and greatest value the Delta log has for merged files, as a comma-separated list.
 
-The library writes these bounds, and truncates timestamps to milliseconds. With a truncated maximum, readers would
-skip a file that has matching rows.
+The library computes these bounds for merged files, and truncates timestamps to milliseconds. With a truncated
+maximum, readers would skip a file that has matching rows.
 """
 
 OPEN_TRIES = 5
@@ -99,12 +104,12 @@ def table_root(store: str) -> str:
 
 
 def is_local(root: str) -> bool:
-    """Return whether a table is on a local file system, where the collector must sync."""
+    """Return whether a table is on a local file system, so that the collector must sync its files."""
     return "://" not in root
 
 
 def date_of(day: int) -> date:
-    """Return the date of a day number, counted from 1970-01-01."""
+    """Return the date of a day, given as the number of days since 1970-01-01."""
     return date(1970, 1, 1) + timedelta(days=day)
 
 
@@ -135,9 +140,11 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 
 
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
-    """Return the table at its newest version, or None if there is no table. Raise StoreError.
+    """Return the table at its newest version, or None if there is no table. Raise StoreError if it cannot be
+    opened.
 
-    Retry if the log was shortened during the read, or if a response was incomplete.
+    Retry if another process shortened the log during the read, or if the response of an object store was
+    incomplete.
     """
     for attempt in range(1, OPEN_TRIES + 1):
         try:
@@ -151,14 +158,15 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return a "not a directory" error if a file has the path of a table's directory, because the library reports no
-    cause."""
+    """Return a "not a directory" error if a file is at the path of a table's directory, else None.
+
+    The Delta library reports no cause in this case."""
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
 
 def _reach(root: Path) -> None:
-    """Raise StoreError if the existence of a table cannot be checked."""
+    """Raise StoreError if it cannot be determined whether a table exists, for example for lack of permissions."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             (root / "_delta_log").stat()
@@ -169,7 +177,9 @@ def _reach(root: Path) -> None:
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
 ) -> DeltaTable:
-    """Return the table at its newest version if it passes `check`. Raise StoreError."""
+    """Return the table at its newest version.
+
+    Raise StoreError if there is no table, if it cannot be opened, or if it does not pass `check`."""
     table = open_or_none(root, options)
     if table is None:
         if is_local(root):
@@ -185,7 +195,7 @@ def open_table(
 
 
 def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
-    """Create the table, or open a table that another collector has created meanwhile."""
+    """Create the table. If another collector has created the table meanwhile, open that table."""
     return DeltaTable.create(
         root,
         SCHEMA,
@@ -203,7 +213,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class DataFile(NamedTuple):
-    """A Parquet file. `day` counts days from 1970-01-01; `path` is relative to the table."""
+    """A Parquet file of the table. `day` counts days from 1970-01-01; `path` is relative to the table."""
 
     path: str
     day: int
@@ -212,28 +222,32 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add) -> Self:
-        """Return the file that a log entry adds. `rows` is 0 if the entry has no number of rows."""
+        """Return the data file that a log entry adds. `rows` is 0 if the entry does not state the number of
+        rows."""
         day = date.fromisoformat(add.partition_values["day"] or "")
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
 
 class TableSnapshot:
-    """One version of the table in a store."""
+    """One version of the table in a store, for reading."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
 
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
-        """Open the newest version in the store `path`, a directory or URL. Raise StoreError if the table is not
-        readable."""
+        """Open the newest version of the table in the store `path`, a directory or URL.
+
+        Raise StoreError if the table is not readable."""
         return cls(open_table(table_root(path), options, check_readable))
 
     def version(self) -> int:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Advance to the newest version. Return whether the version changed. Raise StoreError."""
+        """Advance to the newest version. Return whether it differs from the version before.
+
+        Raise StoreError if the table cannot be read."""
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -242,7 +256,7 @@ class TableSnapshot:
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
-        """Return the Parquet files of this version as absolute paths or URLs.
+        """Return the paths or URLs of the Parquet files of this version, as absolute paths or URLs.
 
         The files have no column `day`; the paths contain the day (`day=2025-01-31/`).
         """
@@ -253,7 +267,7 @@ class TableSnapshot:
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """Return all files of the current version of `table`, sorted by day."""
+    """Return all data files of the version that `table` has open, sorted by day."""
     actions = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
@@ -264,7 +278,9 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the columns of each file that have one value in all rows, from the statistics in the log."""
+    """Return for each data file the columns that have one value in all its rows, with this value.
+
+    The statistics in the Delta log tell which of `columns` these are."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

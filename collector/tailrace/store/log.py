@@ -1,24 +1,25 @@
-"""Reader of the files of a Delta log on a local disk, without the library, and the journal, a second record of the
-table.
+"""Read the files of a Delta log on a local disk without the library, and keep the journal, a second record of
+the table.
 
 `_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. A
-checkpoint, `N.checkpoint*.parquet`, is the sum of versions 0 to N. The library gives an incomplete file the name
-`NAME#1`. This module decodes only the actions that durability needs: the files that a version adds and removes.
+checkpoint, `N.checkpoint*.parquet`, is the sum of versions 0 to N. The library gives an incomplete file the
+name `NAME#1`. This module decodes only the actions that durability needs: the files that a version adds and
+removes.
 
 Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
 
-The journal has a copy of each log entry and a checksum of each file. A writer adds a line after syncing a version and
-before acknowledging its rows. Parquet has page checksums, but the library writes none, and a Delta log entry is
-written before its files can be read back.
+The journal has a copy of each log entry and a checksum of each file. A writer adds a line after syncing a
+version and before acknowledging its rows. The library writes no page checksums into Parquet files, so only the
+journal shows whether a file has changed.
 
-The journal is the text file `_journal` in the table's directory. A line has the CRC-32 of the rest of the line (8
-hexadecimal digits), a space, and a JSON object with these members:
+The journal is the text file `_journal` in the table's directory. A line has the CRC-32 of the rest of the line
+(8 hexadecimal digits), a space, and a JSON object with these members:
 - `version`, and `entry`, the text of that version's log file, or null;
 - `files`, which maps a path below the table's directory to the CRC-32 and size of the file;
 - `rows`, for files written by upkeep: the number of rows of each source, format, session, stream and kind.
 
-A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to the
-journal loses only the content of the damaged lines.
+A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to
+the journal loses only the content of the damaged lines.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 class Add(msgspec.Struct, rename="camel"):
-    """A data file. `path` is relative to the table and percent-encoded; `stats` is JSON."""
+    """A log action that adds a data file. `path` is relative to the table and percent-encoded; `stats` is JSON."""
 
     path: str
     size: int
@@ -60,7 +61,7 @@ class _Stats(msgspec.Struct, rename="camel"):
 
 
 def row_count(file: Add) -> int | None:
-    """Return the number of rows that the log has for a file, or None if the log has no number."""
+    """Return the number of rows of a data file that its log entry states, or None if it states none."""
     return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
 
 
@@ -77,13 +78,13 @@ class CommitInfo(msgspec.Struct, rename="camel"):
 
 
 class Txn(msgspec.Struct, rename="camel"):
-    """A transaction of the writer `app_id`."""
+    """A log action that records a transaction of the writer `app_id`, such as a collector."""
 
     app_id: str
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line of a log entry. At most one field is set; no field is set for other kinds of action."""
+    """One line of a log entry. The field for its kind of action is set; for other kinds no field is set."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -97,7 +98,7 @@ class LastCheckpoint(msgspec.Struct):
 
 
 class DeltaLog:
-    """The log of the table in `root`."""
+    """The Delta log of the table in the directory `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -111,7 +112,7 @@ class DeltaLog:
         return self.root / unquote(file.path)
 
     def versions(self) -> list[int]:
-        """Return all versions with a JSON file, in order."""
+        """Return all versions that have a log file, in order."""
         return sorted(self._numbered(_VERSION))
 
     def checkpoints(self) -> dict[int, list[Path]]:
@@ -120,7 +121,8 @@ class DeltaLog:
         return {version: found[version] for version in sorted(found)}
 
     def read(self, version: int) -> list[Action]:
-        """Return the actions of a version. Raise OSError, or ValueError for an incomplete file."""
+        """Return the actions of a version's log file. Raise OSError if it cannot be read, and ValueError if it
+        is incomplete."""
         return decode(self.path(version).read_bytes())
 
     def last_checkpoint(self) -> LastCheckpoint | None:
@@ -139,10 +141,10 @@ class DeltaLog:
 
 
 def decode(data: bytes) -> list[Action]:
-    """Return the actions in the content of a version's file. Raise ValueError if the content is incomplete.
+    """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete.
 
-    delta-rs writes no newline at the end of a file, so a final newline means that the file was truncated between two
-    lines. Other writers end their files with a newline.
+    delta-rs writes no newline at the end of a file, so a final newline in its files means that the file was
+    truncated between two lines. Other writers end their files with a newline.
     """
     lines = data.split(b"\n")
     ended = not lines[-1]
@@ -163,7 +165,9 @@ _ACTION = msgspec.json.Decoder(Action)
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file has Parquet's magic bytes at both ends and is large enough for the stated footer size."""
+    """Return whether a file looks like a complete Parquet file, without reading its rows.
+
+    It must have Parquet's magic bytes at both ends, and be large enough for the footer size that it states."""
     with path.open("rb") as file:
         head = file.read(4)
         size = file.seek(0, 2)
@@ -175,26 +179,27 @@ def is_parquet(path: Path) -> bool:
 
 
 NAME = "_journal"
-"""Name of the journal file. The underscore protects the file from Delta's vacuum."""
+"""Name of the journal's file. Because of the underscore, Delta's vacuum leaves it alone."""
 
 LOCK = "journal.lock"
-"""Name of the lock file in the store. A process holds the lock while it writes the journal."""
+"""Name of a lock file in the store. A process holds the lock while it writes the journal."""
 
 _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """CRC-32 and size (bytes) of a file, as recorded by the file's writer."""
+    """CRC-32 and size (bytes) of a file, as the journal has them."""
 
     crc: int
     size: int
 
 
 Group = tuple[str, str, str, str, str]
-"""Source, format, session, stream and kind."""
+"""Source, format, session, stream and kind, which rows of a group have in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups of a file for which the journal has numbers of rows."""
+"""Maximum number of groups of rows in a data file for which the journal has the number of rows in each group.
+"""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):
@@ -205,8 +210,8 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class Notes(NamedTuple):
-    """The content of the journal: log entries by version, checksums and numbers of rows by path, and the number of
-    damaged lines."""
+    """The content of the journal: log entries by version, checksums by path, numbers of rows by path, and the
+    number of damaged lines."""
 
     entries: dict[int, bytes]
     files: dict[str, Checksum]
@@ -221,11 +226,13 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        self._seen = 0, 0  # inode of the file, and the offset up to which `_noted` is current
+        # inode of the journal, and the offset up to which its lines are in `_noted`
+        self._seen = 0, 0
         self._noted: set[int] = set()
 
     def read(self) -> Notes:
-        """Return the content of all undamaged lines. A missing journal is empty. Raise OSError."""
+        """Return the content of all undamaged lines. A missing journal is empty. Raise OSError if it cannot be
+        read."""
         entries: dict[int, bytes] = {}
         files: dict[str, Checksum] = {}
         rows: dict[str, Counter[Group]] = {}
@@ -238,19 +245,21 @@ class Journal:
         return Notes(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add the log entries of `versions`, and the checksums of their existing files. Raise OSError.
+        """Add lines with the log entries of `versions` and the checksums of the data files that these versions
+        added.
 
-        Without `merges`, skip files that contain rows of other files, because the upkeep that wrote such files adds
-        their checksums.
+        Without `merges`, skip files with rows of earlier files, because the upkeep that wrote these files adds
+        their checksums. Raise OSError if the journal or a file cannot be accessed.
         """
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add the log entries and files of versions that the journal lacks. Skip files that contain rows of other
-        files.
+        """Add lines for those `versions` that the journal lacks, with their data files. Skip files with rows of
+        earlier files.
 
-        Several collectors call this method for the same versions; each version gets one line. Raise OSError.
+        Several collectors call this method for the same versions; each version gets one line. Raise OSError if
+        the journal or a file cannot be accessed.
         """
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
@@ -260,18 +269,22 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add the number of rows of each group of a file, unless there are more than `GROUPS_MAX` groups. Raise
-        OSError."""
+        """Add a line with the number of rows of each group in a data file, unless there are more than
+        `GROUPS_MAX` groups.
+
+        Raise OSError if the journal cannot be written."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
-        """Add the checksums of files in the table's directory. Raise OSError."""
+        """Add a line with the checksums of files in the table's directory. Raise OSError if that fails."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Remove the lines of deleted files, and entries of versions older than the log. Raise OSError."""
+        """Remove what is about deleted files, and the entries of versions that the Delta log no longer has.
+
+        Raise OSError if the journal cannot be rewritten."""
         first = min(self._log.versions(), default=0)
 
         def kept(line: JournalLine) -> JournalLine:
@@ -283,7 +296,9 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove the entries of versions whose numbers will be reused. Raise OSError."""
+        """Remove the entries of versions whose numbers later versions will reuse.
+
+        Raise OSError if the journal cannot be rewritten."""
         gone = set(versions)
         self._rewrite(
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
@@ -292,7 +307,7 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # a checkpoint has removed the log file meanwhile
+        except FileNotFoundError:  # a checkpoint has replaced the log file meanwhile
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -314,7 +329,7 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read the versions that other processes have added to the journal since the last call."""
+        """Record in `_noted` the versions that other processes have added to the journal since the last call."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -328,7 +343,7 @@ class Journal:
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
     def _append(self, lines: list[JournalLine]) -> None:
-        """Append lines and sync the journal."""
+        """Append lines to the journal, and sync it."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._append_locked(lines)
 
@@ -353,7 +368,7 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            new.unlink(missing_ok=True)  # a killed process has left the file
+            new.unlink(missing_ok=True)  # a killed process may have left the file
             with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:
@@ -364,7 +379,7 @@ class Journal:
 
 
 def checksum(path: Path) -> Checksum:
-    """Return the CRC-32 and size of a file. Raise OSError."""
+    """Return the CRC-32 and size of a file. Raise OSError if it cannot be read."""
     crc = size = 0
     with path.open("rb") as file:
         while data := file.read(_CHUNK):

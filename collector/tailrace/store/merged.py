@@ -1,7 +1,7 @@
-"""A local table into which other tables are merged, each in one commit and exactly once.
+"""Merge other tables into a local table, each in one commit and exactly once.
 
-The commit has a transaction with the id and the version of the merged table, so that a repeated merge is detected. A
-killed merge leaves files without a commit, which the daily vacuum removes.
+The commit has a transaction with the id and the version of the merged table, so that a repeated merge is
+detected. A killed merge leaves files without a commit, which the daily vacuum removes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tailrace.store.refusal import refusal
 
 
 class MergedTable:
-    """A table into which one process, the holder of the store's lock, merges other tables."""
+    """A local table into which other tables are merged. Only the process that holds the store's lock may use
+    it."""
 
     def __init__(self, root: Path, table: DeltaTable, clock: Clock) -> None:
         self._root = root
@@ -35,7 +36,9 @@ class MergedTable:
 
     @classmethod
     def open(cls, store: Path, config: StoreConfig, clock: Clock) -> Self:
-        """Open or create the table of a store. Raise StoreError, FullError or SyncError."""
+        """Open or create the table of a store.
+
+        Raise StoreError, FullError or SyncError if that fails."""
         root = Path(layout.table_root(str(store)))
         try:
             table = layout.open_or_none(str(root), {})
@@ -48,14 +51,15 @@ class MergedTable:
             raise refusal(error, str(root), "open the table") from error
 
     def merged(self, table_id: str) -> int | None:
-        """Return the version up to which another table is merged, or None if no rows are merged."""
+        """Return the version up to which the table `table_id` is merged, or None if none of its rows are
+        merged."""
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
-        """Add the rows of a version of another table in one commit. Return the number of rows, which are durable on
-        return.
+        """Add the rows of a version of the table `table_id` in one commit. Return their number. They are
+        durable on return.
 
-        Raise FullError, StoreError or SyncError; no rows are added then.
+        Raise FullError, StoreError or SyncError if that fails; no rows are added then.
         """
         added: list[Add] = []
         count = 0
@@ -77,7 +81,7 @@ class MergedTable:
 
 
 def identity(store: Path) -> tuple[str, int]:
-    """Return the id and the version of a store's table. Raise StoreError."""
+    """Return the id and the version of a store's table. Raise StoreError if the table cannot be read."""
     root = layout.table_root(str(store))
     try:
         table = layout.open_table(root, {})
@@ -87,7 +91,7 @@ def identity(store: Path) -> tuple[str, int]:
 
 
 def by_day(rows: pa.Table) -> Iterable[DayRows]:
-    """Split rows with a column `day` into rows of each day, with the columns of a data file."""
+    """Split rows with a column `day` by day. Each part has the columns of a data file."""
     days = rows.column("day").combine_chunks().cast(pa.int32())
     for day in days.unique().to_pylist():
         chosen = rows.filter(pa.compute.equal(days, day))

@@ -1,7 +1,7 @@
-"""Notes of users about ranges of time: one small file for each note, beside the table.
+"""Keep notes of users about ranges of time: one small file for each note, beside the table.
 
-A note is written once under a unique name and never changed, so two writers never overwrite each other's note, in a
-directory or at a URL. The upkeep of the table ignores these files.
+A note is written once under a unique name and never changed, so two writers never overwrite each other's note,
+in a directory or at a URL. The upkeep of the table ignores these files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DIRECTORY = "notes"
 
 NOTES_MAX = 1000
-"""Maximum number of notes in a store. A listing reads one file for each note."""
+"""Maximum number of notes in a store. To list the notes, one file is read for each note."""
 
 TEXT_MAX = 10_000
 """Maximum number of characters in a note."""
@@ -57,14 +57,16 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedNotes(NamedTuple):
-    """Notes sorted by time, and the names of invalid or unreadable files."""
+    """Notes sorted by time, and the names of files that could not be read or contain no valid note."""
 
     notes: list[Note]
     unreadable: list[str]
 
 
 class NoteStore:
-    """The notes of a store, a directory or URL. Methods raise StoreError and FullError."""
+    """The notes of a store, which is a directory or URL.
+
+    Methods raise StoreError if the store does not allow an operation, and FullError if there is no room."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._place: _NotePlace = (
@@ -75,11 +77,13 @@ class NoteStore:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why notes cannot be written, as far as a check without a write can detect one."""
+        """Return the reason why notes cannot be written, or None.
+
+        The check writes nothing, so a later write may nevertheless fail."""
         return self._place.refused
 
     def list(self) -> ListedNotes:
-        """Return all notes, sorted by start time."""
+        """Return all notes, sorted by start time, and the names of unusable files."""
         found: list[Note] = []
         unreadable: list[str] = []
         for name in sorted(filter(_FILE.fullmatch, self._place.names()))[:NOTES_MAX]:
@@ -94,7 +98,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                unreadable.append(name)  # `remove` could not find the file by the id
+                unreadable.append(name)  # `remove` finds a file by the note's id
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
         )
@@ -110,7 +114,7 @@ class NoteStore:
 
 
 class _NotePlace(Protocol):
-    """A directory of small files, by name."""
+    """The place of a store's notes, which are small files with a name each."""
 
     @property
     def refused(self) -> str | None: ...
@@ -178,7 +182,7 @@ class _Directory:
 
 
 class _Bucket:
-    """Objects below a URL. The object store writes an object completely or not at all."""
+    """The place of notes below a URL. The object store writes an object completely or not at all."""
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
         self._url = url

@@ -1,25 +1,28 @@
-"""Locks and marker files of the collectors on a store: which collectors run, whether one is alone, and their spools.
+"""Show by locks and marker files which collectors run on a store, whether one is alone, and where their spools
+are.
 
-Constraint: a repair removes and restores versions in the table's log, so no process may write meanwhile. The kernel
-releases each lock when the process ends, for any reason.
+Constraint: a repair removes and restores versions in the table's log, so no process may write meanwhile. The
+kernel releases each lock when the process ends, for any reason.
 
 `DirectoryLock` admits one process at a time to a directory. The lock is a kernel lock (flock) on a file in the
 directory, and the collector never removes the file. If another program removes the file, `DirectoryLock.check`
-detects the removal and creates the file again. Meanwhile a lock on a whole directory without another use, if
-available, excludes other processes.
+detects the removal and creates the file again. Until then, a lock on a whole directory that has no other lock
+excludes other processes, if there is such a directory.
 
-`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
-locks in the store's directory:
-- `writers.lock`: every collector holds this lock, shared, from start to end. A start that obtains an exclusive lock
-  is the only process that may write. The directory is locked in the same way, for the case that the file is removed.
-- `start.lock`: one start at a time holds this lock until the table is repaired. A start that finds other collectors
-  in the store can rely on the repair by the first of them.
+`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two
+kernel locks in the store's directory:
+- `writers.lock`: every collector holds this lock, shared, from start to end. A start that obtains an exclusive
+  lock is the only process that may write. The directory is locked in the same way, for the case that the file
+  is removed.
+- `start.lock`: one start at a time holds this lock until the table is repaired. A start that finds other
+  collectors in the store can rely on the repair by the first of them.
 
 A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can
-damage the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it removes
-damaged files from the table while collectors write.
+damage the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it
+removes damaged files from the table while collectors write.
 
-`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have finished.
+`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have
+finished.
 
 An `Introduction` in a collector's directory has the path of its spool. The table identifies collectors by the
 identities of their spools. A start that repairs the table needs the spool with another collector's rows (see
@@ -53,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_held(directory: Path, name: str = NAME) -> bool:
-    """Return whether a process holds the lock of a directory, or whether the check failed."""
+    """Return whether a process holds the lock of a directory. Return True also if that cannot be determined."""
     try:
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -70,9 +73,9 @@ def is_held(directory: Path, name: str = NAME) -> bool:
 
 
 def locked(path: Path, operation: int) -> int:
-    """Open or create a lock file, and lock the file. Return the descriptor.
+    """Open or create a lock file, and lock it. Return its descriptor.
 
-    Raise StoreError, or BlockingIOError if another process holds the lock.
+    Raise BlockingIOError if another process holds the lock, and StoreError if the file cannot be locked.
     """
     try:
         return owned.lock_file(path, operation)
@@ -88,8 +91,9 @@ def locked(path: Path, operation: int) -> int:
 def locked_again(path: Path, operation: int) -> int:
     """Create and lock a lock file again that was removed or replaced while this process held the lock.
 
-    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created or another process has
-    locked the new file. The other process is often a start that will be refused, because the spool is locked too.
+    Return the new descriptor. Raise LostError if the directory is gone. Raise StoreError if the file cannot be
+    created or another process has locked the new file. The other process is often a start that will be refused,
+    because the spool is locked too.
     """
     try:
         make_way(path)
@@ -104,10 +108,10 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a directory, and raises LockedError on entry if another process holds the lock.
+    """A context manager that locks a directory. Its entry raises LockedError if another process holds the lock.
 
-    With `wait`, the entry waits for the lock, which is meant for locks held for seconds. `whole` is a second
-    directory to lock, for which no other lock exists.
+    With `wait`, the entry waits for the lock instead; this is meant for locks that are held for seconds.
+    `whole` is a second directory, which is locked itself, for the case that the lock file is removed.
     """
 
     def __init__(
@@ -143,7 +147,7 @@ class DirectoryLock:
         self._fd = self._whole_fd = -1
 
     def check(self) -> None:
-        """Create the lock file again if the file was removed or replaced. Raise LostError or StoreError as
+        """Create the lock file again if it was removed or replaced. Raise LostError or StoreError as
         `locked_again` does."""
         if owned.found(self.path) != owned.identity(self._fd):
             before, self._fd = self._fd, locked_again(self.path, fcntl.LOCK_EX)
@@ -157,7 +161,8 @@ class DirectoryLock:
             return "(unknown)"
 
     def _write_pid(self) -> None:
-        """Write the process id for error messages of other processes. Ignore a full disk."""
+        """Write the id of this process into the lock file, for error messages of other processes. Ignore a full
+        disk."""
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -170,14 +175,14 @@ START = "start.lock"
 
 
 class Entrance:
-    """A context manager for the life of a collector, entered before any file of the store is read.
+    """A context manager for the lifetime of a collector. It is entered before any file of the store is read.
 
-    The entry waits for another start to end, and raises StoreError if a lock is not available.
+    The entry waits for another start to end, and raises StoreError if a lock cannot be taken.
     """
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector runs on the store or can enter before `admit`."""
+        """Whether this collector is the only one on the store, and no other one can enter before `admit`."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
@@ -209,7 +214,7 @@ class Entrance:
             os.close(before)
 
     def admit(self) -> None:
-        """Let other collectors start, because the table is repaired."""
+        """Let other collectors start. Call this once the table is repaired."""
         if self.alone:
             # No other process can take the locks in between, because a start needs `start.lock` first.
             for fd in self._fds:
@@ -219,8 +224,10 @@ class Entrance:
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Lock the directory and the file. Return whether directory and file are locked. Raise StoreError if locks
-        are not supported."""
+        """Lock the store's directory and `writers.lock`. Return False if another process holds one of the
+        locks.
+
+        Raise StoreError if locks are not supported. `operation` has flags of flock."""
         try:
             # Lock the directory first. Another collector may be creating a removed file again; without the
             # directory's lock another start could lock the new file exclusively although a collector runs.
@@ -245,29 +252,31 @@ class Entrance:
 
 
 UNFINISHED = "unfinished"
-"""Name of a file that exists while the table may lack data that a collector has received."""
+"""Name of a file in a collector's directory. It exists as long as the table may lack data that the collector
+has received."""
 
 IMPORT = b"import"
-"""Content of the file `unfinished` while an import has partly read files. The file of a collector is empty."""
+"""Content of the file `unfinished` while an import has read files only partly. The file of a collector is
+empty."""
 
 PORTS = "ports.json"
-"""Name of the file with the addresses of a collector's listeners, for users who configured port 0."""
+"""Name of the file with the addresses on which a collector listens. Users who configured port 0 need it."""
 
 
 class RunningCollector(NamedTuple):
-    """A running collector of a store."""
+    """A running collector of a store, as other processes see it."""
 
     pid: int
     addresses: dict[str, str]
-    """Addresses of the sources by name, and of `admin`. Empty if the collector has not written its addresses."""
+    """Addresses of the sources and of `admin`, by name. Empty if the collector has not written them yet."""
     name: str = MAIN
 
 
 def directories(shared: Path) -> dict[str, Path]:
-    """Return the directory of each collector below the directory `shared`, by collector name. `main` uses `shared`
-    itself.
+    """Return the directory of each collector, by the collector's name.
 
-    Raise OSError if a directory is not readable.
+    The collector `main` uses the directory `shared` itself; the directories of the others are below it. Raise
+    OSError if a directory is not readable.
     """
     found = {MAIN: shared}
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -284,10 +293,11 @@ def quarantines(shared: Path) -> list[Path]:
 def find(
     data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
-    """Return the running collector `name`, which holds the lock of one of `directories`, or None.
+    """Return the running collector `name`, or None if none runs on this host and in this container.
 
-    `data` is the directory of `ports.json`; `root` contains the /proc to read. A collector in another container or on
-    another host is not found; `is_finished` returns whether that collector finished.
+    A collector runs if a process holds the lock of one of `directories`. `data` is the directory of
+    `ports.json`; `root` contains the /proc to read. For a collector elsewhere, `is_finished` returns whether it
+    has finished.
     """
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
@@ -295,7 +305,7 @@ def find(
 
 
 def begin(data: Path, work: bytes = b"") -> None:
-    """Mark a collector's directory as unfinished, for a collector or an import. Ignore a full disk."""
+    """Create the file `unfinished` with the content `work` in a collector's directory. Ignore a full disk."""
     with suppress(OSError):
         owned.write_file(data / UNFINISHED, work)
 
@@ -303,7 +313,7 @@ def begin(data: Path, work: bytes = b"") -> None:
 class RunningMarks:
     """The files `ports.json` and `unfinished` in a collector's directory.
 
-    Other processes use the files to find a running collector and to detect that the table lacks data.
+    Other processes use them to find a running collector, and to detect that the table lacks data.
     """
 
     def __init__(self, data: Path) -> None:
@@ -316,25 +326,25 @@ class RunningMarks:
         corrupt a file."""
 
     def begin(self, work: bytes = b"") -> None:
-        """Create the file `unfinished`, for a collector or an import."""
+        """Create the file `unfinished`. Its content `work` is empty for a collector and `IMPORT` for an import."""
         with self._turn:
             begin(self._data, work)
             self._begun, self._work = True, work
 
     def finish(self) -> None:
-        """Remove the file `unfinished`, because the table has all received data."""
+        """Remove the file `unfinished`, because all received data is in the table."""
         with self._turn, suppress(OSError):
             self._begun = False
             (self._data / UNFINISHED).unlink(missing_ok=True)
 
     def write_ports(self, ports: dict[str, object]) -> None:
-        """Write the addresses of the listeners. Raise OSError."""
+        """Write the addresses of the listeners to `ports.json`. Raise OSError if that fails."""
         with self._turn:
             self._ports = json.dumps(ports).encode()
             owned.write_file(self._data / PORTS, self._ports)
 
     def check(self) -> None:
-        """Create `ports.json` and `unfinished` again if removed. Ignore a full disk."""
+        """Create `ports.json` and `unfinished` again if another program has removed them. Ignore a full disk."""
         with self._turn:
             if self._begun and not is_file(self._data / UNFINISHED):
                 begin(self._data, self._work)
@@ -345,7 +355,7 @@ class RunningMarks:
     def close(self) -> None:
         """Remove `ports.json`, because the collector no longer listens.
 
-        Keep the file of another collector, which a replaced directory may contain.
+        If the directory was replaced, it may contain the file of another collector, which is kept.
         """
         path = self._data / PORTS
         with self._turn, suppress(OSError):
@@ -355,8 +365,9 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether the last collector in a directory finished, or none has begun. Return False if the directory is
-    not readable."""
+    """Return whether the last collector that used a directory has finished, or none has ever used it.
+
+    Return False if the directory is not readable."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -364,16 +375,17 @@ def is_finished(data: Path) -> bool:
 
 
 def is_import(data: Path) -> bool:
-    """Return whether a directory has an unfinished import."""
+    """Return whether an import in a collector's directory has not finished."""
     with suppress(OSError):
         return (data / UNFINISHED).read_bytes() == IMPORT
     return False
 
 
 def _holder(lock: Path, root: Path) -> int | None:
-    """Return the id of the process that holds a lock, from the kernel's list of locks, or None.
+    """Return the id of the process that holds the lock file `lock`, or None. The kernel's list of locks is
+    read.
 
-    Taking the lock for a test would briefly block a daemon that is starting.
+    To take the lock for a test would briefly block a daemon that is starting.
     """
     try:
         inode = str(lock.stat().st_ino)
@@ -381,8 +393,8 @@ def _holder(lock: Path, root: Path) -> int | None:
         locks = (root / "proc/locks").read_text(errors="replace")
     except (OSError, ValueError):
         return None
-    # Fields: NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is ignored, because on some
-    # file systems it differs from the device in `stat`.
+    # Fields: NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. Only the inode is compared, because
+    # on some file systems the device differs from the device in `stat`.
     for line in locks.splitlines():
         fields = line.split()
         held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
@@ -395,7 +407,8 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            return {}  # an earlier collector has left `ports.json`, and the current one is starting
+            # a killed collector has left `ports.json`, and the running one has not written it yet
+            return {}
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
@@ -405,14 +418,16 @@ INTRODUCTION = "collector.json"
 
 
 class Introduction(msgspec.Struct):
-    """The spool of a collector: its identity and its directory."""
+    """The identity of a collector's spool, and the path of its directory."""
 
     identity: str
     spool: str
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write the introduction into a collector's directory, unless present. Raise StoreError or FullError."""
+    """Write the introduction `who` into a collector's directory, unless the same is there already.
+
+    Raise StoreError or FullError if it cannot be written."""
     path = directory / INTRODUCTION
     if introduction_of(directory) == who:
         return

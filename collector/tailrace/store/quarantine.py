@@ -1,13 +1,13 @@
-"""Undecodable bytes, kept for inspection.
+"""Keep bytes that could not be decoded, for inspection.
 
-Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
-the same bytes to the same offsets. There are two limits: a session's file never exceeds `session_size`, and all files
-together never exceed `max_size`. The least recently written file is removed when needed. If the session of a removed
-file continues, its new file begins with a frame without a reason, which stands for the removed bytes and is a hole in
-the file.
+Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay
+writes the same bytes to the same offsets. There are two limits: a session's file never exceeds `session_size`,
+and all files together never exceed `max_size`. The least recently written file is removed when needed. If the
+session of a removed file continues, its new file begins with a frame without a reason, which stands for the
+removed bytes and is a hole in the file.
 
-The size of a file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default limit
-of 256 MiB.
+The size of a file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default
+limit of 256 MiB.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_:@+-]")
 
 
 class Quarantine:
-    """The quarantine files in one directory, which is created if missing. The object is not thread-safe."""
+    """The quarantine files in one directory, which is created if it is missing. Only one thread at a time may
+    use it."""
 
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
@@ -57,14 +58,15 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Return the number of bytes of all files, rounded up to blocks. The size includes holes of the files."""
+        """Return the sum of the sizes of all files in bytes, each rounded up to blocks. Holes in files count."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        """Write the frame `data` at offset `at` of the session's file. Return False if a limit would be exceeded.
+        """Write the bytes `data` of a frame at offset `at` of the session's file. Return False if a limit would
+        be exceeded.
 
-        `at` is the end of the session's earlier frames, whether written or not. Raise FullError or StoreError; the
-        call may be repeated with the same arguments.
+        `at` is the end of the session's earlier frames, whether they were written or not. Raise FullError or
+        StoreError if the write fails; the call may be repeated with the same arguments.
         """
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
@@ -83,7 +85,7 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """Sync all quarantine files written since the last sync. Raise SyncError."""
+        """Sync all quarantine files written since the last sync. Raise SyncError if that fails."""
         try:
             for name in self._unsynced:
                 if name in self._sizes:
@@ -95,7 +97,8 @@ class Quarantine:
         self._unsynced.clear()
 
     def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
-        """Return the kept frames of a session from offset `at` on."""
+        """Return the frames in a session's file from offset `at` on, without frames that stand for removed
+        bytes."""
         try:
             data = (self.directory / file_name(session)).read_bytes()
         except FileNotFoundError:
@@ -103,7 +106,7 @@ class Quarantine:
         return [found for found in frames(data[at:]) if found.reason]
 
     def _make_room(self, name: str, more: int) -> None:
-        """Remove the least recently written files, except `name`, until `more` bytes fit."""
+        """Remove the least recently written files, but not the file `name`, until `more` bytes fit."""
         while self._total + more > self.config.max_size:
             oldest = next(other for other in self._sizes if other != name)
             try:
@@ -129,7 +132,7 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # `ftruncate` removes an incomplete frame
+                os.ftruncate(fd, end)  # remove the part of a frame that was written
                 raise
         finally:
             os.close(fd)
@@ -142,7 +145,9 @@ def _make(directory: Path) -> None:
 
 
 def file_name(session: str) -> str:
-    """Return the name of a session's file, which is printable, safe and unique."""
+    """Return the name of a session's quarantine file. Different sessions have different names.
+
+    The name has only characters that are safe in file names."""
     name = _UNSAFE.sub(
         lambda match: b"%%%02X" % match[0][0], session.encode(errors="surrogatepass")
     )
@@ -157,7 +162,7 @@ def _charge(size: int) -> int:
 
 
 def _pwrite(fd: int, data: bytes, at: int) -> None:
-    """Write all of `data` at an offset, with several system calls if needed."""
+    """Write all of `data` at an offset of a file, with several system calls if needed."""
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)

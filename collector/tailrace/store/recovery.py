@@ -1,7 +1,7 @@
-"""Rule 5 of `durable`: a start repairs the table after a power cut or damage.
+"""Repair the table at a start, after a power cut or damage (rule 5 of `durable`).
 
-After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and damaged
-files look alike. Recovery changes nothing before the best source for each repair is known:
+After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and
+damaged files look alike. Recovery changes nothing before the best source for each repair is known:
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
 3. A version with an unrestorable entry or a damaged file is removed with all later versions, **if the spools of all
@@ -10,9 +10,9 @@ files look alike. Recovery changes nothing before the best source for each repai
 4. Otherwise a damaged *file* is removed from the table and its rows become gaps (`damage`); all other rows stay. For an
    unrestorable entry, a StoreError explains what to do, and nothing is changed.
 
-A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. The
-start checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and all files
-once a day. If the process is killed at any step, the next start continues the repair.
+A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files.
+The start checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and
+all files once a day. If the process is killed at any step, the next start continues the repair.
 
 `EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
 """
@@ -42,15 +42,18 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, place_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a spool still has all rows from a position on. Position None is the begin of the spool.
+"""Function that returns whether a collector's spool still has all rows from a spool position on.
+
+The position None stands for the begin of the spool.
 """
 
 Others = Mapping[str, Refills]
-"""Functions of type `Refills` for all other collectors in the store, by spool identity."""
+"""A function `Refills` for each other collector in the store, by the identity of its spool."""
 
 
 class EndRepair(NamedTuple):
-    """The removed versions, the reasons in words, and the damaged files of the remaining versions."""
+    """What `EndOfLog.repair` has done: the versions that it removed, the reasons as messages for users, and the
+    damaged files in the remaining versions."""
 
     versions: list[int]
     reasons: list[str]
@@ -58,7 +61,7 @@ class EndRepair(NamedTuple):
 
 
 class EndOfLog:
-    """The versions of a table above its newest checkpoint."""
+    """The versions of a table above its newest checkpoint of the log."""
 
     def __init__(
         self,
@@ -74,10 +77,10 @@ class EndOfLog:
         self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, notes: Notes) -> EndRepair:
-        """Remove damaged versions among the versions `above` the checkpoint `base`, if the spools can restore the
-        rows.
+        """Remove damaged versions, if the spools still have their rows.
 
-        Raise StoreError and change nothing if an entry cannot be restored.
+        `above` are the versions above the checkpoint `base`; `notes` is the journal. Raise StoreError and
+        change nothing if a log entry is damaged and can neither be restored nor removed.
         """
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
@@ -98,7 +101,8 @@ class EndOfLog:
                 out, deeper = version, False
                 removed.clear()  # files that later versions replaced are in the table again
             elif version in broken:
-                deeper = True  # an entry cannot be set aside, but removing a lower version would remove the entry too
+                # An entry cannot be set aside, but the removal of a lower version would remove it too.
+                deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
         below = {version: found for version, found in wrong.items() if out is None or version < out}
@@ -115,7 +119,8 @@ class EndOfLog:
         return EndRepair(taken, self._take_out(taken, wrong, broken), damaged)
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Return the actions of the entries `above` by version, and the reason why other entries are unreadable.
+        """Read the log entries above the checkpoint `base`, by version. Return the actions of the readable
+        entries, and the reasons why the other entries are unreadable.
 
         Raise StoreError for a table with a newer schema.
         """
@@ -142,7 +147,8 @@ class EndOfLog:
     def _damaged_files(
         self, actions: list[Action], removed: set[str], notes: Notes
     ) -> list[Damaged]:
-        """Return the damaged files that a version adds, except the replaced files in `removed`."""
+        """Return the damaged data files among those that a version adds, except files in `removed`, which later
+        versions have replaced."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
@@ -154,10 +160,10 @@ class EndOfLog:
     def _can_take_out(
         self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
     ) -> bool:
-        """Return whether removing version `bad` and all later versions loses no row.
+        """Return whether no row would be lost if version `bad` and all later versions were removed.
 
-        The spools of the writers must still have the rows, and the inputs of removed merges must still exist. An
-        unreadable entry may be from any collector.
+        The spools of their writers must still have the rows, and the files that these versions merged must
+        still exist. An unreadable entry may be from any collector.
         """
         if any(version < bad for version in broken):
             return False
@@ -188,7 +194,9 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Remove versions from the log, newest first, so that a kill leaves no missing version. Return the reasons."""
+        """Remove versions from the log, newest first, so that a kill leaves no missing version in between.
+
+        Return messages for users with the reasons."""
         reasons: list[str] = []
         for version in versions:
             reasons += [
@@ -206,41 +214,44 @@ class EndOfLog:
 
 
 def _writers(actions: Iterable[Action]) -> set[str]:
-    """Return the collectors that wrote the actions."""
+    """Return the names of the collectors that wrote these log actions."""
     names = {action.txn.app_id for action in actions if action.txn}
     return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
 
 
 def _is_ours(action: Action) -> bool:
-    """Return whether the action is the commit info of an entry written by `set_aside`."""
+    """Return whether a log action marks an entry that `set_aside` wrote."""
     return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 READ_MAX = 32 * 2**20
-"""Maximum number of bytes of older files whose checksums a start verifies: 0.03 s of CPU, and the read time of the
-disk."""
+"""Maximum number of bytes of older data files whose checksums a start verifies.
+
+They take 0.03 s of CPU, and the time to read them from disk."""
 
 
 class TableRecovery(msgspec.Struct):
-    """The repairs of a start. `reasons` are messages for users; all lists are empty if nothing was damaged."""
+    """The repairs that a start has made. All lists are empty if nothing was damaged. `reasons` are messages for
+    users."""
 
     versions: list[int] = []
-    """Versions that the recovery removed from the log."""
+    """Versions that were removed from the log."""
     restored: list[int] = []
-    """Versions whose log entries the recovery restored from the journal."""
+    """Versions whose log entries were restored from the journal."""
     checkpoints: list[int] = []
-    """Versions whose checkpoints the recovery removed."""
+    """Versions whose checkpoints were removed."""
     aside: list[str] = []
-    """Paths of the data files that the recovery removed from the table."""
+    """Paths of the data files that were removed from the table and replaced by gap rows."""
     reasons: list[str] = []
 
 
 def recover(
     root: Path, *, collector: str, refills: Refills, others: Others, clock: Clock
 ) -> TableRecovery:
-    """Validate and repair the table in `root`, which need not exist, for a collector.
+    """Validate the table in `root`, which need not exist, and repair it, at the start of a collector.
 
-    No other collector may write to the table meanwhile (see `presence`). Raise StoreError and change nothing if the
+    `collector` is the collector's name in the table, `refills` and `others` describe the spools. No other
+    collector may write to the table meanwhile (see `presence`). Raise StoreError and change nothing if the
     damage cannot be repaired.
     """
     log = DeltaLog(root)
@@ -312,8 +323,8 @@ class _Repair:
     # 2. Checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
-        """Remove damaged checkpoints newer than the newest complete one. Return the version of that
-        complete checkpoint, or -1."""
+        """Return the version of the newest complete checkpoint, or -1. Move all newer checkpoints away, which
+        are damaged."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)
@@ -349,7 +360,8 @@ class _Repair:
         return None
 
     def _remove_checkpoint(self, version: int, parts: dict[int, list[Path]], reason: str) -> None:
-        """Move a checkpoint away if all log files exist that the checkpoint replaces. Raise StoreError otherwise."""
+        """Move a damaged checkpoint away. Raise StoreError if log files are missing that the checkpoint
+        replaces."""
         versions = set(self.log.versions())
         first = version
         while first in versions and first - 1 not in parts:
@@ -364,7 +376,7 @@ class _Repair:
     # 4. All other files
 
     def _set_damaged_aside(self, notes: Notes) -> None:
-        """Set aside missing and damaged files of the table."""
+        """Remove missing and damaged data files from the table, and add gap rows for them."""
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
             return
@@ -391,7 +403,7 @@ class _Repair:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a log entry. Keep the old file as `N.json.bad`."""
+    """Replace the log entry at `path`. Keep the old file as `N.json.bad`."""
     new = path.with_name(f"{path.name}#{os.getpid()}")
     owned.write_new(new, data)
     if os.path.lexists(path):

@@ -1,4 +1,6 @@
-"""Translation of the library's exceptions. The library has few exception types, so details come from the message."""
+"""Translate exceptions of the Delta library into Tailrace's exceptions.
+
+The library has few exception types, so details come from the message."""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ _LONGEST = 300
 
 
 def line(error: Exception) -> str:
-    """Return the message of an exception on one line, without colours and shortened."""
+    """Return the message of an exception on one line, without colours, and shortened to `_LONGEST` characters."""
     text = " ".join(_COLOUR.sub("", str(error)).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def os_error(error: Exception) -> int | None:
-    """Return the errno of an exception, from its attribute or its message, or None."""
+    """Return the errno of an exception, from its attribute or its message, or None if neither has one."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -34,23 +36,29 @@ def os_error(error: Exception) -> int | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether another writer caused the error, so that a retry with a reopened table may succeed.
+    """Return whether an error was caused by another writer, so that a retry with a reopened table may succeed.
 
-    The other writer's commit changed data that this commit had read, or shortened the log that this process had to
-    read.
+    Either the other writer's commit changed data that this commit had read, or it shortened the log that this
+    process had to read.
     """
-    # Compare the name, because importing the library would take longer than most commands that fail.
+    # Compare the name of the exception's type: to import the library would take longer than most commands that
+    # fail.
     failed = type(error).__name__ == "CommitFailedError"
     return failed or _LOG_GONE.search(str(error)) is not None
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Return whether a response of an object store was incomplete. The library itself retries other network errors."""
+    """Return whether an error means that a response of an object store was incomplete.
+
+    The library itself retries other network errors."""
     return _BROKEN_OFF in str(error)
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
-    """Return a FullError if the disk is full, else a StoreError with the reason."""
+    """Return the exception to raise instead of `error`: FullError if the disk is full, otherwise StoreError.
+
+    `doing` describes the failed operation. If no file descriptor was free, the StoreError is a
+    DescriptorsError."""
     number = os_error(error)
     if number in NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {refusal_text(number, root)}")

@@ -1,15 +1,16 @@
-"""The columns of the table, the version of its schema, and the steps that upgrade an older table.
+"""Define the columns of the table, the version of its schema, and the steps that upgrade an older table.
 
-The version is the table property `tailrace.schema`. Other engines ignore the property, and one commit changes it, for
-a local table or at a URL. The version covers more than the columns: a reader of a version understands every row that
-writers of the version have written. So the version also increases when older readers would misinterpret new rows.
+The version is the table property `tailrace.schema`. Other engines ignore the property, and one commit changes
+it, for a local table or at a URL. The version covers more than the columns: a reader of a version understands
+every row that writers of the version have written. So the version also increases when older readers would
+misinterpret new rows.
 
-A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows
-of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
-newer table ignores unknown columns. A step that adds columns must add nullable columns in one commit first, and set
-the property last. In between, the table has the older version, and the next start continues. No upgrade step exists
-yet. The first step that adds columns must also make DuckDB combine old and new files by column name
-(`query/engine.py`).
+A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the
+rows of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A
+reader of a newer table ignores unknown columns. A step that adds columns must add nullable columns in one
+commit first, and set the property last. In between, the table has the older version, and the next start
+continues. No upgrade step exists yet. The first step that adds columns must also make DuckDB combine old and
+new files by column name (`query/engine.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DESCRIPTION = (
     "Events of execution traces, collected by Tailrace, and what is known to be missing of them (kind gap)."
     " A row of kind begin is superseded by a row of kind span with the same source, session and offset."
 )
-"""The table's description for other engines."""
+"""The description of the table in its metadata, for users of other engines."""
 
 SCHEMA = Schema(
     [
@@ -45,30 +46,33 @@ logger = logging.getLogger(__name__)
 
 
 class SchemaStep(NamedTuple):
-    """An upgrade from the previous version to `version`. `news` describes the change in the log."""
+    """An upgrade of the table from the preceding schema version to `version`. `news` describes the change for
+    users."""
 
     version: int
     news: str
 
 
 STEPS: tuple[SchemaStep, ...] = ()
-"""One step for each version, in order, from version 2 to the current version."""
+"""The upgrade steps in order: one for each schema version from 2 to `SCHEMA_VERSION`."""
 
 
 def version_of(table: DeltaTable) -> int:
-    """Return the schema version of a table. Raise StoreError unless Tailrace made the table."""
+    """Return the schema version of a table. Raise StoreError if Tailrace has not made the table."""
     return parse_version(table.metadata().configuration.get(VERSION_PROPERTY), table.table_uri)
 
 
 def parse_version(stated: str | None, root: str) -> int:
-    """Return the version in the table property. Raise StoreError if the property has no version."""
+    """Return the schema version that the table property states. Raise StoreError if it states none.
+
+    `root` is the table's path or URL, for the message."""
     if stated is None or not stated.isdecimal() or int(stated) < 1:
         raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
     return int(stated)
 
 
 def refuse_newer(version: int, root: str) -> None:
-    """Raise StoreError for a version newer than `SCHEMA_VERSION`."""
+    """Raise StoreError for a schema version newer than `SCHEMA_VERSION`."""
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{root}: was written by a newer Tailrace (schema {version}; this one knows"
@@ -77,7 +81,8 @@ def refuse_newer(version: int, root: str) -> None:
 
 
 def check_writable(table: DeltaTable) -> None:
-    """Raise StoreError unless this or an earlier version of Tailrace has written the table."""
+    """Raise StoreError if a newer version of Tailrace or another program has made the table, so that it must
+    not be written."""
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
@@ -86,7 +91,7 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Raise StoreError unless the table has readable columns. Log a warning if the schema is newer."""
+    """Raise StoreError if the table's columns cannot be read. Log a warning if the schema is newer."""
     version = version_of(table)
     ours = {field.name: field for field in SCHEMA.fields}
     theirs = {field.name: field for field in table.schema().fields}
@@ -104,14 +109,15 @@ def check_readable(table: DeltaTable) -> None:
 
 
 def next_step(table: DeltaTable) -> SchemaStep | None:
-    """Return the next upgrade step, or None if the table has the current version."""
+    """Return the next upgrade step of a table, or None if its schema has the current version."""
     version = version_of(table)
     return next((step for step in STEPS if step.version > version), None)
 
 
 def take(step: SchemaStep, table: DeltaTable) -> None:
-    """Apply an upgrade step in one commit. Raise the library's exceptions; the commit may have succeeded
-    nevertheless."""
+    """Apply an upgrade step to a table in one commit.
+
+    Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
         raise_if_not_exists=False,  # otherwise the library accepts only Delta's own properties
@@ -120,7 +126,7 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
 
 
 def _other_columns(table: DeltaTable, version: int) -> StoreError:
-    """Return the error for a table with columns of no released version."""
+    """Return the error for a table whose columns are those of no released version."""
     theirs = {field.name: field.type for field in table.schema().fields}
     ours = {field.name: field.type for field in SCHEMA.fields}
     parts = [

@@ -1,17 +1,17 @@
-"""The table `events`: rows and the spool position, committed together and exactly once.
+"""Write the table `events`: rows and the spool position, committed together and exactly once.
 
-A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool position up to
-which all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector instance that
-wrote the commit. A restart continues at the committed position. If two instances use one name, the older one is refused
-and ends.
+A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool position
+up to which all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector
+instance that wrote the commit. A restart continues at the committed position. If two instances use one name,
+the older one is refused and ends.
 
-A commit that raises an exception may have succeeded (the response of an object store can be lost). The position in the
-table decides: the new position means success, the old position means failure, and any other position means that another
-instance writes under the same name.
+A commit that raises an exception may have succeeded (the response of an object store can be lost). The position
+in the table decides: the new position means success, the old position means failure, and any other position
+means that another instance writes under the same name.
 
 CPU time on a local disk: 6 ms for a commit of few rows, or 26 ms with a table that was opened 90 commits ago. A
-commit of 100,000 rows takes 32 to 37 ms, and one of 500,000 rows takes 135 ms, half of it for the conversion to Arrow
-(2026-11-23).
+commit of 100,000 rows takes 32 to 37 ms, and one of 500,000 rows takes 135 ms, half of it for the conversion to
+Arrow (2026-11-23).
 
 All calls block. Two threads may call: one calls `prepare`, the other one all other methods.
 """
@@ -43,32 +43,38 @@ from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200
-"""Number of versions, including those of other writers, after which a commit reopens the table."""
+"""Number of versions, including those of other writers, after which a commit reopens the table to make commits
+faster."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
-"""Delay (seconds) before the second try. The delay doubles for each further try, and is reduced by up to half at
-random."""
+"""Delay (seconds) before the second try of a commit that conflicted with another writer.
+
+The delay doubles for each further try, and is reduced by up to half at random."""
 
 LIBRARY_TRIES = 15
-"""Number of the library's own retries for commits that used the same version number."""
+"""Number of times that the Delta library itself retries a commit whose version number another commit has used.
+"""
 
 
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
-"""Maximum age (ns) of a data file at commit.
+"""Maximum age (ns) that a data file may have when it is committed. An older file is renamed first.
 
-An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list an older file before
-the commit and remove the file after the commit.
+An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list an older file
+before the commit and remove the file after the commit.
 """
 
 
 class PreparedRows(Sized):
-    """The rows of one commit, before the commit. A local table has the rows in files without a log entry, and no
-    longer in memory. A table at a URL has the rows as Arrow."""
+    """The rows of one commit, before the commit.
+
+    For a local table, they are in files that no log entry names yet, and no longer in memory. For a table at a
+    URL, they are in memory as Arrow."""
 
     def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
-        """Write the rows to files if the table is in a directory `root`. Raise OSError and leave no file, or raise
-        SyncError."""
+        """Write the rows to data files if the table is in a directory `root`.
+
+        Raise OSError if a file cannot be written, and leave no file then. Raise SyncError if a sync fails."""
         self._rows = rows if root is None else []
         self._count: int = sum(each.rows.num_rows for each in rows)
         self._root = root
@@ -81,16 +87,16 @@ class PreparedRows(Sized):
         return self._count
 
     def keep(self) -> None:
-        """Update the modification times of the files, so that no upkeep removes the files. Missing files are
-        ignored."""
+        """Update the modification times of the data files, so that no upkeep removes them before the commit.
+        Missing files are ignored."""
         with suppress(OSError):
             self._touch()
 
     def bring_to_disk(self) -> None:
-        """Sync the files of the prepared rows. Call this method only while no log entry names the files.
+        """Sync the data files. Call this method only while no log entry names them.
 
-        Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, also if a file was
-        removed.
+        Raise FullError or StoreError if that fails but may be repeated. Raise SyncError if a sync fails, or if
+        a file was removed.
         """
         if self._root is None:
             return
@@ -113,10 +119,11 @@ class PreparedRows(Sized):
             raise
 
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
-        """Write a version of the table with these rows. Return True if no other writer can have added a version
-        meanwhile.
+        """Write a version of the table with these rows.
 
-        Raise the library's exceptions, after which the version may or may not be in the table.
+        Return False if another writer has added a version in between, so that the caller must check the handle.
+        For a table at a URL, always return True. Raise the library's exceptions if the write fails; the version
+        may or may not be in the table then.
         """
         if self._rows:
             write_deltalake(
@@ -133,7 +140,9 @@ class PreparedRows(Sized):
         return table.version() == before + 1
 
     def _touch(self) -> None:
-        """Update the modification times of the files. Set `_old` if a file was older than `SAFE_NS`. Raise OSError."""
+        """Update the modification times of the data files. Set `_old` if one of them was older than `SAFE_NS`.
+
+        Raise OSError if that fails."""
         for add in self._added:
             path = (self._root or Path()) / add.path
             if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
@@ -142,7 +151,7 @@ class PreparedRows(Sized):
 
 
 class Committed(NamedTuple):
-    """A commit. `seconds` is its whole duration, `sync_seconds` the part for syncing."""
+    """The outcome of a commit. `seconds` is its whole duration, `sync_seconds` the part of it for syncing."""
 
     version: int
     rows: int
@@ -151,12 +160,12 @@ class Committed(NamedTuple):
 
 
 class Table:
-    """A collector's handle for writing to the table; see `open`. After a SyncError every call raises SyncError."""
+    """A collector's handle for writing to the table. After a SyncError every call raises SyncError."""
 
     def __init__(self, root: str, options: dict[str, str], collector: str, clock: Clock) -> None:
         self.root = root
         self.recovery = TableRecovery()
-        """The repairs that `open` made to the table."""
+        """The repairs that `open` has made to the table."""
         self._options = options
         self._collector = collector
         self._spool_id = f"{collector}/spool"
@@ -164,15 +173,17 @@ class Table:
         self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
         self._opened_at = 0
-        """Version of the table when the handle was last opened."""
+        """Version of the table when `_table` was last opened."""
         self._seen = 0
-        """Version of this collector's last commit, or of the opening."""
+        """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        self._fence: int | None = None  # epoch in the table before this instance's first commit
+        # epoch in the table before this instance's first commit, then this instance's own epoch
+        self._fence: int | None = None
         self._unsure = False  # whether a failed write may be in the table
         self._prepared: list[PreparedRows] = []
-        """Prepared rows that are not committed. Each commit updates the modification times of their files."""
+        """Prepared rows that are not committed yet. Each commit updates the modification times of their files.
+        """
         self._broken: SyncError | None = None
 
     @classmethod
@@ -190,10 +201,10 @@ class Table:
     ) -> Self:
         """Open or create the table in the store `path`, a directory or URL.
 
-        A local table is repaired if this collector is `alone` in the store. `collector` is the permanent name of the
-        collector in the table. `refills` returns whether the spool still has the rows from a position on; `others` has
-        such a function for each other collector. Raise StoreError for an unusable table, FullError if the disk is
-        full, or SyncError.
+        A local table is repaired if this collector is `alone` in the store. `collector` is the permanent name
+        of the collector in the table. `refills` returns whether the spool still has the rows from a position
+        on; `others` has such a function for each other collector. Raise StoreError for an unusable table,
+        FullError if the disk is full, or SyncError if a sync fails.
         """
         self = cls(layout.table_root(path), options, collector, clock)
         try:
@@ -211,7 +222,8 @@ class Table:
         self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
-            self.checkpoint()  # collectors that end after a few commits would never shorten the log
+            # Otherwise collectors that end after a few commits would never shorten the log.
+            self.checkpoint()
         return self
 
     def position(self) -> int | None:
@@ -222,11 +234,11 @@ class Table:
         return self._table.version()
 
     def file_uris(self) -> list[str]:
-        """Return the Parquet files of this version as absolute paths or URLs."""
+        """Return the paths or URLs of the Parquet files in the version that this handle has open."""
         return self._table.file_uris()
 
     def prepare(self, batch: Batch) -> PreparedRows:
-        """Return the rows of the next commit, ready for `land`. Another thread may call `land` meanwhile.
+        """Make the rows of the next commit ready for `land`. Another thread may call `land` meanwhile.
 
         Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, after which the
         process must end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
@@ -241,15 +253,16 @@ class Table:
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
-        """Commit rows of `prepare` exactly once. The rows must be all rows of the spool from `position()` up to
-        `position`.
+        """Commit the rows that `prepare` returned, exactly once. They must be all rows of the spool from
+        `position()` up to `position`.
 
         The rows are durable on return. Without rows, a commit writes a version without files if the position
         advances, and does nothing otherwise.
 
-        Raise FullError or StoreError if success is unknown; repeat the call with the same rows. Raise FencedError or
-        SyncError, after which the process must end without an acknowledgement. Raise ValueError if there are rows and
-        the position does not advance, because the commit would be indistinguishable from the previous one.
+        Raise FullError or StoreError if success is unknown; repeat the call with the same rows. Raise
+        FencedError or SyncError, after which the process must end without an acknowledgement. Raise ValueError
+        if there are rows and the position does not advance, because the commit would be indistinguishable from
+        the previous one.
         """
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
@@ -291,11 +304,11 @@ class Table:
             return Committed(version, count, now - begun, now - written)
 
     def _shorten(self, version: int) -> None:
-        """Reduce the work of the next commit. Ignore failures, which only make commits slower.
+        """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures.
 
-        At a URL, shorten the log if the version passed a multiple of `CHECKPOINT_DUE` since this collector's last
-        commit or start. A count of a collector's own commits would not suffice, because a collector may end after a
-        few commits. Otherwise, reopen the table after `RENEW_DUE` versions.
+        At a URL, shorten the log if the version passed a multiple of `CHECKPOINT_DUE` since this collector's
+        last commit or start. A count of a collector's own commits would not suffice, because a collector may
+        end after a few commits. Otherwise, reopen the table after `RENEW_DUE` versions.
         """
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
@@ -306,15 +319,18 @@ class Table:
 
     @property
     def checkpoint_every(self) -> int:
-        """Return the number of commits between two calls of `checkpoint`. At a URL, each call costs requests."""
+        """Return the number of commits between two calls of `checkpoint`. At a URL it is higher, because each
+        call costs requests."""
         return CHECKPOINT_DUE if self._local is None else CHECKPOINT_EVERY
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
-        """Shorten the log to `keep` versions. Return whether the log was shortened. Call this every
-        `checkpoint_every` commits.
+        """Shorten the log: write a checkpoint, and keep `keep` log files below it. Return whether the log was
+        shortened.
 
-        The log stays unchanged if the disk is full, or if another process shortens the log or has recently shortened
-        the log. Commits then become slower until a later call succeeds. Raise SyncError or FencedError.
+        Call this method every `checkpoint_every` commits. The log stays unchanged if the disk is full, or if
+        another process shortens the log or has recently shortened it. Commits then become slower until a later
+        call succeeds. Raise SyncError if a sync fails, and FencedError if another instance of this collector
+        has written to the table.
         """
         done = True
         try:
@@ -340,8 +356,9 @@ class Table:
     def upgrade(self) -> list[schema.SchemaStep]:
         """Upgrade the table to the current schema, with one commit for each step. Return the steps.
 
-        The upgrade is durable on return. Raise FullError or StoreError; the table then has the schema before or after
-        a step, and the next start continues. Raise FencedError or SyncError, after which the process must end.
+        The upgrade is durable on return. Raise FullError or StoreError; the table then has the schema before or
+        after a step, and the next start continues. Raise FencedError or SyncError, after which the process must
+        end.
         """
         taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
@@ -384,11 +401,12 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table again, and return whether the table has the commit up to `position`, rather than only the
+        """Open the table again. Return whether it has this collector's commit up to `position`, not only the
         previous one.
 
-        Raise FencedError, or StoreError if the table is not readable. A handle reads all versions since its opening
-        at each commit, however short the log is (7 ms of CPU for a commit, and 38 ms more for each 100 versions).
+        Raise FencedError if another instance of this collector has written to the table, or StoreError if it is
+        not readable. A handle reads all versions since its opening at each commit, however short the log is (7
+        ms of CPU for a commit, and 38 ms more for each 100 versions).
         """
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
@@ -398,11 +416,12 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """Return the table at its newest version, and this collector's position and epoch in the table. Raise
-        StoreError.
+        """Open the table at its newest version. Return it with this collector's position and epoch in the
+        table.
 
-        Check position and epoch before a commit with the returned handle: the library refuses no commit because of
-        versions that existed when the handle was opened.
+        Raise StoreError if the table is not readable. The caller must compare position and epoch before it
+        commits with the returned handle: the library refuses no commit because of versions that existed when
+        the handle was opened.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
@@ -411,14 +430,15 @@ class Table:
             except (
                 DeltaError,
                 OSError,
-            ) as error:  # reading a transaction makes the library read the log
+            ) as error:  # to read a transaction, the library reads the log
                 again = is_conflict(error) or is_broken_off(error)
                 if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error
         raise AssertionError("the last attempt returns or raises")
 
     def _check_handle(self, position: int) -> None:
-        """Raise FencedError unless the handle has this collector's commit up to `position`.
+        """Raise FencedError if the handle does not have this collector's commit up to `position` as the newest
+        one.
 
         If the handle has a commit of another instance with the same name, the library would not refuse the next
         commit.
@@ -427,7 +447,8 @@ class Table:
             raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
-        """Return this collector's spool position and epoch in a table."""
+        """Return the spool position and the epoch that a table has for this collector, None before its first
+        commit."""
         return table.transaction_version(self._spool_id), table.transaction_version(self._collector)
 
     def _fenced(self, found: int | None) -> FencedError:

@@ -1,14 +1,15 @@
-"""A lease that allows one upkeep at a time on a table, and the times of its last steps.
+"""Allow one upkeep at a time on a table by a lease, and record the times of its last steps.
 
 Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files
-succeed, and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in Spark)
-during an upkeep.
+succeed, and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in
+Spark) during an upkeep.
 
-On a local disk the lease is a kernel lock, which ends with the process, and a small file beside the lock. At a URL
-both are transactions in the table (ids `tailrace/...`). The lease of a dead process ends after `LEASE_NS`, unless the
-collector that started the process ends the lease. An alarm kills a process that runs for half of `LEASE_NS`. The
-library commits a merge to whatever version is current, so only the alarm prevents a process that was suspended during
-a merge from storing rows twice. A machine that was suspended as a whole, with its timers, may still store rows twice.
+On a local disk the lease is a kernel lock, which ends with the process, and the times are in a small file
+beside the lock. At a URL both are transactions in the table (ids `tailrace/...`). The lease of a dead process
+ends after `LEASE_NS`, unless the collector that started the process ends the lease. An alarm kills a process
+that runs for half of `LEASE_NS`. The library commits a merge to whatever version is current, so only the alarm
+prevents a process that was suspended during a merge from storing rows twice. A machine that was suspended as a
+whole, with its timers, may still store rows twice.
 """
 
 from __future__ import annotations
@@ -37,43 +38,47 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Duration (ns) of a lease: much longer than an upkeep, and longer than the clocks of two hosts may differ."""
+"""Duration (ns) of an upkeep's lease: much longer than an upkeep, and longer than the clocks of two hosts may
+differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of the transaction whose version is the number of the current turn (`draw`), or 0 without a turn."""
+"""Id of the transaction that holds the lease of a table at a URL.
+
+Its version is the number of the running upkeep (`draw`), or 0 if none runs."""
 
 TRIES = 7
 DELAY = 0.05
-"""Delay (seconds) before the second try to write a transaction; it doubles for each further try."""
+"""Delay (seconds) before the second try to write a transaction. The delay doubles for each further try."""
 
 
 class UpkeepState(msgspec.Struct):
-    """Times of the last steps (Unix ns)."""
+    """The times (Unix ns) at which the steps of an upkeep were last done: merges, vacuums, and vacuums of all
+    files."""
 
     merged: int = 0
     vacuumed: int = 0
     swept: int = 0
     trusted: int = 0
-    """Time (Unix ns) at which a user confirmed the clock."""
+    """Time (Unix ns) at which a user last confirmed that the clock is right."""
 
 
 class Turn(Protocol):
-    """A context manager for one upkeep, which raises LockedError on entry while another upkeep runs."""
+    """The lease for one upkeep, as a context manager. Its entry raises LockedError while another upkeep runs."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
     def is_taken(self) -> bool:
-        """Return whether an upkeep runs."""
+        """Return whether an upkeep holds the lease."""
         ...
 
     def check(self, table: DeltaTable) -> None:
-        """Raise LockedError if another upkeep has taken the lease."""
+        """Raise LockedError if another upkeep has taken the lease from this one."""
         ...
 
     def give_back(self) -> None:
-        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError."""
+        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError if that fails."""
         ...
 
     def read(self) -> UpkeepState: ...
@@ -82,12 +87,13 @@ class Turn(Protocol):
 
 
 def draw(clock: Clock) -> int:
-    """Return a unique number for a turn: its start time (Unix ns) with 20 random lowest bits."""
+    """Return a unique number for an upkeep: its start time (Unix ns) with 20 random lowest bits."""
     return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
 
 
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
-    """Return the turn of the table in `root`, a directory or URL, with `number` or a new number."""
+    """Return the lease of the table in `root`, a directory or URL. `number` identifies the upkeep; by default a
+    number is drawn."""
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, number)
@@ -119,10 +125,11 @@ class LocalTurn:
             raise LockedError(str(error)) from error
 
     def give_back(self) -> None:
-        """Do nothing, because the kernel has released the lock."""
+        """Do nothing, because the kernel has released the lock with the end of the process."""
 
     def read(self) -> UpkeepState:
-        """Return the state. A missing or damaged file gives an empty state, which makes all steps due."""
+        """Return the times of the last steps. If the file is missing or damaged, the times are 0, so that all
+        steps are due."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
@@ -211,7 +218,7 @@ class RemoteTurn:
         )
 
     def _taken_since(self, table: DeltaTable) -> int:
-        """Return the start time (Unix ns) of the running upkeep, or 0."""
+        """Return the start time (Unix ns) of the upkeep that holds the lease, or 0 if none does."""
         since = self._holder(table)
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 
@@ -231,10 +238,10 @@ class RemoteTurn:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write transactions while this process has the lease, with retries after any error.
+        """Write transactions while this process holds the lease, with retries after any error.
 
-        Each try reads the table first, because the previous response may have been lost. A lease that is not ended
-        would block all upkeeps for `LEASE_NS`.
+        Each try reads the table first, because the previous response may have been lost. A lease that is not
+        ended would block all upkeeps for `LEASE_NS`.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -253,8 +260,9 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Write a version without rows. The library refuses the commit if a transaction id changed since `table` was
-        opened."""
+        """Write a version of the table that has transactions and no rows.
+
+        The library refuses the commit if one of the transactions changed since `table` was opened."""
         now = self._clock.wall_ns() // 10**6
         table.create_write_transaction(
             [],

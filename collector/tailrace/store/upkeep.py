@@ -1,31 +1,31 @@
-"""Upkeep keeps the table small and fast: it merges small files, deletes old days and vacuums.
+"""Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
-`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
-because a merge takes up to 150 MB that the allocator does not return. Writers never wait for the upkeep and lose no
-rows, because the table's commit protocol resolves conflicts. A step that conflicts with a writer is retried once, and
-then left to the next run. Only one upkeep runs at a time (`turn`).
+`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate
+process, because a merge takes up to 150 MB that the allocator does not return. Writers never wait for the
+upkeep and lose no rows, because the table's commit protocol resolves conflicts. A step that conflicts with a
+writer is retried once, and then left to the next run. Only one upkeep runs at a time (`turn`).
 
-* A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or
-  for many files, combines the result into files of `compact_size`. A single kind of merge would copy each row a
-  dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
-* A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see `retention`).
-  The oldest days are deleted while the table is larger than `retention_size`. The current day is never deleted, so the
-  table may exceed the size by one day.
-* Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged.
-  Once a day upkeep compares all files with their checksums.
-* Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
-  used, for example of a killed process, are removed once a day.
+- A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour
+  or for many files, combines the result into files of `compact_size`. A single kind of merge would copy each
+  row a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
+- A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see
+  `retention`). The oldest days are deleted while the table is larger than `retention_size`. The current day is
+  never deleted, so the table may exceed the size by one day.
+- Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged. Once a
+  day upkeep compares all files with their checksums.
+- Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has
+  ever used, for example of a killed process, are removed once a day.
 
-Deletion precedes merging, which needs disk space. After each step the new files are synced (rule 4 of `durable`), and
-all versions are synced before a vacuum.
+Deletion precedes merging, which needs disk space. After each step the new files are synced (rule 4 of
+`durable`), and all versions are synced before a vacuum.
 
-`retention` returns the days to delete by the clock, as far as the rows confirm the clock. A clock that is set far
-ahead makes every day look old. So the clock may pass over a time without rows only within limits. A *jump* is a time
-without rows that is longer than half of `retention_age`, and longer than a day. After a jump either the clock is
-wrong or no collector ran, and both cases look alike. The clock is trusted again once the days after the jump span as
-much as a jump, or once a user confirms the clock (`UpkeepState.trusted`). Until then the days keep their age before
-the jump. So if a wrong clock is corrected in that time, no day younger than half of `retention_age` is deleted. The
-newest day with rows is never deleted for its age.
+`retention` returns the days to delete by the clock, as far as the rows confirm the clock. A clock that is set
+far ahead makes every day look old. So the clock may pass over a time without rows only within limits. A *jump*
+is a time without rows that is longer than half of `retention_age`, and longer than a day. After a jump either
+the clock is wrong or no collector ran, and both cases look alike. The clock is trusted again once the days
+after the jump span as much as a jump, or once a user confirms the clock (`UpkeepState.trusted`). Until then the
+days keep their age before the jump. So if a wrong clock is corrected in that time, no day younger than half of
+`retention_age` is deleted. The newest day with rows is never deleted for its age.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DAY_NS = 86_400 * 10**9
 
 
 class Jump(NamedTuple):
-    """The days before and after a time without rows, as day numbers from 1970-01-01."""
+    """The last day before and the first day after a long time without rows, as day numbers from 1970-01-01."""
 
     before: int
     after: int
@@ -68,7 +68,10 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The first day to keep, or None to delete no day, and a jump that protects some days."""
+    """What retention deletes: all days before `below`, or none if it is None.
+
+    `held` is a jump because of which some days are kept that are too old by the clock; None if there is none.
+    """
 
     below: int | None
     held: Jump | None
@@ -77,7 +80,8 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return the days to delete at time `now`. A user confirmed the clock at time `trusted` (both Unix ns)."""
+    """Return which days to delete at time `now`. `trusted` is when a user last confirmed the clock (both Unix
+    ns)."""
     today = now // DAY_NS
     days = {file.day for file in files}
     below, held = _by_age(days, config, now, trusted)
@@ -88,7 +92,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day that is not too old, and a jump that protects some days."""
+    """Return the first day that `retention_age` keeps, and a jump because of which days are kept that are too
+    old by the clock."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -104,7 +109,10 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first jump after which the clock is not trusted, or None. `days` are sorted."""
+    """Return the first jump after which the clock is not trusted again, or None. `days` are sorted.
+
+    `longest` is the number of days without rows that is no jump yet; jumps before the day `trusted` do not
+    count."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -116,7 +124,8 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
 
 
 def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    """Return the first day to keep for `retention_size`, at most the current day."""
+    """Return the first day to keep, so that the table has at most `retention_size` bytes. It is at most the
+    current day."""
     below = 0
     if config.retention_size is not None:
         sizes: Counter[int] = Counter()
@@ -132,18 +141,21 @@ def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
 
 
 FIRST_SIZE = 4 * 2**20
-"""Size (bytes) of a file after a first merge, which combines tens of small files and is cheap to merge again."""
+"""Target size (bytes) of files after a first merge. Such a file combines tens of small files, and is cheap to
+merge again."""
 
 FIRST_FILES = 30
-"""Minimum number of small files of a day for a first merge: half of `CROWDED`. Small means less than half of
-`FIRST_SIZE`, so that two small files always fit into one."""
+"""Minimum number of small files of a day for a first merge, which is half of `CROWDED`.
+
+A file is small if it has less than half of `FIRST_SIZE`, so that two small files always fit into one."""
 
 CROWDED = 60
-"""Number of small files of one day that make an upkeep due before the hour ends."""
+"""Number of small files of one day from which on an upkeep is due without waiting for the end of the hour."""
 
 SECOND_FILES = 200
-"""Number of files of one day, smaller than half of `compact_size`, that make a second merge due before the hour
-ends."""
+"""Number of files of one day from which on a second merge is due without waiting for the end of the hour.
+
+Only files smaller than half of `compact_size` count."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -152,11 +164,11 @@ VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
 _STAGING = re.compile(r".*#\d+")
-"""Names of files that the library has not completed. A killed process leaves such files."""
+"""Names of temporary files of the Delta library. A killed process leaves such files."""
 
 
 class Merge(NamedTuple):
-    """A merge of a day's files smaller than `size` bytes into files of about `size` bytes."""
+    """A merge of those files of a day that are smaller than `size` bytes, into files of about `size` bytes."""
 
     day: int
     size: int
@@ -165,8 +177,9 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep, and `held` the jump that protects other days. `vacuum` selects files that
-    the log has as removed, or also all files without a log entry. `second` is set if `merges` include second merges.
+    `delete_below` is the first day to keep. `held` is a jump because of which further days are kept. `vacuum`
+    selects the files to remove: those that the log has as removed, or also all files without a log entry.
+    `second` is set if `merges` include second merges.
     """
 
     delete_below: int | None
@@ -179,9 +192,9 @@ class Plan(NamedTuple):
 class UpkeepReport(msgspec.Struct):
     """The results of one upkeep.
 
-    `busy` is set if another upkeep prevented this one. `skipped` has the steps left to the next run, with reasons.
-    `held` is the reason why days too old by the clock are not deleted. `damaged` has a message for each file that was
-    set aside.
+    `busy` is a message if another upkeep prevented this one. `skipped` has the steps that were left to the next
+    run, with reasons. `held` is the reason why days too old by the clock are not deleted. `damaged` has a
+    message for each file that was set aside.
     """
 
     busy: str = ""
@@ -196,7 +209,7 @@ class UpkeepReport(msgspec.Struct):
 
 
 def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
-    """Return the due steps at `now` (Unix ns) for a table with these files."""
+    """Return the steps of an upkeep that are due at `now` (Unix ns) for a table with these files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -221,8 +234,8 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether an upkeep is due at `now` (Unix ns) for a table with these files.
 
-    The result depends only on the table and the last upkeeps, not on the caller. A small table without an earlier
-    upkeep waits until the table has `CROWDED` files.
+    The result depends only on the table and the last upkeeps, not on the caller. A small table without an
+    earlier upkeep waits until the table has `CROWDED` files.
     """
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
@@ -232,7 +245,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs, and the jump that protects old days.
+    """Return whether an upkeep of the store `path` is due and none runs, and the jump because of which old days
+    are kept.
 
     Change nothing and take no lease. Raise StoreError if the table is not readable.
     """
@@ -250,7 +264,10 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due. A step with `last` in the future is due, because the clock was corrected since."""
+    """Return whether a step is due at `now` that is done at an interval of `every` and was last done at `last`
+    (all ns).
+
+    If `last` is in the future, the step is due, because the clock was corrected since."""
     return not last <= now < last + every
 
 
@@ -263,11 +280,12 @@ def run(
     clock_is_right: bool = False,
     number: int | None = None,
 ) -> UpkeepReport:
-    """Perform the due steps in the store `path`. With `everything`, merge and vacuum at any time.
+    """Perform the due steps of an upkeep in the store `path`. With `everything`, merge and vacuum even if not
+    due.
 
-    With `clock_is_right`, record that a user confirms the clock. `number` is the number of the turn (`turn.draw`).
-    Raise LockedError if another upkeep runs or has taken the lease meanwhile. Raise StoreError or FullError for a
-    failed step; the results of earlier steps remain. Raise SyncError.
+    With `clock_is_right`, record that a user confirms the clock. `number` identifies the upkeep (`turn.draw`).
+    Raise LockedError if another upkeep runs or has taken the lease meanwhile. Raise StoreError or FullError for
+    a failed step; the results of earlier steps remain. Raise SyncError if a sync fails.
     """
     begun = clock.monotonic()
     root = layout.table_root(path)
@@ -316,7 +334,7 @@ class _Upkeep:
             durable.sync_newest(self._local)
 
     def delete(self, below: int) -> bool:
-        """Delete the days before `below` from the log. The deleted days' files stay on disk until a vacuum."""
+        """Delete the days before `below` from the table. Their files stay on disk until a vacuum."""
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})
@@ -326,8 +344,9 @@ class _Upkeep:
         return self._step("delete old days", step)
 
     def vacuum(self, *, everything: bool) -> bool:
-        """Remove files that no version of the last hour needs. With `everything`, also remove older files without a
-        log entry."""
+        """Remove data files that no version of the last hour needs.
+
+        With `everything`, also remove older files without a log entry."""
 
         def step(table: DeltaTable) -> None:
             removed = table.vacuum(
@@ -345,7 +364,7 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the chosen files with their checksums, and set damaged files aside.
+        """Compare the data files for which `chosen` returns True with their checksums. Set damaged files aside.
 
         Do nothing for a table at a URL, because an object store has its own checksums.
         """
@@ -364,7 +383,8 @@ class _Upkeep:
             self.report.damaged += set_aside(root, bad, self._clock)
 
     def merge(self, merge: Merge) -> bool:
-        """Merge the small files of a day. The rows of each file stay together and in order."""
+        """Merge the files of a day that are smaller than `merge.size`. The rows of each file stay together and
+        in order."""
         self.set_damaged_aside(lambda file: file.day == merge.day and file.size < merge.size)
 
         def step(table: DeltaTable) -> None:
@@ -386,7 +406,8 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Add the log entries, checksums and numbers of rows of a step to the journal."""
+        """Add the versions that a step has written to the journal, with the checksums and numbers of rows of
+        their files."""
         journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
@@ -395,7 +416,11 @@ class _Upkeep:
                     journal.note_rows(action.add.path, counts)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
-        """Run `step` on the newest version and sync its files. Return whether the step succeeded."""
+        """Run `step` on the newest version of the table, and sync its new files. Return whether the step
+        succeeded.
+
+        If the step conflicts with a writer, retry it once, and then report it as skipped. `what` describes the
+        step."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
             self._turn.check(table)
@@ -411,19 +436,21 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                with suppress(OSError):  # without checksums, the new files are not verified
+                # without checksums in the journal, the new files cannot be verified later
+                with suppress(OSError):
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
         return False
 
 
 def _remove_staging(root: Path, now: int) -> int:
-    """Remove files that a killed process was writing. Return the number of files."""
+    """Remove old temporary files of the Delta library, which killed processes left. Return their number."""
     removed = 0
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        except FileNotFoundError:  # the library has renamed the temporary file
+        # the library has renamed the temporary file, which is now complete
+        except FileNotFoundError:
             continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)

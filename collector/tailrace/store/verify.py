@@ -1,11 +1,11 @@
-"""Verify that all files of a store are unchanged since they were written. The verification is read-only.
+"""Verify that all files of a store are unchanged since they were written. The verification changes nothing.
 
-Log entries, checkpoints and data files of a local table are compared with the journal; quarantine files are checked
-by their frames. A data file without a checksum in the journal is read completely and counts as unverifiable, because
-its values cannot be compared. Files at a URL have no checksum in a journal.
+Log entries, checkpoints and data files of a local table are compared with the journal; quarantine files are
+checked by their frames. A data file without a checksum in the journal is read completely and counts as
+unverifiable, because its values cannot be compared. Files at a URL have no checksum in a journal.
 
-`damage` checks one data file, by checksum if the journal has one. Any other file is read completely, which does not
-detect changed values with a valid encoding. A file without a checksum never counts as *verified*.
+`damage` checks one data file, by checksum if the journal has one. Any other file is read completely, which does
+not detect changed values with a valid encoding. A file without a checksum never counts as *verified*.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ZEROS = bytes(1024)
 
 
 def place_damage(path: Path, size: int) -> str | None:
-    """Return the damage of a file that is detectable without reading its content, or None."""
+    """Return a description of the damage of a file, as far as its size shows it without a read, or None."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -49,9 +49,11 @@ def place_damage(path: Path, size: int) -> str | None:
 
 
 def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
-    """Return the damage of a file of the table in `root`, or None.
+    """Return a description of the damage of a data file of the table in `root`, or None if the file is
+    undamaged.
 
-    `noted` is the file's checksum in the journal. Raise StoreError if the system refuses a read. Raise OSError.
+    `noted` is the file's checksum in the journal, or None. Raise StoreError or OSError if the file cannot be
+    read for another reason than damage.
     """
     path = root / file.path
     if reason := place_damage(path, file.size):
@@ -62,13 +64,14 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:  # zstd never writes that many zero bytes
+        if data.find(_ZEROS) >= 0:  # zstd never writes so many zero bytes in a row
             return "has a hole of zeros"
     return _undecodable(root, file)
 
 
 def _undecodable(root: Path, file: DataFile) -> str | None:
-    """Read all rows of a file as the only file of a temporary table. Return the damage, or None."""
+    """Read all rows of a data file, as the only file of a temporary table. Return a description of its damage,
+    or None."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, SCHEMA, partition_by=["day"])
@@ -88,7 +91,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
 
 
 class FileDamage(msgspec.Struct):
-    """A changed file. `lost` describes the lost data."""
+    """A file of the store that is damaged. `reason` describes the damage, and `lost` what data are lost."""
 
     path: str
     reason: str
@@ -96,7 +99,7 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """Result of the verification of a store.
+    """The result of the verification of a store.
 
     `files` is the number of data files of the table. `verified` files have the checksum in the journal.
     `unverifiable` files are readable, but have no checksum.
@@ -109,7 +112,8 @@ class StoreVerification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> StoreVerification:
-    """Verify a store, a directory or URL. Raise StoreError if the store has no table or is not readable."""
+    """Verify all files of a store, a directory or URL. Raise StoreError if the store has no table or is not
+    readable."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
@@ -148,7 +152,7 @@ class _LocalStore:
         self.found.damage.append(FileDamage(str(path), reason, lost))
 
     def _entries(self, notes: Notes) -> Iterator[FileDamage]:
-        """Yield the damage of log entries, except entries that a checkpoint has replaced meanwhile."""
+        """Yield the damage of log entries. Ignore missing entries that a checkpoint has replaced meanwhile."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
@@ -189,7 +193,7 @@ class _LocalStore:
             self._add(self._root / file.path, reason, rows)
 
     def _quarantine(self) -> Iterator[FileDamage]:
-        """Yield the quarantine files that do not consist of complete frames."""
+        """Yield the quarantine files that do not consist of complete frames, as damage."""
         places = quarantines(self._root.parent)
         for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
