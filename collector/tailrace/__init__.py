@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `cli` must set the module search path before other imports
+# No import of typing, because `cli` must set the module search path before other imports.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError, UnknownError
     from tailrace.reading import Completeness, Limits, Result, Store, open  # noqa: A004 - its name here

@@ -1,4 +1,4 @@
-"""`python -m tailrace` runs the command `tailrace`."""
+"""Run the command `tailrace` for `python -m tailrace`."""
 
 from __future__ import annotations
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""Minimum difference (ns) between wall clock and monotonic clock that counts as a step. Slewing of the wall clock
-stays below this difference."""
+"""Minimum change (ns) of the wall clock against the monotonic clock that counts as a step.
+
+Slewing, by which NTP corrects small errors, stays below this size."""
 
 
 class Clock(Protocol):
-    """Wall time (`wall_ns`, Unix ns, may step) and `monotonic` time (seconds, never steps)."""
+    """A source of wall time (`wall_ns`, Unix ns, may step) and of `monotonic` time (seconds, never steps)."""
 
     def wall_ns(self) -> int: ...
 
@@ -24,7 +25,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of the machine."""
+    """The wall clock and the monotonic clock of the machine."""
 
     def wall_ns(self) -> int:
         return time.time_ns()  # noqa: TID251 - the one place that may
@@ -36,9 +37,9 @@ class SystemClock:
 class Timeline:
     """The time of the log (Unix ns), which never goes back and never jumps.
 
-    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that time. The
-    timeline advances with the monotonic clock, which ignores changes of the wall clock. Wall time is the time of the
-    log plus `ahead`. `look` updates `ahead`.
+    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that
+    time. The timeline advances with the monotonic clock, which ignores changes of the wall clock. Wall time is
+    the time of the log plus `ahead`. `look` updates `ahead`.
     """
 
     def __init__(self, clock: Clock, last: int) -> None:
@@ -49,7 +50,8 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue from the log's last entry, plus the time since that entry by the wall clock.
+        """Continue the timeline at the time of the log's last entry, plus the wall time that has passed since
+        then.
 
         `ahead` is the last logged difference (ns) between the wall clock and the time of the log.
         """
@@ -61,7 +63,7 @@ class Timeline:
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Stop the timeline, so that all entries logged within have the same time."""
+        """Stop the timeline within a `with` block, so that all entries logged in the block have the same time."""
         self._moment = self.now()
         try:
             yield
@@ -78,7 +80,10 @@ class Timeline:
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return the size of the wall clock's steps since the last call (ns), or 0 if below `STEP_NS`."""
+        """Return by how much (ns) the wall clock has been stepped since the last call, and add the step to
+        `ahead`.
+
+        Return 0 if the step is smaller than `STEP_NS`."""
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

@@ -1,4 +1,4 @@
-"""Loader of the configuration from a named file, else from $TAILRACE_CONFIG, else from the built-in file."""
+"""Load the configuration from a named file, else from the file $TAILRACE_CONFIG, else from built-in defaults."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from tailrace.config.load import Loaded, load
 
 
 def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Load the configuration. Environment variables override the file, and `store` and `listen` override both.
+    """Load the configuration from the file `config`, else from the file in $TAILRACE_CONFIG, else from built-in
+    defaults.
 
-    Raise ConfigError.
+    Environment variables override the file, and `store` and `listen` override both. Raise ConfigError if the
+    configuration is invalid.
     """
     if config is None and os.environ.get("TAILRACE_CONFIG"):
         config = Path(os.environ["TAILRACE_CONFIG"])

@@ -30,7 +30,8 @@ from collections.abc import Iterator
 
 
 class TailraceError(Exception):
-    """The base class of all exceptions. The message of an exception is meant for the user at the terminal."""
+    """The base class of all exceptions of Tailrace. The message of an exception is meant for the user at the
+    terminal."""
 
 
 class ConfigError(TailraceError):
@@ -42,7 +43,7 @@ class ConfigError(TailraceError):
 
 
 class NoProgramError(ConfigError):
-    """The program to run does not exist."""
+    """The program that the user wants to run does not exist."""
 
 
 class AddressError(ConfigError):
@@ -62,11 +63,12 @@ class LostError(TailraceError):
 
 
 class FullError(TailraceError):
-    """The disk is full. The operation changed nothing and may be repeated."""
+    """The disk is full. The failed operation changed nothing and may be repeated."""
 
 
 class FencedError(TailraceError):
-    """Another process with the same identity has advanced the table."""
+    """Another collector with the same name writes to the table, and has committed rows. This collector must
+    stop."""
 
 
 class StoreError(TailraceError):
@@ -82,11 +84,12 @@ class MemoryLimitError(StoreError):
 
 
 class DescriptorsError(StoreError):
-    """No file descriptor was free for the table. The operation changed nothing and may be repeated."""
+    """No file descriptor was free for an operation on the table. The operation changed nothing and may be
+    repeated."""
 
 
 class NoAnswerError(TailraceError):
-    """The collector of a store does not respond, or its presence cannot be checked."""
+    """The collector of a store does not answer requests, or it is unknown whether a collector runs."""
 
 
 class IncompleteError(TailraceError):
@@ -94,12 +97,12 @@ class IncompleteError(TailraceError):
 
 
 class QueryError(TailraceError):
-    """A statement was refused or failed. The message is from the database."""
+    """An SQL statement was refused or failed. The message is from the database."""
 
 
 class UnknownError(QueryError):
-    """The requested source, session or stream does not exist. The message lists the existing sources, sessions or
-    streams."""
+    """The requested source, session or stream does not exist. The message lists the existing sources, sessions
+    or streams."""
 
 
 class ExportError(TailraceError):
@@ -107,9 +110,9 @@ class ExportError(TailraceError):
 
 
 class StreamError(TailraceError):
-    """A standard stream cannot be read or written. The message has the stream and the reason.
+    """A standard stream cannot be read or written. The message names the stream and has the reason.
 
-    `unread` is set if the reader has closed the stream.
+    `unread` is set if the reader of the output has closed it.
     """
 
     def __init__(self, text: str, *, unread: bool) -> None:
@@ -118,11 +121,11 @@ class StreamError(TailraceError):
 
 
 class MissingPackageError(TailraceError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed. The message is the command that installs it."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in (nested) exception groups, which trio raises, or the exception itself."""
+    """Yield the exceptions in a (nested) exception group, as trio raises it. Yield any other exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

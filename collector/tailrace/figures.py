@@ -1,4 +1,4 @@
-"""The figures of the running daemon as one value, the source of /metrics and /status."""
+"""Define the figures of the running daemon, from which /metrics and /status are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class State(StrEnum):
 
 
 class Condition(StrEnum):
-    """A problem that does not stop the daemon."""
+    """A problem of the daemon that does not stop it. /healthz and /status report the present conditions."""
 
     SPOOL = "spool"
     """Sources wait, because the spool has reached its maximum size or its disk is full."""
@@ -29,18 +29,18 @@ class Condition(StrEnum):
     DESCRIPTORS = "descriptors"
     """No file descriptor was free for connections, files, the log or the table."""
     RETENTION = "retention"
-    """No day is deleted for its age, because the clock is not plausible."""
+    """Retention deletes no day, because the wall clock is not plausible."""
     DAMAGE = "damage"
     LEDGER = "ledger"
     """The sequence numbers of some streams are not checked, so their missing events are unknown."""
     RELOAD = "reload"
-    """The last reload failed, so the running configuration is older than the file."""
+    """The last reload of the configuration failed, so the running configuration is older than the file."""
     PENDING = "pending"
     """Unfinished records of a source exceeded its `pending_max`, so some were dropped."""
     STATE = "state"
-    """Sessions evict state because of a limit."""
+    """Sessions have exceeded a limit on their state, so some of the state was evicted."""
     CLOCK = "clock"
-    """The wall clock was set by a large amount, recently or while no collector ran."""
+    """The wall clock was changed by a large amount, recently or while no collector ran."""
     NAMES = "names"
     """A path no longer leads to the file or directory that the collector has opened."""
     SOCKET = "socket"
@@ -50,7 +50,8 @@ class Condition(StrEnum):
 
 
 class Durations(msgspec.Struct):
-    """A histogram of durations (seconds): their number, their sum, and the number of durations up to each bound."""
+    """A histogram of durations (seconds): their number, their sum, and for each of `BOUNDS` the number of
+    durations up to it."""
 
     BOUNDS: ClassVar = (
         0.001,
@@ -93,7 +94,7 @@ class AdminRefusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""Status codes of the admin endpoint. A malformed request has no status code and counts as a refusal."""
+"""HTTP status codes of the admin endpoint. A malformed request gets no status code, and counts as a refusal."""
 
 
 class AdminFigures:
@@ -111,7 +112,7 @@ class AdminFigures:
 
 
 class Figures:
-    """Counters since the daemon started."""
+    """Counters of the whole daemon since its start."""
 
     def __init__(self) -> None:
         self.syncs = Durations()
@@ -121,8 +122,8 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """Number of times that no file descriptor was free for a commit, for an upkeep, or for reading the log from
-        disk."""
+        """Number of times that no file descriptor was free for a commit, for an upkeep, or for reading the log
+        from disk."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -130,11 +131,12 @@ class Figures:
 
 
 AWAITED_MAX = 1000
-"""Maximum number of a source's streams that /status lists with awaited events."""
+"""Maximum number of streams of a source that /status lists in `awaited`."""
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Timestamps are Unix seconds."""
+    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Timestamps are Unix
+    seconds."""
 
     progress: str
     reached_ticks: int
@@ -145,7 +147,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Number of events of a stream that may still arrive. The table does not count these events as missing."""
+    """Number of events of a stream that are missing now but may still arrive. They do not count as missing yet."""
 
     session: str
     stream: str
@@ -153,8 +155,10 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """The figures of one source in /status. The field names are those of the metrics and of the structs that count
-    the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
+    """The figures of one source in /status.
+
+    The field names are those of the metrics, and of the structs that count the figures (`SourceFigures`,
+    `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str
@@ -170,7 +174,8 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     packed_records: int
     """Number of records that a compiled kernel decoded into blocks, since the start."""
     slow_records: int
-    """Number of lines that Python decoded one by one, since the start."""
+    """Number of lines that were decoded one by one in Python, which takes many times as long, since the start.
+    """
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int
@@ -187,14 +192,16 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """At most `AWAITED_MAX` streams with awaited events. `awaited_events` counts all streams and uncommitted gaps."""
+    """At most `AWAITED_MAX` streams with awaited events. `awaited_events` counts the events of all streams, and
+    of gaps that are not committed yet."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
     state_bytes: int
-    """Memory (bytes) of the state of sessions, limited by `ledger.source_state_max`."""
+    """Memory (bytes) for the state of the source's sessions, limited by `ledger.source_state_max`."""
     evicted: dict[str, int]
-    """Number of state entries evicted for `ledger.source_state_max` and other limits, by kind."""
+    """Number of entries that sessions evicted from their state because of a limit, such as
+    `ledger.source_state_max`, by kind of entry."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int
@@ -220,7 +227,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
 
 
 class HeartbeatStatus(msgspec.Struct, kw_only=True):
-    """The heartbeats since the daemon started. All values are zero without heartbeats."""
+    """Figures about heartbeats since the daemon started. All values are zero if there are no heartbeats."""
 
     interval_seconds: float = 0.0
     made: int = 0
@@ -232,14 +239,14 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
 
 
 class MemoryStatus(msgspec.Struct, kw_only=True):
-    """The memory of the process (see `daemon.memory`)."""
+    """The memory of the daemon's process (see `daemon.memory`)."""
 
     state_bytes: int
-    """Memory (bytes) of the state of all sessions, limited by `ledger.state_max`."""
+    """Memory (bytes) for the state of all sessions, limited by `ledger.state_max`."""
     bound_bytes: int
-    """Maximum memory (bytes) of the process with its configuration."""
+    """Maximum memory (bytes) that the process needs with its configuration."""
     bounds: dict[str, int]
-    """Parts of `bound_bytes` (bytes), by name."""
+    """The parts that add up to `bound_bytes` (bytes), by name."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
@@ -258,7 +265,7 @@ class SpoolStatus(msgspec.Struct, kw_only=True):
 
 
 class Reload(msgspec.Struct, kw_only=True):
-    """The last reload: time (Unix seconds), success and problems."""
+    """The last reload of the configuration: its time (Unix seconds), its success, and its problems."""
 
     timestamp_seconds: float
     good: bool

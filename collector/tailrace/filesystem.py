@@ -1,9 +1,9 @@
-"""Explain file system errors, and rename files or directories that block the path of a file.
+"""Explain errors of the file system, and rename files or directories that block the path of a file.
 
-The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree,
-and the names in one directory. A user who checks the wrong resource finds free space and is misled. So the code
-checks the free resources of the file system, and the error message has a command to display the resource. `make_way`
-renames any object in the place of a file, and deletes nothing.
+The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory
+tree, and the names in one directory. A user who checks the wrong resource finds free space and is misled. So
+the code checks the free resources of the file system, and the error message has a command that displays the
+exhausted one. `make_way` renames any object in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
-"""Error numbers of a write that succeeds once space is free or a limit is raised."""
+"""Error numbers of a failed write that may succeed later, after space was freed or a limit was raised."""
 
 FEW_INODES = 16
-"""Maximum number of free inodes that counts as none, because the failed writer may have freed inodes meanwhile."""
+"""Maximum number of free inodes that still counts as "no inodes left".
+
+The writer that failed may have freed some inodes since then."""
 LITTLE = 256 * 2**20
-"""Minimum number of free bytes at which a failed write has another cause than lack of bytes, because no call writes
-as much."""
+"""Number of free bytes from which on a failed write has another cause than a lack of bytes.
+
+No single write of the collector has as many bytes."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",
@@ -31,12 +34,13 @@ _MEANING = {
     errno.EROFS: ": {0}; if it was mounted for writing, the kernel's log says what failed (dmesg)",
     errno.EIO: ": the disk of {0} failed; the kernel's log says how (dmesg)",
 }
-"""Explanations of error numbers, with the mount point, for error messages."""
+"""Explanations that follow the system's text for an error number. `{0}` is the mount point."""
 
 
 class FreeRoom(NamedTuple):
-    """The free space of a file system for this user. `inodes` is None if the file system has no fixed number of
-    inodes."""
+    """The free space of a file system for this user.
+
+    `inodes` is the number of free inodes, or None if the file system has no fixed number of inodes."""
 
     mount: Path
     bytes: int
@@ -44,14 +48,16 @@ class FreeRoom(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """Return a message about the exhausted resource, bytes or inodes, or None."""
+        """Return a message about the exhausted resource, bytes or inodes. Return None if neither is exhausted."""
         if self.inodes is not None and self.inodes <= FEW_INODES and self.bytes:
             return f"no inodes are left on {self.mount}: df -i {self.mount}"
         return None if self.bytes else f"no space is left on {self.mount}: df -h {self.mount}"
 
 
 def free_room(path: Path) -> FreeRoom:
-    """Return the free space of the file system of a path, which need not exist. Raise OSError."""
+    """Return the free space of the file system of a path, which need not exist.
+
+    Raise OSError if the file system cannot be examined."""
     place = next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
@@ -59,7 +65,7 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def refusal_text(number: int | None, path: Path | str) -> str:
-    """Return the meaning of an error number for a path, with advice."""
+    """Return the meaning of the error number of a failed call with `path`, with advice for the user."""
     words = os.strerror(number or 0)
     with suppress(OSError):
         if "://" not in str(path):
@@ -85,7 +91,7 @@ def _no_room(words: str, free: FreeRoom) -> str:
 
 
 def _obstacle(path: Path) -> str:
-    """Return which part of a path prevents creating a directory, or an empty string."""
+    """Return a message about the part of a path that prevents creating a directory there, or an empty string."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             return f": {part} is a link to {part.readlink()}, which is not there; make that, or remove the link"
@@ -95,7 +101,7 @@ def _obstacle(path: Path) -> str:
 
 
 def _mount(place: Path) -> Path:
-    """Return the mount point of an existing path, as far as its parents show the mount point."""
+    """Return the mount point of an existing path: the highest of its parents on the same device."""
     device = place.stat().st_dev
     for parent in place.parents:
         if parent.stat().st_dev != device:
@@ -109,9 +115,9 @@ def _mib(free: FreeRoom) -> str:
 
 
 def move_away(path: Path) -> Path:
-    """Rename a file to `<name>.bad`, or to the first free name of `<name>.bad2` and so on. Return the new path.
+    """Rename a file to `<name>.bad` or, if this name exists, to `<name>.bad2` and so on. Return the new path.
 
-    Raise OSError.
+    Raise OSError if the file cannot be renamed.
     """
     bad, number = path.with_name(f"{path.name}.bad"), 1
     while os.path.lexists(bad):
@@ -121,7 +127,8 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether a path exists and is not a regular file. A link to a file counts as an obstacle."""
+    """Return whether something other than a regular file exists at a path. A link to a file counts as an
+    obstacle."""
     return os.path.lexists(path) and not is_file(path)
 
 
@@ -133,6 +140,7 @@ def is_file(path: Path) -> bool:
 
 
 def make_way(path: Path) -> None:
-    """Move away an object in the place of a file that is not a file. Raise OSError."""
+    """Rename whatever is at the path of a file and is not a regular file. Raise OSError if it cannot be
+    renamed."""
     if is_obstacle(path):
         move_away(path)

@@ -1,14 +1,15 @@
-"""Isolation of Tailrace's processes from the user's modules and variables.
+"""Isolate Tailrace's processes from the user's Python modules and environment variables.
 
     python -I …/tailrace/interpreter.py MODULE [ARGUMENT]...
 
-runs a module of this installation. Modules in the working directory, beside the script, in the user's site-packages
-or in PYTHONPATH never replace modules of Tailrace or of the standard library. These directories are searched, last,
-only if one of them contains the installation, for example after `pip install --user` or `--target`.
+runs a module of this installation. Modules in the working directory, beside the script, in the user's
+site-packages or in PYTHONPATH never replace modules of Tailrace or of the standard library. These directories
+are searched, last, only if one of them contains the installation, for example after `pip install --user` or
+`--target`.
 
-Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for the
-user's programs. This module imports only modules that every interpreter has loaded, because other modules may be the
-user's.
+Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for
+the user's programs. This module imports only modules that every interpreter has loaded, because a user's module
+of the same name could replace any other module.
 """
 
 from __future__ import annotations
@@ -17,32 +18,37 @@ import os
 import sys
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib may be the user's
-"""Directory of this installation in the module search path."""
+"""The directory from which this installation is imported, as an entry of the module search path."""
 
 HARMLESS = frozenset({
     "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONMALLOC", "PYTHONNOUSERSITE",
     "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8",
 })  # fmt: skip
-"""Variables of the interpreter that change neither imports nor behaviour of a command."""
+"""Environment variables of the Python interpreter that change neither imports nor the behaviour of a command.
+"""
 
 THREADS = "OPENBLAS_NUM_THREADS"
-"""Variable that limits the threads of numpy's linear algebra library.
+"""Environment variable that limits the threads of numpy's linear algebra library.
 
-pyarrow imports numpy, whose library starts a thread for each further core. Each thread spins before sleeping, which
-takes CPU while a command starts (docs/decisions/speed.md, D171).
+pyarrow imports numpy, whose library starts a thread for each further core. Each thread spins before sleeping,
+which takes CPU while a command starts (docs/decisions/speed.md, D171).
 """
 NO_THREADS = "01"
-"""The number 1: only the caller's thread. The leading zero marks a value set by Tailrace and not by the user."""
+"""The value 1 of `THREADS`: only the caller's thread. The leading zero marks a value that Tailrace set, not the
+user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
-"""Variable for the number of threads in the table's library, which panics if the value is not a positive number."""
+"""Environment variable for the number of threads in the Delta table's library.
+
+The library panics if the value is not a positive number."""
 UMASK_OF_USER = os.umask(0o077)
-"""The umask at the start of this process, for the user's programs."""
+"""The umask at the start of this process, with which programs of the user are started."""
 os.umask(UMASK_OF_USER)  # Python can read the umask only by setting another one
 OTHERS_WRITE = 0o002
-"""Permission bit that files and directories of Tailrace never grant, regardless of the umask, because other users
-could replace the content."""
+"""Write permission of other users, who could replace the content of a file or directory.
+
+Files and directories of Tailrace never have this permission, whatever the umask is."""
 _removed: dict[str, str] = {}
-"""Variables of the user that are hidden from libraries."""
+"""Environment variables of the user that this process has removed, because they would break libraries."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -51,10 +57,10 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def isolate() -> None:
-    """Limit imports of this process to this installation and the standard library.
+    """Limit the imports of this process to this installation and the standard library.
 
-    If a variable changes the behaviour of the interpreter, replace this process by a new interpreter. Call this
-    function before all other imports.
+    If an environment variable changes the behaviour of the Python interpreter, replace this process by a new
+    interpreter. Call this function before all other imports.
     """
     if not sys.flags.isolated:
         if sys.executable and any(map(_obeyed, os.environ)):
@@ -71,7 +77,7 @@ def isolate() -> None:
 
 
 def environment_of_user() -> dict[str, str]:
-    """Return the user's original environment, for a program of the user."""
+    """Return the environment as it was at the start of Tailrace, for a program of the user."""
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
     environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
@@ -80,15 +86,16 @@ def environment_of_user() -> dict[str, str]:
 
 
 def _settle() -> None:
-    """Set the umask of this process, and remove variables that would break its libraries."""
+    """Set the umask of this process, and remove environment variables that would break its libraries."""
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
     _limit_threads()
 
 
 def _limit_threads() -> None:
-    """Allow no threads of linear algebra in this process and its children, unless the user has set a number.
+    """Let numpy's linear algebra library start no threads, here and in child processes, unless the user has set
+    a number.
 
-    Remove the user's number of threads for the table's library if the number is invalid.
+    Remove the user's number of threads for the Delta table's library if the number is invalid.
     """
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
@@ -105,7 +112,7 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether a variable changes the behaviour of an interpreter without `-I`."""
+    """Return whether an environment variable changes the behaviour of a Python interpreter without `-I`."""
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
     # Images and build tools set PYTHON_VERSION and similar variables, which no interpreter reads.
@@ -118,7 +125,7 @@ def _python_path() -> list[str]:
 
 
 def _foreign() -> list[str]:
-    """Return the entries of `sys.path` that belong to the user."""
+    """Return the entries of `sys.path` that come from PYTHONPATH or are the user's site-packages."""
     foreign = [] if sys.flags.ignore_environment else _python_path()
     site = sys.modules.get("site")
     if getattr(site, "ENABLE_USER_SITE", None) and getattr(site, "USER_SITE", None):
@@ -127,7 +134,7 @@ def _foreign() -> list[str]:
 
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
-    """Return `path` with this installation and `more` inserted after the standard library."""
+    """Return `path` with this installation and the entries `more` inserted after the standard library."""
     standard = os.path.dirname(os.__file__)  # noqa: PTH120 - as above
     ours = (standard, os.path.join(standard, "lib-dynload"))  # noqa: PTH118 - as above
     at = max((place + 1 for place, entry in enumerate(path) if entry in ours), default=0)
@@ -135,7 +142,7 @@ def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
 
 
 def _run() -> None:
-    """Run the module named on the command line in an isolated interpreter."""
+    """Run the module that the command line names in an isolated interpreter."""
     from importlib.util import find_spec  # noqa: PLC0415 - commands need none of this
     from runpy import run_module  # noqa: PLC0415
 
@@ -150,7 +157,7 @@ def _run() -> None:
     _settle()
     sys.modules["tailrace.interpreter"] = sys.modules[
         "__main__"
-    ]  # `__main__` has the user's umask and variables
+    ]  # `__main__` has read the umask and the variables of the user
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

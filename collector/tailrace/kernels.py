@@ -1,9 +1,9 @@
-"""Choice between the compiled kernels and their Python equivalents.
+"""Choose between the compiled kernels and their Python equivalents.
 
-A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
-no kernel runs. The variable TAILRACE_KERNELS selects the mode. Without the variable, the kernels run if all are
-built. With `off`, the kernels never run. With `require`, nothing runs without the kernels. Callers check `active`
-before importing a kernel:
+A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels
+run or no kernel runs. The environment variable TAILRACE_KERNELS selects the mode. Without the variable, the
+kernels run if all are built. With `off`, the kernels never run. With `require`, Tailrace refuses to run without
+the kernels. Callers check `active` before importing a kernel:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel
@@ -30,7 +30,7 @@ KERNELS = (
     "rows/_joined",
     "sources/_pump",
 )
-"""All kernels, as paths in this package."""
+"""All kernels, as paths relative to the package `tailrace`, without the suffix."""
 
 VARIABLE = "TAILRACE_KERNELS"
 OFF, REQUIRE = "off", "require"
@@ -44,17 +44,22 @@ _BUILD = (
 
 @cache
 def active() -> bool:
-    """Return whether the kernels run. Raise ConfigError if the kernels are required and one kernel is not built."""
+    """Return whether the kernels run in this process.
+
+    Raise ConfigError if TAILRACE_KERNELS requires the kernels and one is not built, or if its value is unknown.
+    """
     return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
 
 
 def word() -> str:
-    """Return "compiled" or "python", as shown to users."""
+    """Return "compiled" or "python", which is how users are shown whether the kernels run."""
     return COMPILED if active() else PYTHON
 
 
 def decide(mode: str, missing: list[str]) -> bool:
-    """Return whether the kernels run, for a value of the variable and the list of unbuilt kernels."""
+    """Return whether the kernels run, given the value of TAILRACE_KERNELS and the list of unbuilt kernels.
+
+    Raise ConfigError if the value is unknown, or if it requires kernels that are not built."""
     if mode not in {"", OFF, REQUIRE}:
         allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'
         raise ConfigError([f"{VARIABLE}: {mode!r} is not allowed; {allowed}"])
@@ -66,7 +71,8 @@ def decide(mode: str, missing: list[str]) -> bool:
 
 
 def missing(package: Path) -> list[str]:
-    """Return the kernels in the directory of this package that are not built for the running Python."""
+    """Return the kernels that are not built for the running Python. `package` is the directory of the package
+    `tailrace`."""
     return [
         name
         for name in KERNELS

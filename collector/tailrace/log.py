@@ -1,7 +1,7 @@
-"""Log lines on standard error, as text or as one JSON object for each line.
+"""Write log lines to standard error, as text or as one JSON object for each line.
 
-Each logging call in the code writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files) can
-neither start a new line nor send control characters to a terminal.
+Each logging call in the code writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files)
+can neither start a new line nor send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS = {
     "dropped": "How many lines before this one nobody read in time; they are lost.",
     "exception": "A traceback; only where Tailrace has a defect.",
 }
-"""All fields of a JSON line with their meanings. The first four fields are present in every line."""
+"""All fields of a JSON log line with their meanings. The first `_ALWAYS` fields are present in every line."""
 
 _ALWAYS = 4
 
@@ -48,7 +48,7 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
 
 
 def _dropped(handler: logging.Handler, lines: int) -> str:
-    """Return the log line about `lines` dropped lines."""
+    """Return a formatted log line which states that `lines` log lines were dropped."""
     text = "%d lines before this one were dropped, because nobody read standard error in time"
     record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), None)
     record.dropped = lines
@@ -56,8 +56,9 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """A filter that passes `LINES_A_MINUTE` lines of each logging call. The next passed line has the number of
-    suppressed lines."""
+    """A filter that passes at most `LINES_A_MINUTE` lines a minute of each logging call in the code.
+
+    The next line that passes has the number of suppressed lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +80,8 @@ class LineLimit(logging.Filter):
 
 
 class _LogPlace:
-    """The state of a logging call: lines since a time (Unix seconds), and suppressed lines."""
+    """The state of one logging call in the code: the lines since a time (Unix seconds), and the suppressed
+    lines."""
 
     def __init__(self) -> None:
         self.since = 0.0

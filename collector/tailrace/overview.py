@@ -1,7 +1,7 @@
-"""An overview of a running collector: rates of the sources, missing events and problems.
+"""Compute an overview of a running collector: rates of the sources, missing events and problems.
 
-Rates need two statuses of the same process. The divisor of a rate is the difference of the two uptimes, so that a
-slow response does not distort the rate.
+A rate is computed from two responses of /status by the same process. The divisor is the difference of the two
+uptimes, so that a slow response does not distort the rate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tailrace.figures import SourceStatus, Status
 
 
 class SourceOverview(msgspec.Struct, kw_only=True):
-    """The overview of one source. Rates are None if only one status of the process is available."""
+    """The overview of one source. Rates are None if only one response of /status is available."""
 
     source: str
     format: str
@@ -24,7 +24,8 @@ class SourceOverview(msgspec.Struct, kw_only=True):
     received_bytes_per_second: float | None
     missing_events: int
     missing_is_known: bool
-    """Whether `missing_events` is exact. False for streams without sequence numbers and gaps of unknown size."""
+    """Whether `missing_events` is exact. It is not exact if a stream has no sequence numbers or a gap has an
+    unknown size."""
     awaited_events: int
     malformed_records: int
     behind_bytes: int
@@ -32,11 +33,11 @@ class SourceOverview(msgspec.Struct, kw_only=True):
 
 
 class Overview(msgspec.Struct, kw_only=True):
-    """The collector and its sources, in the order of the configuration."""
+    """The overview of a collector. Its sources are in the order of the configuration."""
 
     state: str
     conditions: dict[str, str]
-    """Names of the present conditions, with their messages."""
+    """Messages of the present conditions, by name of the condition."""
     failure: str | None
     collector: str
     pid: int
@@ -47,15 +48,18 @@ class Overview(msgspec.Struct, kw_only=True):
     rows_committed: int
     rows_committed_per_second: float | None
     commit_seconds: float | None
-    """Mean duration of the commits between the two statuses, or None without a commit."""
+    """Mean duration (seconds) of the commits between the two responses of /status; None if there was no commit.
+    """
     uncommitted_bytes: int
-    """Number of bytes in the spool whose rows are not in the table."""
+    """Number of bytes in the spool whose rows are not in the table yet."""
     state_bytes: int
     sources: list[SourceOverview]
 
 
 def overview(now: Status, before: Status | None) -> Overview:
-    """Return the overview for the status `now`. Omit rates unless `before` is an earlier status of the same process."""
+    """Return the overview for the status `now`. Rates are computed from the earlier status `before`.
+
+    The rates are None if `before` is None or comes from another process."""
     if before is None or before.pid != now.pid or before.uptime_seconds >= now.uptime_seconds:
         before = None
     earlier = before.sources if before else {}

@@ -1,12 +1,12 @@
-"""The collector's own files and directories, accessed by path. A path does not lock a file.
+"""Protect the collector's own files and directories against processes that remove, rename or replace them.
 
-Any process that may write to a directory can remove, rename and replace the files there, while another process uses
-an open file. So a process keeps the device and inode of an opened file, and compares device and inode with the path
-(`found`) before an acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a locked
-directory with its content, and a lock on a directory survives the removal of a file.
+An open file is not tied to its path: any process that may write to the directory can remove, rename and replace
+it. So a process keeps the device and inode of each opened file, and compares them with the file at the path
+(`found`) before an acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a
+locked directory with its content, and a lock on a directory survives the removal of a file.
 
-No file is opened for writing through a link (`open_file`), because another user may have created the link to a file
-that does not belong to the collector.
+No file is opened for writing through a link (`open_file`), because another user may have created the link to a
+file that does not belong to the collector.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
-"""Timeout (seconds) for retries of a lock, because other processes briefly take the lock as a test."""
+"""Time limit (seconds) for retries of a lock. Other processes briefly take the lock to test whether it is free.
+"""
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-"""Error numbers of a call with a path if a directory of the path was removed or renamed."""
+"""Error numbers of a call with a path that does not exist, for example because a directory was removed or
+renamed."""
 
 Identity = tuple[int, int]
 """Device number and inode number of a file or directory."""
@@ -41,9 +43,9 @@ def identity(fd: int) -> Identity:
 
 
 def found(path: Path) -> Identity | None:
-    """Return the identity of the file at a path, or None if the path does not exist.
+    """Return the device and inode of the file at a path, or None if the path does not exist.
 
-    Raise FullError if the identity is not available, for example during a failure of a network file system.
+    Raise FullError if they cannot be determined now, for example during a failure of a network file system.
     """
     try:
         status = path.stat()
@@ -55,7 +57,9 @@ def found(path: Path) -> Identity | None:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file without following a link. Raise OSError."""
+    """Open a file without following a link, and return its descriptor.
+
+    Raise OSError if the file cannot be opened or is a link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -65,9 +69,10 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace the content of a file atomically. Move away an object at the path that is not a file.
+    """Replace the content of a file atomically, through a temporary file. With `durable`, also sync the file
+    and its directory.
 
-    Raise OSError and leave no temporary file.
+    Rename an object at the path that is not a file. On OSError, the temporary file is removed.
     """
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
@@ -88,7 +93,9 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Create a file with `data`. Replace the file if a killed process left one. Raise OSError."""
+    """Create a file with `data`. Replace a file that a killed process left at the path.
+
+    Raise OSError if the file cannot be written."""
     path.unlink(missing_ok=True)
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
@@ -98,11 +105,12 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise StoreError if other users could create links or files in a directory, or remove files of the collector.
+    """Raise StoreError if other users could create links or files in a directory, or remove files of the
+    collector.
 
-    Other users can do so if the directory belongs to neither this user nor root, or if all users may write and the
-    sticky bit is not set. A missing directory and a file at the path are ignored, because creating the directory
-    detects both.
+    Other users can do so if the directory belongs to neither this user nor root, or if all users may write and
+    the sticky bit is not set. A missing directory and a file at the path are ignored, because creating the
+    directory detects both.
     """
     try:
         status = directory.stat()
@@ -128,7 +136,9 @@ def open_directory(path: Path) -> int:
 
 
 def lock(fd: int, operation: int) -> None:
-    """Lock an open file or directory. With LOCK_NB, raise BlockingIOError if another process holds the lock."""
+    """Lock an open file or directory. `operation` has flags of flock.
+
+    With LOCK_NB, raise BlockingIOError if another process holds the lock for longer than `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -142,9 +152,10 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Open or create a file, and lock the file. Return its descriptor once the path leads to the locked file.
+    """Open or create the file at a path, and lock it. Return its descriptor.
 
-    Raise OSError.
+    Repeat this while another process replaces the file, until the path leads to the locked file. Raise OSError
+    if the file cannot be opened or locked.
     """
     while True:
         fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -155,13 +166,14 @@ def lock_file(path: Path, operation: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # another process has removed or replaced the file
+        os.close(fd)  # another process has removed or replaced the file at the path
 
 
 def lock_directory(path: Path, operation: int) -> int:
-    """Return a descriptor of the locked directory. Raise OSError, and BlockingIOError as `lock` does.
+    """Open a directory, lock it, and return its descriptor.
 
-    On a file system that cannot lock directories, the descriptor holds no lock.
+    On a file system that cannot lock directories, the descriptor holds no lock. Raise OSError if the directory
+    cannot be opened, and BlockingIOError as `lock` does.
     """
     fd = open_directory(path)
     try:
@@ -175,10 +187,10 @@ def lock_directory(path: Path, operation: int) -> int:
 
 
 class HeldDirectories:
-    """A context manager for directories whose paths must continue to lead to the opened directories."""
+    """A context manager that keeps directories open, and checks that their paths still lead to them."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Open the directories. Raise OSError."""
+        """Open the directories. Raise OSError if one cannot be opened."""
         self._fds: dict[Path, int] = {}
         try:
             for path in paths:
@@ -198,14 +210,14 @@ class HeldDirectories:
         self._fds.clear()
 
     def check(self) -> None:
-        """Raise LostError if a path leads to another directory or does not exist."""
+        """Raise LostError if the path of an opened directory leads to another directory or does not exist."""
         for path, fd in self._fds.items():
             if found(path) != identity(fd):
                 raise lost(path)
 
 
 def lost(path: Path) -> LostError:
-    """Return the error for a path that leads to another file or does not exist."""
+    """Return the error for a path that no longer leads to the file or directory that was opened there."""
     what = "leads to something else" if os.path.lexists(path) else "is gone"
     return LostError(
         f"{path} {what}: it was removed, renamed, replaced or mounted over while in use"

@@ -1,6 +1,6 @@
-"""Pauses of periodic tasks, aligned to common times so that the process wakes up less often.
+"""Let periodic tasks pause until common times, so that the process wakes up less often.
 
-Waking a sleeping process costs more than the periodic work.
+To wake a sleeping process costs more than the periodic work.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ import trio
 
 
 async def pause(seconds: float) -> None:
-    """Sleep until the next multiple of `seconds` on trio's clock."""
+    """Sleep until trio's clock reaches the next multiple of `seconds`."""
     past = trio.current_time() // seconds
     await trio.sleep_until((past + 1) * seconds)

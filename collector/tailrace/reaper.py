@@ -1,8 +1,8 @@
-"""A parent process that forwards signals to its child and reaps orphans, as process 1 of a container must.
+"""Let a parent process forward signals to its child and reap orphans, as process 1 of a container must.
 
-The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie until
-process 1 waits for it. The kernel also ignores signals without a handler in process 1. So process 1 does only this
-work, and the command runs as its child, where subprocesses work as usual.
+The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie
+until process 1 waits for it. The kernel also ignores signals without a handler in process 1. So process 1 does
+only this work, and the command runs as its child, where subprocesses work as usual.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""All signals except those that concern only their receiver and those that no process can handle."""
+"""The signals that process 1 forwards to its child. Excluded are signals that concern only their receiver, and
+signals that no process can handle."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
-"""Environment variables with the pid of the process for which the service manager has set its variables."""
+"""Environment variables of the service manager that hold the pid of the process for which they are meant."""
 
 
 def leave_process_1() -> None:
@@ -30,7 +31,7 @@ def leave_process_1() -> None:
     try:
         child = fork()
     except OSError:
-        return  # without a second process, the command runs here and orphans stay
+        return  # without a second process, the command runs here, and nobody reaps orphans
     if child:
         os._exit(attend(child))
     for name in ADDRESSED:
@@ -39,8 +40,9 @@ def leave_process_1() -> None:
 
 
 def fork() -> int:
-    """Fork the process. Return 0 in the child, and the child's pid in the parent, where signals stay pending until
-    `attend`."""
+    """Fork the process. Return 0 in the child, and the child's pid in the parent.
+
+    In the parent, signals stay pending until `attend` forwards them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()
@@ -53,20 +55,20 @@ def fork() -> int:
 
 
 def attend(child: int) -> int:
-    """Wait for a forked child while forwarding signals. Return its exit status as a shell does: 128 + N after signal
-    N."""
+    """Wait for a forked child, and forward signals to it. Return its exit status as a shell does: 128 + N after
+    signal N."""
     status = None
     while status is None:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             status = _reaped(child)
-        elif received.si_code <= 0:  # the kernel sends a terminal's signals to the child itself
+        elif received.si_code <= 0:  # the kernel sends a terminal's signals to the child, too
             os.kill(child, received.si_signo)
     return status if status >= 0 else 128 - status
 
 
 def _reaped(child: int) -> int | None:
-    """Wait for all ended processes. Return the exit code of `child` if it has ended, else None."""
+    """Reap all child processes that have ended. Return the exit code of `child` if it is among them, else None."""
     found = None
     while True:
         try:

@@ -1,17 +1,20 @@
-"""Standard input, output and error of a process, protected against closed, full, slow and non-blocking files.
+"""Protect standard input, output and error of a process against closed, full, slow and non-blocking files.
 
-The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a stream. The
-collected data must not suffer:
-- A file of the store or a socket would get a closed descriptor from 0 to 2, and messages of a library would be written to
-  that file. So `begin` opens /dev/null there in the opposite mode, input for writing and output for reading. Each use
-  then fails like a use of a closed descriptor. The descriptor is closed on exec, so child processes find it closed.
+The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a
+stream. The collected data must not suffer:
+- If a stream is closed, its descriptor (0 to 2) would be given to a file of the store or a socket, and messages
+  of a library would be written to that file. So `begin` opens /dev/null there in the opposite mode, input for
+  writing and output for reading. Each use then fails like a use of a closed descriptor. The descriptor is
+  closed on exec, so child processes find it closed.
 - Standard output has the result of a command. A write waits for a slow reader, even if another process made the
-  descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit handler fails.
+  descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit
+  handler fails.
 - Standard error has the messages of a command. Messages that cannot be written are dropped, without effect on
   the exit code.
-- `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most `ROOM` bytes are
-  queued. Lines that do not fit are dropped and counted, and the next written line has the number of dropped lines. At
-  exit the process waits while the thread makes progress, and up to `DRAIN_SECONDS` longer (`drain`).
+- `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most
+  `ROOM` bytes are queued. Lines that do not fit are dropped and counted, and the next written line has the
+  number of dropped lines. At exit the process waits as long as the thread makes progress, and up to
+  `DRAIN_SECONDS` longer (`drain`).
 
 Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped.
 """
@@ -36,19 +39,21 @@ NAMES = ("standard input", "standard output", "standard error")
 STDIN, STDOUT, STDERR = range(3)
 
 ROOM = 2**20
-"""Maximum number of bytes that wait for a reader."""
+"""Maximum number of bytes in the queue of a stream whose reader is slow. Further lines are dropped."""
 
 BUFFER = 2**16
-"""Maximum length (bytes) of a line that is written or dropped as a whole."""
+"""Maximum length (bytes) of a line that is either written or dropped as a whole. Parts of a longer line may be
+dropped."""
 
 DRAIN_SECONDS = 1.0
-"""Seconds that the exit of a process waits for a reader that does not read."""
+"""Time (seconds) that the exit of a process waits for a reader that reads nothing."""
 
 _streams: dict[int, StandardStream] = {}
 
 
 def begin() -> None:
-    """Make the standard streams of this process safe to use. Call this function before opening any file."""
+    """Protect the standard streams of this process, as the module describes. Call this function before opening
+    any file."""
     for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
@@ -59,8 +64,10 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Start a thread that writes these streams, so that a write neither waits nor fails. Do nothing if the thread
-    cannot start."""
+    """Start a thread for each of these standard streams that writes to it, so that a write to the stream
+    neither waits nor fails.
+
+    Leave a stream as it is if its thread cannot start. `numbers` are descriptors (`STDOUT`, `STDERR`)."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:
@@ -70,19 +77,21 @@ def never_wait(*numbers: int) -> None:
 
 
 def dropped_lines() -> int:
-    """Return the number of lines of this process that were dropped since `never_wait`."""
+    """Return the number of lines that all streams of this process have dropped since `never_wait`."""
     return sum(stream.queue.dropped for stream in _streams.values() if stream.queue)
 
 
 def spell_drops(spell: Callable[[int], str]) -> None:
-    """Set the function that formats the message about dropped lines on standard error."""
+    """Set the function that formats the message about dropped lines on standard error. Its argument is their
+    number."""
     stream = _streams.get(STDERR)
     if stream is not None and stream.queue is not None:
         stream.queue.spell = spell
 
 
 def keep_errors_apart() -> None:
-    """Discard further output of libraries on standard error, but keep the output of Python."""
+    """Discard further output that libraries write to descriptor 2, but keep the output of Python's
+    `sys.stderr`."""
     sys.stderr.flush()
     _streams[STDERR] = StandardStream(STDERR, os.dup(STDERR))
     sys.stderr = _streams[STDERR].text()
@@ -92,8 +101,9 @@ def keep_errors_apart() -> None:
 
 
 def last_words(text: str) -> None:
-    """Write a line to standard error if this is possible without waiting. The write needs no thread and little
-    memory."""
+    """Write a line to standard error, if this is possible without waiting.
+
+    The write needs no thread and little memory."""
     poll = select.poll()
     poll.register(STDERR, select.POLLOUT)
     if poll.poll(0):
@@ -102,7 +112,8 @@ def last_words(text: str) -> None:
 
 
 class StandardStream(io.RawIOBase):
-    """A standard stream, whose descriptor may differ from its number."""
+    """A protected standard stream. Its descriptor may differ from its number (0 to 2) after
+    `keep_errors_apart`."""
 
     def __init__(self, number: int, descriptor: int | None = None) -> None:
         self._descriptor = number if descriptor is None else descriptor
@@ -112,7 +123,7 @@ class StandardStream(io.RawIOBase):
         self._broken = False
 
     def text(self) -> io.TextIOWrapper:
-        """Return a text stream on top of this stream."""
+        """Return a text stream that reads from this stream or writes to it."""
         if self._number == STDIN:
             return io.TextIOWrapper(io.BufferedReader(self), encoding="utf-8")
         lines = self._number == STDERR or self.isatty()
@@ -161,7 +172,7 @@ class StandardStream(io.RawIOBase):
             if self._number == STDOUT:
                 self._broken = True
                 raise self._error(error) from error
-        except BaseException:  # KeyboardInterrupt: do not wait for this reader again at exit
+        except BaseException:  # KeyboardInterrupt: at exit, do not wait for this reader again
             self._broken = True
             raise
 
@@ -173,7 +184,8 @@ class StandardStream(io.RawIOBase):
 class WriteQueue:
     """A queue of bytes that a thread writes to a descriptor, in pieces of one or more lines.
 
-    `dropped` counts lines that did not fit or could not be written. `spell` formats the message about dropped lines.
+    `dropped` counts lines that did not fit or could not be written. `spell` formats the message about dropped
+    lines.
     """
 
     def __init__(self, number: int) -> None:
@@ -188,7 +200,7 @@ class WriteQueue:
         threading.Thread(target=self._run, daemon=True).start()
 
     def put(self, piece: bytes) -> None:
-        """Queue a piece, or count its lines as dropped."""
+        """Queue a piece for writing. If the queue has no room for it, drop the piece and count its lines."""
         with self._changed:
             if self._size + len(piece) > ROOM:
                 self._drop(piece)
@@ -198,7 +210,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until the queue is empty, or until the reader reads nothing for `DRAIN_SECONDS`."""
+        """Wait until the queue is empty, or until the reader has read nothing for `DRAIN_SECONDS`."""
         with self._changed:
             while self._pieces:
                 left = len(self._pieces)
@@ -206,7 +218,7 @@ class WriteQueue:
                     return
 
     def _run(self) -> None:
-        # Block SIGTTOU, which may stop a background process that writes to a terminal.
+        # Block SIGTTOU, with which a terminal may stop a background process that writes to it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         while True:
             with self._changed:
@@ -230,7 +242,8 @@ class WriteQueue:
                 self._changed.notify_all()
 
     def _report(self, error: OSError) -> None:
-        """Report an error of standard output on standard error, once."""
+        """Report the first write error of standard output on standard error, unless the reader has closed the
+        pipe."""
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True
             sys.stderr.write(f"tailrace: {NAMES[STDOUT]}: {error.strerror}\n")
@@ -242,7 +255,7 @@ class WriteQueue:
 
 
 def write_all(number: int, data: memoryview) -> None:
-    """Write all of `data`, and wait for a slow reader. Raise OSError."""
+    """Write all of `data` to a descriptor, and wait for a slow reader. Raise OSError if a write fails."""
     while data:
         try:
             data = data[os.write(number, data) :]

@@ -1,8 +1,8 @@
-"""Escaping of text for a terminal. Printable text and Tailrace's own colours pass; other characters are escaped.
+"""Escape text for a terminal. Printable text and Tailrace's own colours pass; other characters are escaped.
 
-Names, attributes, paths and error messages come from outside. A control character may clear the screen, change the
-window title, or make the terminal send input. A character that changes the direction of text makes one name look like
-another. The module escapes such characters as Python does.
+Names, attributes, paths and error messages come from outside. A control character may clear the screen, change
+the window title, or make the terminal send input. A character that changes the direction of text makes one name
+look like another. The module escapes such characters as Python does.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import sys
 from typing import BinaryIO, TextIO, cast
 
 COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
-"""Escape sequences that pass: the colours and bold type of Tailrace's own output."""
+"""Escape sequences that need no escaping: the colours and bold type of Tailrace's own output."""
 
 _OBEYED = re.compile(
     f"({COLOUR.pattern})|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""Control characters except newline and tab, direction marks, invisible characters, and lone surrogates."""
+"""Text to escape, and colours in group 1, which pass.
+
+The text to escape is control characters except newline and tab, direction marks, invisible characters, and lone
+surrogates."""
 
 
 def printable(text: str) -> str:
-    """Return text for one line, with control characters and invisible characters escaped as in Python."""
+    """Return text with control characters and invisible characters escaped as in Python, so that it stays on
+    one line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -41,7 +45,7 @@ def lines(text: str) -> str:
 
 
 def guard() -> None:
-    """Apply `harmless` to all further output of this process on a terminal."""
+    """Make this process escape all further output to a terminal with `harmless`."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
 
 
@@ -51,7 +55,7 @@ def guarded(stream: TextIO) -> TextIO:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream behind a guarded stream, only for cursor movements."""
+    """Return a stream to the same terminal that escapes nothing. It is only for cursor movements."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
 
@@ -63,11 +67,13 @@ def _text(out: io.BufferedIOBase) -> TextIO:
 
 
 class _Guard(io.BufferedIOBase):
-    """A writer that applies `harmless` to UTF-8 for a terminal. A write may end within a character."""
+    """A writer that escapes UTF-8 text with `harmless` and writes it to a terminal. A write may end within a
+    character."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = (
-            stream  # keeps the stream alive, because a garbage-collected stream closes its file
+            # keeps the stream alive, because a stream closes its file when it is garbage-collected
+            stream
         )
         self._out = stream.buffer
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -106,7 +112,7 @@ class _Guard(io.BufferedIOBase):
 
 
 class _Passing(io.BufferedIOBase):
-    """A writer of unescaped bytes to the terminal, in order with the escaped text."""
+    """A writer that passes bytes unescaped to the terminal of a `_Guard`, in order with the escaped text."""
 
     def __init__(self, guard_: _Guard) -> None:
         self._guard = guard_
@@ -128,6 +134,6 @@ class _Passing(io.BufferedIOBase):
 
 
 def _cut_colour(text: str) -> int:
-    """Return the index of an incomplete colour sequence at the end of `text`, or the length of the text."""
+    """Return the index at which `text` ends in an incomplete colour sequence, or else the length of the text."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

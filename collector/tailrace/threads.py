@@ -1,14 +1,14 @@
-"""Start all worker threads of a long-running process at its start, and keep the threads.
+"""Start all worker threads of a long-running process at its start, and keep them.
 
-trio starts a thread for a blocking call if none is idle, and ends a thread after 10 idle seconds. An idle daemon
-would need a new thread for its next commit, and might not get one: a limit of the user or of the control group
-(`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts the maximum number of concurrent
-threads, and keeps the threads.
+trio starts a thread for a blocking call if none is idle, and ends a thread after 10 idle seconds. An idle
+daemon would need a new thread for its next commit, and might not get one: a limit of the user or of the control
+group (`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts as many threads as
+can be busy at the same time, and keeps them.
 
-The table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If the library
-cannot start a thread, its call never returns, even when threads are available later. So `occupy` calls the library
-every few seconds, which keeps the threads alive. A call without a thread at the start would also hang, so `require`
-checks the limit first.
+The Delta table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If the
+library cannot start a thread, its call never returns, even when threads are available later. So `occupy` calls
+the library every few seconds, which keeps the threads alive. A call without a thread at the start would also
+hang, so `require` checks the limit first.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from tailrace.errors import TailraceError
 from tailrace.pauses import pause
 
 WORKERS = 6
-"""Number of concurrent blocking calls: a sync, two commits, an upkeep, a reload, and one spare."""
+"""Maximum number of blocking calls at the same time: a sync, two commits, an upkeep, a reload, and one spare.
+"""
 WRITERS = 1
-"""Number of concurrent blocking calls that write metrics. The separate limiter of these calls prevents concurrent
-scrapes from delaying a sync."""
+"""Maximum number of threads that write metrics at the same time.
+
+These threads have a limit of their own, so that many scrapes at once do not delay a sync."""
 
 NEEDED = 24
-"""Number of threads of a collector on two processors, mostly of the library. Each further processor adds two
-threads."""
+"""Number of threads that a collector needs on two processors, most of them in the Delta table's library.
+
+On more processors the library starts two more threads for each processor."""
 
 OCCUPY_SECONDS = 4.0
-"""Seconds between two calls: less than half of the library's idle timeout for threads."""
+"""Time (seconds) between two calls of `occupy`: less than half of the time after which the library ends idle
+threads."""
 
 
 def require() -> None:
-    """Raise TailraceError if this process cannot start as many threads as a collector needs."""
+    """Start and end as many threads as a collector needs. Raise TailraceError if one of them cannot start."""
     try:
         present = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no path is needed
     except OSError:
@@ -59,7 +63,7 @@ def require() -> None:
 
 
 async def hold() -> None:
-    """Start the worker threads and keep the threads for the life of the process. Raise TailraceError if one cannot
+    """Start the worker threads, and keep them for the life of the process. Raise TailraceError if one cannot
     start."""
     trio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
     _thread_cache.IDLE_TIMEOUT = threading.TIMEOUT_MAX  # type: ignore[assignment]  # seconds, of either type
@@ -81,7 +85,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library at regular intervals, so that the library keeps its worker thread alive."""
+    """Call a library every `OCCUPY_SECONDS`, so that it keeps its worker thread alive. Never return."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

@@ -1,10 +1,11 @@
-"""Positions of rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
+"""Place rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
 
-A session whose clock is related to wall time has its rows at their Unix times. A session without a relation to wall
-time has a separate axis. The first row of its run is at the time at which the collector opened the first session of
-the run. All other rows have the distance of their ticks from that row. A tick of unknown length is drawn as one
-nanosecond. `SessionClock.clock_words` describes the kind of axis, and every writer shows these words. A gap has no
-time. Its position is between the events before and after the gap (`between`).
+A session whose clock is related to wall time has its rows at their Unix times. A session without a relation to
+wall time has a separate axis, which it shares with the sessions of its run. The first row of the run is at the
+time at which the collector opened the first session of the run. All other rows have the distance of their ticks
+from that row. A tick of unknown length is drawn as one nanosecond. `SessionClock.clock_words` describes the
+kind of axis, and every writer shows these words. A gap has no time. Its position is between the events before
+and after the gap (`between`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LATEST = 2**63 - 1
-"""Maximum time (ns) that all formats support; the minimum is 0. Rows outside are omitted, and ends are clipped."""
+"""Latest time (ns) that all export formats support; the earliest is 0. Rows outside are omitted, and ends are
+clipped."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
-"""Condition for rows that are drawn. With a list of drawn kinds, DuckDB would expect few rows, and keep them all in
-memory for the join with the sessions' clocks."""
+"""SQL condition that selects the rows that a timeline draws.
+
+The condition excludes kinds. With a list of drawn kinds instead, DuckDB would expect few rows, and keep them
+all in memory for the join with the sessions' clocks."""
 
 SessionKey = tuple[str, str]
-"""Source and session."""
+"""Source and session id."""
 
 FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
@@ -30,14 +34,15 @@ FROM sessions AS s WHERE {chosen}
 
 
 DEEPEST = 256
-"""Maximum depth of nested spans in a lane. The limit of Perfetto is 512."""
+"""Maximum depth of nested spans that is drawn in a lane. The limit of Perfetto is 512."""
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
   WHEN 'et3' THEN start
   ELSE seq END"""
-"""SQL expression for the event number that the gaps of a stream use, if different from `seq` (see the pages of the
-formats)."""
+"""SQL expression for the number of an event by which gaps refer to events.
+
+It is the column `seq`, except in formats that count in another way (see the pages of the formats)."""
 
 _PLACED = {
     (True, True): "between two events",
@@ -45,7 +50,7 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""Description of a gap's position, by whether there is an event before the gap and an event after it."""
+"""Description of where a gap lies, by whether an event is known before the gap and after the gap."""
 
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
@@ -54,16 +59,16 @@ ORDER BY source, session, stream, first, "offset", reason, id
 """
 
 StreamPlace = tuple[str, str, str]
-"""Source, session and stream. The stream is empty for a gap without a known stream."""
+"""Source, session and stream of a gap. The stream is empty if it is unknown."""
 
 
 class Ticks(NamedTuple):
-    """The tick length of a session. `rate` is the number of ticks in a second, or None."""
+    """The length of a session's ticks. `rate` is the number of ticks in a second, or None if it is unknown."""
 
     rate: float | None
 
     def ns(self, ticks: int) -> int:
-        """Return ticks as nanoseconds, rounded down as in the views."""
+        """Convert ticks to nanoseconds, rounded as in the SQL views. A tick of unknown length counts as 1 ns."""
         rate = self.rate
         if rate is None or rate <= 0 or rate == 1e9:
             return ticks
@@ -73,11 +78,11 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """A session with its position on the axis.
+    """The clock of a session, and the session's position on the time axis.
 
-    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
-    of the first row and the end of the last row. Without drawn rows, `first` and `last` are the times of the
-    session's open and close. The maximum is `LATEST`; None means unknown.
+    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the
+    start of the first row and the end of the last row. Without drawn rows, `first` and `last` are the times at
+    which the session was opened and closed. The maximum is `LATEST`; None means unknown.
     """
 
     source: str
@@ -104,7 +109,9 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return the start time of a row, or None if the time is unknown or not drawable."""
+        """Return the start (ns) of a row on the axis, given its stored time or its aligned tick.
+
+        Return None if the time is unknown, below 0 or beyond `LATEST`."""
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -112,20 +119,23 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return the time of a tick that is not the start of a row, or None as `place` does."""
+        """Return the time (ns) of a tick that is not the start of a row, such as an end without a begin. None
+        as in `place`."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
 
     def end(self, begin: int, start: int, end: int) -> int:
-        """Return the end time of a row that begins at `begin`, at least `begin`."""
+        """Return the end time (ns) of a row, which is never before `begin`.
+
+        `begin` is the row's start on the axis (ns); `start` and `end` are its ticks."""
         ns = self.ticks.ns
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
 
 class Extent(NamedTuple):
-    """The extent of a session's drawn rows, in ticks: rows with wall time, rows without wall time, and ends without
-    a begin."""
+    """The range of a session's drawn rows, separately for three groups: rows with wall time (`first_time`, and
+    ticks), rows without wall time (aligned ticks), and ends without a begin (ticks)."""
 
     source: str
     session: str
@@ -140,7 +150,8 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Clock, times and peer of a session, from the view `sessions`."""
+    """Facts about a session from the view `sessions`: its clock, its open and close times, its run and its
+    peer."""
 
     source: str
     format: str
@@ -160,19 +171,20 @@ class Facts(NamedTuple):
 
     @property
     def zero(self) -> int | None:
-        """Return the Unix time (ns) of tick 0, or None if the views have no times for ticks."""
+        """Return the Unix time (ns) of tick 0, or None if the epoch or a plausible rate is unknown."""
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the positions of sessions, sorted by source and session id. A session may have an extent, facts, or
-    both."""
+    """Return the clocks of sessions with their positions on the axis, sorted by source and session id.
+
+    A session may have an extent, facts, or both."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
         if (
             facts_of.zero is not None and key in of_rows
-        ):  # rows without a time do not fit on the axis of wall time
+        ):  # rows without a stored time cannot be placed on the axis of wall time
             of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)
@@ -183,12 +195,13 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return the id of the axis of a session without wall time: its run, or the session itself."""
+    """Return the name of the axis of a session without wall time: its source, and its run or else the session
+    itself."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
 def _shifts(extents: Iterable[Extent], facts: dict[SessionKey, Facts]) -> dict[SessionKey, int]:
-    """Return the time of tick 0 on each axis without wall time."""
+    """Return the time (ns) of tick 0 on each axis without wall time, by axis."""
     firsts: dict[SessionKey, int] = {}
     opened: dict[SessionKey, int] = {}
     for extent in extents:
@@ -267,7 +280,11 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return begin, end and accuracy of a gap between events at two times, or None if the times are unknown."""
+    """Return the begin and end (ns) of a gap, and a description of where it lies. Return None if the times are
+    unknown.
+
+    `before` and `behind` are the times of the events before and after the gap, None for a missing event. The
+    limit is then the session's first or last time."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

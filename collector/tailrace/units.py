@@ -1,7 +1,7 @@
-"""Sizes, durations and counts in text for users: "16 MiB", "250 ms", "1 event".
+"""Read and write sizes, durations and counts in text for users: "16 MiB", "250 ms", "1 event".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers; parsing their text
-gives the same value.
+A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers. To parse the
+text of one gives an equal value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a count in words: "1 event", "2 events". Pass `plural` for a noun with an irregular plural."""
+    """Return a number with its noun: "1 event", "2 events". Pass `plural` for a noun with an irregular plural."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -44,7 +44,10 @@ class Size(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a size. Raise ValueError with the allowed values unless the text is a whole number of bytes."""
+        """Return the size that a text such as "16 MiB" states.
+
+        Raise ValueError, with the allowed units, if the text is not a number with a unit or not a whole number
+        of bytes."""
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -62,9 +65,10 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a duration. Raise ValueError with the allowed values unless the text is a number with a unit.
+        """Return the duration that a text such as "250 ms" states.
 
-        Raise OverflowError for a number too large for a float.
+        Raise ValueError, with the allowed units, if the text is not a number with a unit. Raise OverflowError
+        if the number is too large for a float.
         """
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
@@ -87,7 +91,7 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """Return a value in the largest unit that divides the value."""
+    """Return a value as text, in the largest unit that divides the value, or else in the smallest unit."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"
