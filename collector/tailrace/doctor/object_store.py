@@ -99,9 +99,8 @@ def examine(
 
 
 def _proxies(environ: Mapping[str, str]) -> list[str]:
-    """Return one remark for each environment variable that sets a proxy.
-
-    The remark omits the proxy's URL, which may contain a password."""
+    """Return one remark for each environment variable that sets a proxy. The remark omits the proxy's URL, which may
+    contain a password."""
     names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
     return [
         f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
@@ -131,7 +130,7 @@ class Right(NamedTuple):
     action: str
     """The name that S3 has for the right."""
     without: str
-    """What a collector cannot do without the right, as words for the message."""
+    """The work that a collector cannot do without the right, as words for the message."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -155,11 +154,8 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test whether the credentials have each right. Yield the right, the server's answer, and a difference of
-    clocks.
-
-    The difference is the number of seconds by which the server's clock is ahead, or None if the answer has no
-    time."""
+    """Test whether the credentials have each right. Yield the right, the server's answer, and a difference of clocks. The
+    difference is the number of seconds by which the server's clock is ahead, or None if the answer has no time."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
@@ -206,8 +202,7 @@ DIFFERENCE = 5.0
 """Maximum difference (seconds) between the server's clock and this host's clock that is reported as good."""
 
 REFUSED = 15 * 60
-"""Difference (seconds) between the time in a request and the server's time from which on S3 refuses the
-request."""
+"""Difference (seconds) between the time in a request and the server's time from which on S3 refuses the request."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -244,9 +239,8 @@ class Raced(NamedTuple):
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers that were answered that they have created the key.
-
-        The later writer has the last index."""
+        """Return the indices of the writers that were answered that they have created the key. The later writer has the
+        last index."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
@@ -267,8 +261,7 @@ class Raced(NamedTuple):
 
 
 def race(probe: EndpointProbe) -> list[Raced]:
-    """Make `WRITERS` writers race to create `KEYS` keys, each with a client of its own. Return the outcome for
-    each key."""
+    """Make `WRITERS` writers race to create `KEYS` keys, each with a client of its own. Return the outcome for each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
     gate = _Gate(probe.clock)
 
@@ -294,8 +287,7 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it stays
-    closed."""
+    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it stays closed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -305,9 +297,8 @@ class _Gate:
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the other writers. Return whether to write the next key.
-
-        A writer that is too late ends the races for all writers."""
+        """Wait for the other writers. Return whether to write the next key. A writer that is too late ends the races for
+        all writers."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -390,9 +381,8 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers that report neither a success nor that the key exists already.
-
-    Most servers with such answers do not support conditional puts."""
+    """Return the finding about answers that report neither a success nor that the key exists already. Most servers with
+    such answers do not support conditional puts."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -415,12 +405,10 @@ LISTING = "listing after write"
 ROUNDS = 20
 
 PATIENCE = 3.0
-"""Time (seconds) for which a test repeats a request after a stale answer, to report when the answer became
-correct."""
+"""Time (seconds) for which a test repeats a request after a stale answer, to report when the answer became correct."""
 
 WAITS = 2
-"""Number of stale answers for each guarantee after which the test still repeats the request. Later ones are
-only counted."""
+"""Number of stale answers for each guarantee after which the test still repeats the request. Later ones are only counted."""
 
 PAUSE = 0.05
 
@@ -440,16 +428,14 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept.
-"""
+"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept."""
 
 
 class Freshness:
     """Tests whether answers are up to date: sends requests, and counts the answers that violate a guarantee."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
-        """Prepare the tests. Test deletions only if `deletes` is set, because the credentials may not allow
-        them."""
+        """Prepare the tests. Test deletions only if `deletes` is set, because the credentials may not allow them."""
         self._probe = probe
         self._deletes = deletes
         self._looks: Counter[str] = Counter()
@@ -508,9 +494,8 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer keeps the guarantee. Return after how many seconds it did.
-
-        Return infinity if it did not within `PATIENCE`."""
+        """Repeat a request until its answer keeps the guarantee. Return after how many seconds it did. Return infinity if
+        it did not within `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -562,8 +547,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is
-    missing."""
+    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is missing."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept
@@ -575,9 +559,7 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, and the keys after the first key in `kept`, as a reader finds a table's newest
-    versions.
-
+    """List the whole folder, and the keys after the first key in `kept`, as a reader finds a table's newest versions.
     Return an answer, and whether both listings have all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)

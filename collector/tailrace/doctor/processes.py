@@ -386,7 +386,7 @@ The report lists the patterns whose search was cut short."""
 
 
 class Searched(msgspec.Struct):
-    """What a search has found for one pattern of a tail source. `whole` is whether the search was not cut
+    """The result of a search for one pattern of a tail source. `whole` is whether the search was not cut
     short."""
 
     files: int = 0

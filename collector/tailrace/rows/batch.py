@@ -64,7 +64,7 @@ ListRows = list[list[Any]]
 Rows = ListRows | BlockRows
 
 Emitted = Row | Sequence[Sequence[Any]] | BlockRows
-"""What a batch accepts: one row, the columns of several rows in the order of `ROW`, or the rows of a block."""
+"""The forms of rows that a batch accepts: one row, the columns of several rows in the order of `ROW`, or the rows of a block."""
 
 
 class Part(NamedTuple):

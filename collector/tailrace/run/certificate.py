@@ -51,7 +51,7 @@ StreamKey = tuple[str, str, str]
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the table has of one stream of one session. `expected` is `stored` plus all known missing events.
+    """The evidence of one stream of one session in the table. `expected` is `stored` plus all known missing events.
 
     `missing` holds the number of missing events by reason. `unknown` is whether an unknown number of further
     events is missing. `rows` and `digest` (SHA-256, hex) cover every column of all the stream's rows, including

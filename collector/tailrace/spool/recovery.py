@@ -37,7 +37,7 @@ class DamagedRange(NamedTuple):
 
 
 class SpoolRecovery(NamedTuple):
-    """What a start has found in the newest segment of the log."""
+    """The state of the newest segment of the log, as a start has found it."""
 
     entries: int
     """Number of readable entries in the segment."""

@@ -99,7 +99,7 @@ class Spool:
         self.directory = locked.path
         """The directory that contains the segments."""
         self.recovery = recovery
-        """What `open` has found in the newest segment."""
+        """The state of the newest segment, as `open` has found it."""
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end

@@ -52,7 +52,7 @@ Others = Mapping[str, Refills]
 
 
 class EndRepair(NamedTuple):
-    """What `EndOfLog.repair` has done: the versions that it removed, the reasons as messages for users, and the
+    """The outcome of `EndOfLog.repair`: the versions that it removed, the reasons as messages for users, and the
     damaged files in the remaining versions."""
 
     versions: list[int]

@@ -68,7 +68,7 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """What retention deletes: all days before `below`, or none if it is None.
+    """The days that retention deletes: all before `below`, or none if it is None.
 
     `held` is a jump because of which some days are kept that are too old by the clock; None if there is none.
     """
