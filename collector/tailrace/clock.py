@@ -1,4 +1,4 @@
-"""The only module that reads wall and monotonic time.
+"""Read wall time and monotonic time. No other module reads a clock.
 
 Code that needs the time takes a `Clock`, so that a test can pass a clock that it controls.
 """

@@ -1,4 +1,4 @@
-"""All exceptions of the collector, named by the action that the caller can take.
+"""Define all exceptions of the collector, named by the action that the caller can take.
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)

@@ -1,7 +1,7 @@
 """Read and write sizes, durations and counts in text for users: "16 MiB", "250 ms", "1 event".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers. To parse the
-text of one gives an equal value.
+A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers. The text of
+each can be parsed again, and gives the same value.
 """
 
 from __future__ import annotations

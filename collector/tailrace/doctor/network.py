@@ -3,9 +3,9 @@ datagrams.
 
 Unless a daemon uses an address, the check binds it for a moment, or examines the path of a unix socket.
 
-To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate
-grows step by step until a datagram is lost. The result estimates the bursts that this host receives without
-loss. A real collector is slower, because it also decodes from the spool when no datagram waits.
+To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The
+rate grows step by step until a datagram is lost. The result estimates the bursts that this host receives
+without loss. A real collector also decodes from the spool, but only while no datagram waits.
 """
 
 from __future__ import annotations

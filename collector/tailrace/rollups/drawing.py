@@ -115,7 +115,7 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans whose rows are computed in a loop.
+"""If at most this number of buckets lies between two long spans, their rows are computed in a loop.
 
 For more buckets, a vectorized search is faster."""
 

@@ -91,7 +91,7 @@ class Records(ABC):
 
     rows: int
 
-    # Facts about the records
+    # Methods that return facts about all records
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class Records(ABC):
         """Return the earliest start tick and the latest tick (start or end) of all records; None if no record
         has a tick."""
 
-    # Single records
+    # Methods that return single records
 
     @property
     @abstractmethod
@@ -162,7 +162,7 @@ class Records(ABC):
     def begin_ids(self) -> Iterator[int | None]:
         """Yield the ids of the begin records; None for a begin without an id."""
 
-    # Subsets of the records
+    # Methods that return subsets of the records
 
     @abstractmethod
     def lists(self) -> ListRecords:
@@ -183,7 +183,7 @@ class Records(ABC):
     def moved(self, shift: int) -> Records:
         """Return the same records with `shift` added to their offsets."""
 
-    # Output to ledger and table
+    # Methods that pass the records to the ledger and the table
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
@@ -452,7 +452,7 @@ class BlockRecords(Records):
         spans.match_block(self._block, now)
 
 
-# Chunks
+# Functions on chunks, which are lists of parts with records
 
 
 def listed(records: list[Record]) -> Chunk:

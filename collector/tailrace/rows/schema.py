@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 class Column(NamedTuple):
     name: str
-    type: str  # date | string | long | timestamp
+    type: str  # one of date, string, long, timestamp
     nullable: bool
     meaning: str
 

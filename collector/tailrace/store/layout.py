@@ -256,7 +256,7 @@ class TableSnapshot:
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
-        """Return the paths or URLs of the Parquet files of this version, as absolute paths or URLs.
+        """Return the absolute paths or URLs of the Parquet files of this version.
 
         The files have no column `day`; the paths contain the day (`day=2025-01-31/`).
         """

@@ -245,8 +245,8 @@ class Journal:
         return Notes(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add lines with the log entries of `versions` and the checksums of the data files that these versions
-        added.
+        """Add to the journal the log entries of `versions`, and the checksums of the data files that these
+        versions added.
 
         Without `merges`, skip files with rows of earlier files, because the upkeep that wrote these files adds
         their checksums. Raise OSError if the journal or a file cannot be accessed.
@@ -255,8 +255,8 @@ class Journal:
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add lines for those `versions` that the journal lacks, with their data files. Skip files with rows of
-        earlier files.
+        """Add to the journal the log entries of those `versions` that it lacks, and the checksums of their
+        data files. Skip files with rows of earlier files.
 
         Several collectors call this method for the same versions; each version gets one line. Raise OSError if
         the journal or a file cannot be accessed.
@@ -269,7 +269,7 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add a line with the number of rows of each group in a data file, unless there are more than
+        """Add to the journal the number of rows of each group in a data file, unless there are more than
         `GROUPS_MAX` groups.
 
         Raise OSError if the journal cannot be written."""
@@ -277,12 +277,13 @@ class Journal:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
-        """Add a line with the checksums of files in the table's directory. Raise OSError if that fails."""
+        """Add to the journal the checksums of files in the table's directory. Raise OSError if that fails."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Remove what is about deleted files, and the entries of versions that the Delta log no longer has.
+        """Remove from the journal all facts about deleted files, and the log entries of versions that the
+        Delta log no longer has.
 
         Raise OSError if the journal cannot be rewritten."""
         first = min(self._log.versions(), default=0)
@@ -296,7 +297,7 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove the entries of versions whose numbers later versions will reuse.
+        """Remove from the journal the log entries of versions whose numbers later versions will reuse.
 
         Raise OSError if the journal cannot be rewritten."""
         gone = set(versions)

@@ -58,7 +58,8 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Return the sum of the sizes of all files in bytes, each rounded up to blocks. Holes in files count."""
+        """Return the sum of the sizes of all files in bytes, each rounded up to blocks. Holes in files count
+        like data."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:

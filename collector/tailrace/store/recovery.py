@@ -303,7 +303,7 @@ class _Repair:
             " from a copy, or move it away to begin a new table"
         )
 
-    # 1. Log entries
+    # Rule 1 of the module: restore log entries
 
     def _restore_entries(self, notes: Notes) -> None:
         there = self.log.versions()
@@ -320,7 +320,7 @@ class _Repair:
                 f"version {version}: its log entry was damaged or gone: restored from the journal"
             )
 
-    # 2. Checkpoints
+    # Rule 2 of the module: remove incomplete checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
         """Return the version of the newest complete checkpoint, or -1. Move all newer checkpoints away, which
@@ -373,7 +373,7 @@ class _Repair:
         self.done.checkpoints.append(version)
         self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # 4. All other files
+    # Rule 4 of the module: replace damaged data files by gaps
 
     def _set_damaged_aside(self, notes: Notes) -> None:
         """Remove missing and damaged data files from the table, and add gap rows for them."""

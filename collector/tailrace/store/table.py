@@ -234,7 +234,7 @@ class Table:
         return self._table.version()
 
     def file_uris(self) -> list[str]:
-        """Return the paths or URLs of the Parquet files in the version that this handle has open."""
+        """Return the absolute paths or URLs of the Parquet files in the version that this handle has open."""
         return self._table.file_uris()
 
     def prepare(self, batch: Batch) -> PreparedRows:

@@ -54,7 +54,10 @@ DAY_NS = 86_400 * 10**9
 
 
 class Jump(NamedTuple):
-    """The last day before and the first day after a long time without rows, as day numbers from 1970-01-01."""
+    """A long time without rows, after which the clock may be wrong.
+
+    `before` is the last day with rows before it, `after` the first day with rows after it (day numbers from
+    1970-01-01)."""
 
     before: int
     after: int
@@ -70,7 +73,8 @@ class Jump(NamedTuple):
 class Retention(NamedTuple):
     """The days that retention deletes: all before `below`, or none if it is None.
 
-    `held` is a jump because of which some days are kept that are too old by the clock; None if there is none.
+    `held` is a long time without rows (`Jump`), because of which some days are kept that are too old by the
+    clock. It is None if there is no such time.
     """
 
     below: int | None
@@ -92,8 +96,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day that `retention_age` keeps, and a jump because of which days are kept that are too
-    old by the clock."""
+    """Return the first day that `retention_age` keeps, and the long time without rows (`Jump`) because of
+    which older days are kept. Return None in its place if there is none."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -109,10 +113,11 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first jump after which the clock is not trusted again, or None. `days` are sorted.
+    """Return the first long time without rows (`Jump`) after which the clock is not trusted again, or None.
+    `days` are sorted.
 
-    `longest` is the number of days without rows that is no jump yet; jumps before the day `trusted` do not
-    count."""
+    `longest` is the greatest number of days without rows that is no jump. Jumps before the day `trusted` do
+    not count."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -177,9 +182,9 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is a jump because of which further days are kept. `vacuum`
-    selects the files to remove: those that the log has as removed, or also all files without a log entry.
-    `second` is set if `merges` include second merges.
+    `delete_below` is the first day to keep. `held` is a long time without rows (`Jump`), because of which
+    further days are kept. `vacuum` selects the files to remove: those that the log has as removed, or also
+    all files without a log entry. `second` is set if `merges` include second merges.
     """
 
     delete_below: int | None
@@ -245,8 +250,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs, and the jump because of which old days
-    are kept.
+    """Return whether an upkeep of the store `path` is due and none runs, and the long time without rows
+    (`Jump`) because of which old days are kept, or None.
 
     Change nothing and take no lease. Raise StoreError if the table is not readable.
     """
