@@ -26,19 +26,19 @@ class StoreConfig(Section, frozen=True):
     path: str = ""
     """Directory or URL (s3://bucket/prefix) of the table; empty means the per-user data directory."""
     options: dict[str, str] = {}
-    """Options of an object store, passed on unchanged. Secrets belong in the environment."""
+    """Storage options, such as an endpoint, which are passed unchanged to the library that accesses an object store. Set secrets by environment variables."""
     commit_interval: Duration = Duration(1)
-    """The collector commits rows at most this long after it received them, but gathers rows for at least half of this after a sync of the spool."""
+    """Maximum time from the receipt of bytes to the commit of their rows. After a sync of the spool, the collector gathers rows for at least half of this time."""
     commit_rows: int = 500_000
     """A commit is written as soon as it holds this many rows."""
     commit_bytes: Size = Size(32 * MIB)
     """A commit is written as soon as its rows take about this many bytes of memory."""
     compact_size: Size = Size(128 * MIB)
-    """Upkeep merges small files into files of this size."""
+    """Size of the files into which upkeep merges small files of the table."""
     retention_age: Duration | None = None
-    """Days older than this are deleted, except the newest day, and only while the clock is plausible; none keeps all days."""
+    """Upkeep deletes days that are older than this, except the newest day, and only while the clock is plausible; none keeps all days."""
     retention_size: Size | None = None
-    """The oldest days are deleted while the table is larger than this; none keeps all days."""
+    """Upkeep deletes the oldest days while the table is larger than this; none keeps all days."""
 
 
 MAIN = "main"
@@ -47,62 +47,62 @@ MAIN = "main"
 
 class CollectorConfig(Section, frozen=True):
     name: str = MAIN
-    """The name under which the collector writes to the store. Collectors that share a store need different names, at most 64 of a to z, 0 to 9, "_" and "-"; each but `main` has a directory `collectors/NAME` of its own in the store, or in the spool's."""
+    """Name under which the collector writes to the store: at most 64 of a to z, 0 to 9, "_" and "-". Collectors that share a store need different names. Each collector but `main` has a directory `collectors/NAME` in the store or, if the store is at a URL, in the spool's directory."""
 
 
 class SpoolConfig(Section, frozen=True):
     path: str = ""
-    """Local directory of the spool, of which a collector with a name takes `collectors/NAME`; empty means `spool` in the collector's directory or, for a URL, a directory of its own in the per-user data directory."""
+    """Local directory of the spool; a collector with a configured name uses `collectors/NAME` in it. Empty means `spool` in the collector's directory or, for a store at a URL, a directory for this URL in the per-user data directory."""
     sync_interval: Duration = Duration(0.05)
-    """Received bytes are on disk after at most this long. They are decoded only then."""
+    """Maximum time until received bytes are on disk. They are decoded only then."""
     segment_size: Size = Size(64 * MIB)
-    """Size of a segment file of the log, to which its preallocated room grows; an eighth of `max_size` at most."""
+    """Size of a segment file of the spool, at most an eighth of `max_size`. The collector preallocates the file in steps up to this size."""
     max_size: Size = Size(8 * GIB)
-    """The spool takes at most about this much disk. Before it takes more, sources wait: TCP peers block, and datagrams queue in the kernel."""
+    """Approximate maximum size of the spool on disk. Before it grows larger, sources wait: TCP peers block, and datagrams queue in the kernel."""
     checkpoint_interval: Duration = Duration(30)
-    """The decoder's state is saved this often, which bounds the work of a restart."""
+    """Interval at which the collector saves the decoder's state, which limits the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """The collector also saves the decoder's state after it has decoded this many bytes. Where sessions hold more than 1 MiB of state, it waits for sixteen times that state if that is more."""
+    """The collector also saves the decoder's state each time it has decoded this many bytes. If sessions hold more than 1 MiB of state, it waits for sixteen times the size of this state, if that is more."""
 
 
 class QuarantineConfig(Section, frozen=True):
     max_size: Size = Size(256 * MIB)
-    """Bytes that could not be decoded are kept up to this much in total; beyond it, the oldest file is deleted."""
+    """Maximum total size of the files with bytes that could not be decoded. Beyond it, the oldest file is deleted."""
     session_size: Size = Size(1 * MIB)
-    """Bytes that are kept of one session. Further bytes are counted but not kept."""
+    """Maximum size of the file with one session's bytes that could not be decoded. Further bytes are counted but not kept."""
 
 
 class LedgerConfig(Section, frozen=True):
     reorder_events: int = 512
     """A missing event becomes a gap once this many later events of its stream have arrived."""
     reorder_time: Duration = Duration(2)
-    """A missing event becomes a gap after this long at the latest."""
+    """Maximum time until a missing event becomes a gap."""
     streams_max: int = 8192
-    """Streams of a session whose sequence numbers are followed. Events of further streams are stored, and a gap of unknown size says that nobody knows what those streams lack."""
+    """Maximum number of streams of a session whose sequence numbers are checked. Events of further streams are stored, and a gap of unknown size stands for their missing events."""
     holes_max: int = 1024
-    """Separate holes remembered for each stream. Beyond that, the oldest hole is closed."""
+    """Maximum number of separate holes (ranges of missing sequence numbers) that are remembered for each stream. Beyond it, the oldest hole becomes a gap."""
     gap_rows_max: int = 100
-    """Gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row over a range of numbers."""
+    """Maximum number of gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row, which covers a range of sequence numbers."""
     source_streams_max: int = 16_384
-    """Streams that are followed over all sessions of a source, about 6 KiB of memory each. When all places are taken, the session that holds the most gives way to a session that holds fewer: the streams of the former that were silent longest are no longer followed."""
+    """Maximum number of streams whose sequence numbers are checked over all sessions of a source, about 6 KiB of memory each. Beyond it, the session with the most such streams gives way to a session with fewer: those of its streams that have been silent longest are no longer checked."""
     source_holes_max: int = 262_144
-    """Holes and gaps remembered over all sessions of a source, at most 768 B each. Beyond that, a stream with a new hole forgets its oldest, which then cannot be healed."""
+    """Maximum number of holes and gaps that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap, which then cannot be healed."""
     resume_time: Duration = Duration(600)
-    """A session that its client announced is remembered this long after its last connection ended. If the client has not said goodbye, the session ends then."""
+    """Time for which an announced session is remembered after its last connection ended. If the client has not ended the session itself, the session ends then."""
     sessions_max: int = 1024
-    """Announced sessions of a source that are remembered without a connection. Beyond that, the session that was left first is forgotten."""
+    """Maximum number of announced sessions of a source that are remembered without a connection. Beyond it, the session that has been without a connection longest is forgotten."""
     new_sessions_rate: int = 1000
-    """Sessions that one host may begin in a second, and one more for each 100 events that it sends. The first session of a connection or an address does not count. Bytes beyond the limit are malformed (`too_many_sessions`): the collector keeps them in the quarantine, and closes the connection. Files have no such limit."""
+    """Maximum number of sessions that one host may begin in a second, plus one for each 100 events that it sends. The first session of a connection or an address does not count. Bytes of sessions beyond the limit are malformed (`too_many_sessions`): the collector keeps them in the quarantine, and closes the connection. Files have no such limit."""
     references_max: int = 65_536
-    """Record ids (as ranges) and unknown references remembered for each session."""
+    """Maximum number of record ids (as ranges), and of references to unknown records, that are remembered for each session."""
     open_spans_max: int = 65_536
-    """Spans without an end that are remembered for each session."""
+    """Maximum number of spans without an end that are remembered for each session."""
     session_state_max: Size = Size(32 * MIB)
-    """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it, the oldest entries are evicted and counted, and a row says so."""
+    """Maximum memory for the state of one session that grows with its events: open spans, references, streams, holes, names. Beyond it, the oldest entries are evicted and counted, and a row states this."""
     source_state_max: Size = Size(48 * MIB)
-    """The same limit for all sessions of a source together. The sessions that hold the most give way."""
+    """Maximum memory for such state (see `session_state_max`) of all sessions of a source together. Beyond it, the sessions with the most state evict entries."""
     state_max: Size = Size(64 * MIB)
-    """The same limit for all sources together."""
+    """Maximum memory for such state (see `session_state_max`) of all sources together."""
 
 
 class AdminConfig(Section, frozen=True):
@@ -121,31 +121,31 @@ class AdminConfig(Section, frozen=True):
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
     connections_max: int = 64
-    """Connections at a time. Beyond that, the oldest connection that waits for its client is closed and counted."""
+    """Maximum number of concurrent connections. Beyond it, the oldest connection that waits for its client is closed and counted."""
 
 
 class HeartbeatConfig(Section, frozen=True):
     interval: Duration | None = Duration(60)
-    """The collector sends an event of its own through the whole pipeline this often, so that a stall shows; more often if a service manager's watchdog requires it. With none, only the watchdog causes heartbeats."""
+    """Interval at which the collector sends an event of its own through the whole pipeline, so that a stall becomes visible; shorter if a service manager's watchdog requires it. With none, only the watchdog causes heartbeats."""
 
 
 class JobConfig(Section, frozen=True):
     id: str | None = None
-    """The job whose events this collector takes: the scheduler's id, a dot and the step. A session gets this job unless its producer names another."""
+    """Id of the job whose events this collector receives: the scheduler's job id, a dot and the step. A session gets this job unless its producer names another."""
     node: str | None = None
-    """The node's name in that job, for sessions whose producer does not say its node. With this or `id`, a followed file below a directory `rank-N` is of rank N."""
+    """Name of the node in this job, for sessions whose producer does not state its node. If this or `id` is set, a followed file below a directory `rank-N` belongs to rank N."""
 
 
 class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
-    """Label sets that a metric may have over all sources. Further values of a label are summed under `other`, and further sessions are not followed."""
+    """Maximum number of label combinations that a metric may have over all sources. Further values of a label are summed under `other`, and further sessions are not followed."""
 
 
 class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe message that is written."""
+    """Severity of the least severe messages that are written."""
     format: Literal["console", "json"] = "console"
-    """Each message is one line of text or one JSON object, on standard error."""
+    """Form of each message on standard error: one line of text, or one JSON object."""
 
 
 class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
@@ -162,15 +162,15 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key: the kernel gives each peer to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     receive_buffer: Size = Size(16 * MIB)
-    """Size of the socket's buffer that is requested from the kernel. A metric shows what the kernel granted, and a warning says if it is less."""
+    """Size of the socket's receive buffer that the collector requests from the kernel. A metric shows what the kernel granted, and the collector warns if that is less."""
     record_max: Size = Size(64 * KIB)
-    """The longest record. A longer record is malformed."""
+    """Maximum size of a record. A longer record is malformed."""
     peers_max: int = 4096
-    """Peers that are remembered. Beyond that, the peer that was silent longest is evicted."""
+    """Maximum number of peers that are remembered. Beyond it, the peer that has been silent longest is evicted."""
     new_peers_rate: int = 64
-    """New peers a second, after a burst of `peers_max`. Datagrams of further peers are dropped and counted."""
+    """Maximum number of new peers in a second, after a burst of `peers_max`. Datagrams of further peers are dropped and counted."""
     idle_timeout: Duration = Duration(86_400)
-    """A peer that is silent for this long is forgotten."""
+    """Time after which a silent peer is forgotten."""
 
 
 class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
@@ -197,19 +197,19 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     greeting_timeout: Duration = Duration(10)
     """A connection is closed if its TLS handshake and its token take longer than this."""
     record_max: Size = Size(1 * MIB)
-    """The longest record. A longer record is malformed."""
+    """Maximum size of a record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Memory for unfinished records of all connections together. Beyond it, the connection with the most is closed and counted. At least `record_max`."""
+    """Maximum memory for unfinished records of all connections together, at least `record_max`. Beyond it, the connection with the most unfinished bytes is closed and counted."""
     connections_max: int = 1024
-    """Connections at a time. Further connections are closed at once and counted."""
+    """Maximum number of concurrent connections. Further connections are closed at once and counted."""
     connections_per_peer_max: int = 256
-    """Connections at a time from one address."""
+    """Maximum number of concurrent connections from one address."""
     idle_timeout: Duration = Duration(3600)
-    """A connection that is silent for this long is closed."""
+    """Time after which a silent connection is closed."""
     record_timeout: Duration = Duration(60)
-    """A connection is closed if one record takes longer than this."""
+    """Maximum time for the receipt of one record. A connection that takes longer is closed."""
     garbage_max: Size = Size(1 * MIB)
-    """A connection is closed if it sends this much without one readable record."""
+    """Number of bytes without a readable record after which a connection is closed."""
 
 
 class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
@@ -220,19 +220,19 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     mode: str = "0600"
     """File mode of the socket, in octal, which decides who may connect."""
     record_max: Size = Size(1 * MIB)
-    """The longest record. A longer record is malformed."""
+    """Maximum size of a record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Memory for unfinished records of all connections together. Beyond it, the connection with the most is closed and counted. At least `record_max`."""
+    """Maximum memory for unfinished records of all connections together, at least `record_max`. Beyond it, the connection with the most unfinished bytes is closed and counted."""
     connections_max: int = 1024
-    """Connections at a time. Further connections are closed at once and counted."""
+    """Maximum number of concurrent connections. Further connections are closed at once and counted."""
     connections_per_peer_max: int = 256
-    """Connections at a time from one user."""
+    """Maximum number of concurrent connections from one user."""
     idle_timeout: Duration = Duration(3600)
-    """A connection that is silent for this long is closed."""
+    """Time after which a silent connection is closed."""
     record_timeout: Duration = Duration(60)
-    """A connection is closed if one record takes longer than this."""
+    """Maximum time for the receipt of one record. A connection that takes longer is closed."""
     garbage_max: Size = Size(1 * MIB)
-    """A connection is closed if it sends this much without one readable record."""
+    """Number of bytes without a readable record after which a connection is closed."""
 
 
 INFLATING_MIN = Size(MIB)
@@ -247,23 +247,23 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)
-    """The longest record. A longer record is malformed."""
+    """Maximum size of a record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Memory for unfinished records of all files together. Beyond it, the file with the most gives up its record, which is then malformed. At least `record_max`."""
+    """Maximum memory for unfinished records of all files together, at least `record_max`. Beyond it, the file with the most unfinished bytes gives up its record, which is then malformed."""
     poll_interval: Duration = Duration(0.1)
-    """How often a growing file is checked."""
+    """Interval at which a growing file is checked for new bytes."""
     idle_interval: Duration = Duration(1)
-    """How often directories and files that do not grow are checked; less often if there are many."""
+    """Interval at which directories and files that do not grow are checked; longer if there are many."""
     files_max: int = 8192
-    """Files followed at a time, about 24 KiB of memory each. Further files wait."""
+    """Maximum number of files that are followed at the same time, about 24 KiB of memory each. Further files wait."""
     inflating_max: Size = Size(8 * MIB)
-    """Memory for the decompressors of gzip files that are still being written, about 48 KiB each. If it is too small for all, the files that were read longest ago lose theirs. When such a file grows, its last gzip member is decompressed again from its beginning, which may have to wait. At least 1 MiB."""
+    """Maximum memory for the decompressors of gzip files that are still being written, about 48 KiB each. If it is too small for all files, those that were read longest ago lose their decompressors. When such a file grows, its last gzip member is decompressed again from its beginning, which may have to wait. At least 1 MiB."""
     descriptors_max: int = 4096
-    """Files held open at a time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
+    """Maximum number of files that are open at the same time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
     hole_timeout: Duration = Duration(5)
-    """How long to wait for a part of a file that nobody has written yet, before it is skipped."""
+    """Time to wait for a part of a file that has not been written yet, before it is skipped."""
     rest_time: Duration = Duration(300)
-    """A file that was not written for this long rests. `tailrace streams` then shows it as silent or, if its stream has not said its end, as `unfinished?`."""
+    """A file that has not been written for this long rests. `tailrace streams` then shows it as silent or, if its stream has not stated its end, as `unfinished?`."""
 
 
 ConnectionConfig = TcpConfig | UnixConfig
