@@ -1,3 +1,3 @@
-"""Collect facts about a collector for support, without its data and its secrets."""
+"""Collect facts about a collector and its host for support, without its data and without secrets."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Write a support bundle: an archive of facts about a collector, and a README. Each part has a limit of time and size.
+"""Write a support bundle: an archive with facts about a collector, and a README.
 
-Each part is a text. If a part raises an error, the bundle names the part and the error. No part contains an event, an event's
-name, an attribute or a quarantined byte.
+Each part is a text, with a limit of time and of size. If a part cannot be made, the README states the error instead. No
+part contains an event, the name or an attribute of an event, or bytes from the quarantine.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ QUERY_SECONDS = 15.0
 LOG_BYTES = 256 * 1024
 LOG_LINES = 2000
 FILES_MAX = 1000
-"""Maximum number of files that a part lists one by one."""
+"""Maximum number of files whose names and sizes a part lists."""
 QUARANTINE_BYTES = 64 * 2**20
-"""Number of quarantine bytes that are read to count the reasons."""
+"""Maximum number of bytes in quarantine files that are read to count the reasons."""
 
 
 class BundlePart(NamedTuple):
@@ -78,7 +78,7 @@ def configuration(subject: Subject) -> str:
 
 
 def environment(subject: Subject) -> str:
-    """Return the names of the TAILRACE_ variables, without their values."""
+    """Return the names of all environment variables that begin with TAILRACE_, without their values."""
     names = sorted(name for name in subject.host.environ if name.startswith("TAILRACE_"))
     return "".join(f"{name}=...\n" for name in names) or "no variable begins with TAILRACE_\n"
 
@@ -89,7 +89,7 @@ def host(subject: Subject) -> str:
 
 
 def page(path: str) -> Callable[[Subject], str]:
-    """Return a function that requests a page from the running daemon's admin endpoint."""
+    """Return a function that gets the page `path` from the admin endpoint of the running daemon."""
 
     def get(subject: Subject) -> str:
         found = admin.page(subject.loaded.config.admin, _admin(subject), path)
@@ -99,13 +99,16 @@ def page(path: str) -> Callable[[Subject], str]:
 
 
 def collectors(subject: Subject) -> str:
-    """Return the status of each collector of the store, by name."""
+    """Return the status of each running collector of the store by name, and why others did not answer."""
     asked = ask(subject.loaded.config, Status, subject.host.environ)
     return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
 
 
 def log(subject: Subject) -> str:
-    """Return the end of the running daemon's log. Raise TailraceError if the log cannot be found."""
+    """Return the last lines of the running daemon's log.
+
+    Raise TailraceError if no daemon runs, or its log cannot be read back.
+    """
     daemon = subject.host.daemon
     if daemon is None:
         raise TailraceError(
@@ -158,7 +161,7 @@ def spool(subject: Subject) -> str:
 
 
 def ledger(subject: Subject) -> str:
-    """Return each source's counts from the newest checkpoint."""
+    """Return the ingest's counts for each source, from the newest checkpoint."""
     directory = subject.host.spool
     if not directory.is_dir():
         raise TailraceError(f"{directory}: has no spool")
@@ -185,7 +188,10 @@ def ledger(subject: Subject) -> str:
 
 
 def gaps(subject: Subject) -> str:
-    """Return the number of gaps and missing events by source, format and reason, without stream names."""
+    """Return the number of gaps, sessions and missing events for each source, format and reason.
+
+    Leave out the names of sessions and streams.
+    """
     config = subject.loaded.config
     engine = Engine(
         store_path(config, subject.host.environ),
@@ -216,7 +222,7 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """Return the number and size (bytes) of quarantined pieces by reason, without their content."""
+    """Return for each reason the number and the size (bytes) of the quarantined pieces, without their content."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0
@@ -280,7 +286,7 @@ def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
 
 
 def _all(state: msgspec.Struct) -> dict[str, Any]:
-    """Return all fields of a struct by name, including fields that are zero."""
+    """Return all fields of a struct by name, also those whose value is the default, which msgspec leaves out."""
     found: dict[str, Any] = {}
     for field in state.__struct_fields__:
         value = getattr(state, field)
@@ -291,7 +297,7 @@ def _all(state: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Convert a decimal sum of DuckDB to int."""
+    """Return a value of a row; a sum, which DuckDB returns as a decimal number, becomes an int."""
     return value if value is None or isinstance(value, str | int) else int(str(value))
 
 
@@ -314,7 +320,7 @@ in lines of the log, peers and files. Review it before you pass it on: all of it
 
 
 class Made(NamedTuple):
-    """A part of the bundle, or the reason why the part is missing."""
+    """A finished part of the bundle: its text, or the reason (`failure`) why there is none."""
 
     part: BundlePart
     text: str | None
@@ -322,7 +328,7 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Yield all parts, each as soon as it is complete."""
+    """Make all parts of the bundle one after the other, and yield each when it is finished, without secrets."""
     for part in PARTS:
         made = _within(PART_SECONDS, part, subject)
         text = None if made.text is None else _bounded(redaction.clean(made.text))
@@ -330,9 +336,9 @@ def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
-    """Write a .tar.gz archive that only its owner can read. All files are in a directory `name`.
+    """Write the parts to a .tar.gz archive that only its owner can read. All files in it are in the directory `name`.
 
-    Raise OSError if the archive cannot be written or the path exists.
+    Raise OSError if the archive cannot be written, or `path` already exists.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
@@ -347,14 +353,14 @@ def readme(made: list[Made]) -> str:
 
 
 def contents(made: Made) -> str:
-    """Return the README's line about one part."""
+    """Return the line of the README about one part: its size, its name and its content."""
     size = "  missing  " if made.text is None else f"{len(made.text.encode()):>9,} B"
     line = f"{size}  {made.part.name:<19} {made.part.meaning}"
     return f"{line} Missing: {made.failure}" if made.text is None else line
 
 
 def facts(made: Made) -> dict[str, object]:
-    """Return the facts about one part for the JSON output."""
+    """Return name, content, size and failure of one part for the JSON output."""
     size = None if made.text is None else len(made.text.encode())
     failure = made.failure if made.text is None else None
     return {
@@ -366,8 +372,10 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
-    """Make a part within a time limit (seconds). Abandon a part that takes longer, because a disk that does not answer would
-    block the whole bundle."""
+    """Make one part of the bundle in at most `seconds`.
+
+    If it takes longer, give it up: a disk that does not answer would otherwise block the whole bundle.
+    """
     done: list[Made] = []
 
     def make() -> None:
@@ -383,7 +391,7 @@ def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
 
 
 def _bounded(text: str) -> str:
-    """Return the text as valid UTF-8, cut to `PART_BYTES` bytes."""
+    """Return a text as valid UTF-8. If it is longer than `PART_BYTES`, cut it and say so at its end."""
     data = text.encode(errors="replace")
     if len(data) <= PART_BYTES:
         return data.decode()

@@ -1,7 +1,7 @@
-"""Remove secrets from texts that leave the host.
+"""Remove secrets from texts before they leave the host.
 
-Two rules apply. Every known secret (storage options, tokens, variables with either) is removed from every text. User and
-password are removed from every URL.
+All known secrets (storage options, tokens, and values of environment variables with either) are removed wherever they
+occur in a text. In addition, user and password are removed from each URL.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tailrace.doctor.machine import Host
 REDACTED = "REDACTED"
 
 SHORTEST = 4
-"""Minimum length (characters) of a secret. A shorter string may occur in any text by chance."""
+"""Minimum length (characters) of a secret that is searched for. A shorter one could occur in any text by chance."""
 
 FILE_MAX = 64 * 1024
-"""Maximum number of bytes to read from a file that may contain a secret."""
+"""Maximum number of bytes that are read from a file with secrets."""
 
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"'\\]+@")
 _OF_CLIENTS = frozenset({"TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"})
@@ -48,7 +48,9 @@ class Redaction:
 
 
 def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
-    """Return the secrets in the configuration, in its file (which may be invalid), and in the environment."""
+    """Return all secrets in the configuration, in the configuration file (even if it is invalid), and in environment
+    variables.
+    """
     found = {*config.store.options.values()}
     tree = document.tree if document else {}
     store = tree.get("store")
@@ -69,7 +71,10 @@ def secrets(config: Config, document: Document | None, environ: Mapping[str, str
 
 
 def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the effective configuration, without secrets and without values from the environment."""
+    """Return the configuration in use as a dictionary.
+
+    Storage options and values from environment variables are replaced by REDACTED.
+    """
     tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
     for path in environment.read(environ)[0]:
@@ -109,8 +114,9 @@ def _values(value: object) -> list[object]:
 
 
 class Subject(NamedTuple):
-    """The subject of a bundle: the configuration as far as it is readable, its problems, and the host with the daemon that
-    runs on its store."""
+    """Everything that a bundle describes: the configuration as far as it can be read, its problems, and the host with
+    the daemon that runs on the store.
+    """
 
     loaded: Loaded
     problems: list[str]
@@ -120,7 +126,7 @@ class Subject(NamedTuple):
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Return the subject of a bundle. If the configuration is invalid, use only the path of its store."""
+    """Return what a bundle describes. If the configuration is invalid, use only the path of the store in it."""
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}

@@ -1,12 +1,11 @@
-"""Conditions of the daemon that loops check at intervals.
+"""Check conditions of the daemon at intervals, and report them as part of its health.
 
-The conditions report:
-- whether sources dropped unfinished records, or sessions evicted state, for lack of memory;
-- whether file descriptors are exhausted;
-- whether a listener has unusable credentials, or the file of a unix socket is gone.
+- Unfinished records were dropped, or state of sessions was evicted, because memory is limited.
+- The process has no free file descriptors.
+- A listener has certificates or tokens that it cannot use, or the file of its unix socket is gone.
 
-A listener keeps the last usable certificates and tokens, so an operator can repair the files before a peer is
-refused.
+A listener continues with the last certificates and tokens that it could use. So an operator can repair the files before
+a client is refused.
 """
 
 from __future__ import annotations
@@ -30,16 +29,18 @@ from tailrace.sources.source import RESERVE, Refusal, Source
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""Seconds without a dropped record after which the condition ends."""
+"""Time (seconds) without a dropped record after which the condition for dropped records ends."""
 
 
 async def watch_pending(ingest: Ingest, context: Context) -> None:
-    """Update the condition for dropped unfinished records until cancelled. Records dropped before this start do not
-    count."""
+    """Until cancelled, keep the condition for dropped unfinished records up to date.
+
+    Records that were dropped before the daemon started do not count.
+    """
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
     since: dict[
         str, tuple[float, int]
-    ] = {}  # by source: time of the last dropped record, number of dropped records
+    ] = {}  # by source: monotonic time of the last dropped record, number of dropped records since the condition began
     while True:
         now = context.clock.monotonic()
         for name in context.config.sources:
@@ -67,11 +68,13 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Interval (seconds) between two checks, and seconds without evictions after which the condition ends."""
+"""Time (seconds) between two checks for evicted state, and time (seconds) without an eviction after which the condition
+ends.
+"""
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
-    """Update the condition for evicted session state until cancelled."""
+    """Until cancelled, keep the condition for evicted session state up to date."""
     seen, since = 0, trio.current_time()
     while True:
         if budget.relieved > seen:
@@ -83,7 +86,7 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""Seconds without a failed open after which the condition may end."""
+"""Time (seconds) without a failure to open a file or socket after which the condition for file descriptors may end."""
 
 Sources = Mapping[str, Source]
 """Running sources by name."""
@@ -92,7 +95,9 @@ _NAMES = ("EMFILE", "ENFILE")
 
 
 def failures(sources: Sources, figures: Figures) -> dict[str, int]:
-    """Return the number of failures for lack of a file descriptor since the daemon started, by purpose."""
+    """Return how often file descriptors were lacking since the daemon started, by what they were needed for, such as
+    connections or files.
+    """
     found = [source.figures() for source in sources.values()]
     return {
         "connections": sum(each.refused.get(Refusal.DESCRIPTORS, 0) for each in found),
@@ -105,7 +110,7 @@ def failures(sources: Sources, figures: Figures) -> dict[str, int]:
 
 
 async def watch_descriptors(sources: Sources, context: Context) -> None:
-    """Update the condition for exhausted file descriptors until cancelled."""
+    """Until cancelled, keep the condition for exhausted file descriptors up to date."""
     known: Mapping[str, int] = failures(sources, context.figures)
     failed_at = float("-inf")
     lacking: list[str] = []
@@ -134,7 +139,7 @@ async def watch_descriptors(sources: Sources, context: Context) -> None:
 
 
 def _open(limit: int) -> int:
-    """Return the number of open file descriptors, or `limit` if no descriptor is free to count them."""
+    """Return the number of open file descriptors of this process. Return `limit` if not even the count can open one."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
     except OSError:
@@ -145,7 +150,9 @@ LISTENERS_LOOK_SECONDS = 1.0
 
 
 async def watch_listeners(sources: Sources, health: Health, admin: Guard) -> None:
-    """Update the conditions for credentials and socket files of listeners until cancelled."""
+    """Until cancelled, keep the conditions for the listeners' certificates and tokens, and for their socket files, up
+    to date.
+    """
     while True:
         unusable = [f"admin: {problem}" for problem in admin.problems]
         unreachable: list[str] = []

@@ -1,7 +1,9 @@
-"""State shared by the parts of a daemon: current configuration, health, clock, figures and random numbers.
+"""State that all parts of a daemon share: the current configuration, its health, the clock, the figures and random
+numbers.
 
-A reload replaces the configuration in `Current` for all its holders. /healthz, /readyz, the metrics and the log share
-one `Health`. A condition has a name and a message. The log records the begin and the end of each condition once.
+Each part holds the same `Current`, in which a reload replaces the configuration. /healthz, /readyz, the metrics and the
+log all use the same `Health`. A condition of the health has a name and a message. When a condition begins or ends, the
+log gets one line.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Current:
         self._since = self._now()
 
     def tried(self, problems: Sequence[str]) -> None:
-        """Record the result of a reload, which succeeded if there are no problems."""
+        """Record that a reload was tried. `problems` are the reasons why it failed; none means success."""
         self._reloads["failed" if problems else "done"] += 1
         self._last = Reload(
             timestamp_seconds=self._now(), good=not problems, problems=list(problems)
@@ -57,13 +59,16 @@ class Current:
 
 
 class Health:
-    """The health of a daemon. State `degraded` ends when the last condition ends; state `failed` ends the process."""
+    """The health of a daemon: the conditions that hold now, and the failure that ends the process, if any.
+
+    The state is `degraded` while a condition holds, and `failed` after a failure.
+    """
 
     def __init__(self) -> None:
         self.conditions: dict[str, str] = {}
         self.failure: str | None = None
         self.refusals = 0
-        """Number of times a disk or a store refused an operation."""
+        """Number of times that a disk or store refused an operation that the daemon then tried again."""
         self._phase = State.STARTING
 
     @property
@@ -80,7 +85,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Return whether sources accept input. A delayed table does not affect the result."""
+        """Return whether sources accept input. It does not matter whether rows reach the table in time."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -90,13 +95,13 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """Begin a condition, or replace the message of a present condition."""
+        """Begin a condition. If it already holds, replace its message."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
 
     def refuse(self, name: Condition, message: str) -> None:
-        """Begin a condition because a disk or a store refused an operation that the daemon will retry."""
+        """Begin a condition, because a disk or store refused an operation. The daemon will try the operation again."""
         self.refusals += 1
         self.degrade(name, message)
 
@@ -105,7 +110,7 @@ class Health:
             logger.info("%s: all right again", name, extra={"condition": name})
 
     def follow(self, name: Condition, message: str | None) -> None:
-        """Begin the condition with a message, or clear it if the message is None."""
+        """Begin the condition with the given message, or end it if the message is None."""
         self.clear(name) if message is None else self.degrade(name, message)
 
     def fail(self, message: str) -> None:
@@ -114,17 +119,18 @@ class Health:
 
 
 class Chance(NamedTuple):
-    """Sources of random values: `entropy` returns random bytes for ids, `share` returns a number from 0 to 1 for
-    delays."""
+    """Functions that return random values: `entropy` returns random bytes for ids, `share` a number from 0 to 1 for
+    delays.
+    """
 
     entropy: Callable[[int], bytes] = os.urandom
     share: Callable[[], float] = random.random
 
 
 class Context(NamedTuple):
-    """Values shared by all parts of a daemon.
+    """The objects that all parts of a daemon share.
 
-    `watchdog_seconds` is the time that a watchdog waits for the next commit, or None without a watchdog.
+    `watchdog_seconds` is how long the service manager's watchdog waits between two signals; None without a watchdog.
     """
 
     current: Current

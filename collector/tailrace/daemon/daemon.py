@@ -1,14 +1,13 @@
-"""The composition root, which builds the daemon from disk, sources and loops, and starts and stops the parts in
-order.
+"""Build the daemon from the opened files, the sources and the loops. Start and stop these parts in order.
 
-Start: the sources receive while the daemon decodes the log from the newest checkpoint on. Stop: clients get a last
-acknowledgement of durable data, sources drain and close, the daemon syncs the spool, decodes and commits the rest,
-and saves the state. The order guarantees that only durable bytes are decoded, and that bytes stay in the spool until
-their rows are committed.
+At the start, the sources receive while the daemon decodes the log from the newest checkpoint on. At a stop, clients get
+a last acknowledgement of durable data, and the sources read what was sent and close. Then the daemon syncs the spool,
+decodes and commits all remaining entries, and saves the state. Due to this order, only durable bytes are decoded, and
+bytes stay in the spool until their rows are committed.
 
-`bounded` limits the time until the process ends after a failure. A cancelled task still waits for its worker thread.
-A thread that cannot allocate memory for its result, or waits for a disk, never returns a result (1 of 100 starts
-under `ulimit -v` hung, 2026-11-23). Without a service manager nothing else would end such a process.
+`bounded` limits how long the process still runs after a failure. A cancelled task waits for its worker thread, and this
+thread may never return: it may lack memory for its result, or wait for a disk (1 of 100 starts under `ulimit -v` hung,
+2026-11-23). Without a service manager, nothing else would end such a process.
 """
 
 from __future__ import annotations
@@ -57,12 +56,16 @@ Failed = Callable[[BaseException], None]
 
 @contextmanager
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
-    """Yield a function that records a failure. The process exits with status 1 if the body still runs `SECONDS`
-    after the first failure, and writes `message` of the failure to standard error."""
+    """Run the block, with a limit of time after a failure in it. Yield a function that the block calls to record a
+    failure.
+
+    If the block has not ended `SECONDS` after the first failure, write the text that `message` returns for the failure
+    to standard error, and end the process with exit status 1.
+    """
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
-        signal.alarm(SECONDS)  # `alarm` needs no memory
+        signal.alarm(SECONDS)  # `alarm` works even without free memory
         failures.append(error)
 
     def end(*_: object) -> None:
@@ -81,8 +84,9 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
 
 
 def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Wrap a task so that `failed` receives an exception before the nursery waits for the other tasks. Cancellation
-    is not a failure."""
+    """Return a function that runs the task `work` and calls `failed` with an exception at once, before trio waits for
+    other tasks to end. A cancellation is not passed to `failed`.
+    """
 
     async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
         try:
@@ -96,28 +100,32 @@ def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Aw
 
 
 class DaemonProgress(NamedTuple):
-    """The progress of a daemon, for the watchdog."""
+    """Numbers that show whether a daemon advances. The watchdog compares them."""
 
     decoded: int
-    """Position in the spool up to which entries are decoded."""
+    """Position in the spool up to which the entries are decoded."""
     commits: int
     refusals: int
-    """Number of refused operations; see `Health`."""
+    """Number of operations that a disk or store refused (see `Health`)."""
     replayed: int
-    """Position in the spool up to which entries are decoded, at most the table's position at the start."""
+    """Position in the spool up to which the entries are decoded, but no higher than the table's position when the
+    daemon started.
+    """
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether commits, refusals or replay advanced since the progress `before`."""
+        """Return whether the daemon has done any of this since `before`: committed, met a refusal of a disk or store,
+        or decoded entries again whose rows are in the table.
+        """
         return self[1:] != before[1:]
 
 
 class Mode(NamedTuple):
     """How a collector runs.
 
-    With `once`, the collector ends when each source has read its input. Files are read to the end, and open sessions
-    of other sources stay open. With `last`, producers end before the collector, so open sessions end at the stop.
-    With `imports`, the collector serves imports only, and counts as unfinished while a session is open.
-    `watchdog_seconds` is the time that a watchdog waits for the next commit.
+    With `once`, the collector ends when each source has read its input: files are read to their end, and sessions of
+    earlier sources stay open. With `last`, all producers end before the collector does, so the stop also ends their
+    sessions. With `imports`, the collector only imports files, and counts as unfinished while a session is open.
+    `watchdog_seconds` is how long the service manager's watchdog waits between two signals; None without a watchdog.
     """
 
     once: bool = False
@@ -131,7 +139,7 @@ async def _nothing(_: Receiving) -> None:
 
 
 class Daemon:
-    """A collector on one store. `collecting` opens the collector."""
+    """A collector on one store. `collecting` creates one."""
 
     def __init__(
         self,
@@ -151,9 +159,11 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set once the ingest has reached the table's position, so that the figures cover all stored rows."""
+        """Set once the ingest has decoded the log up to the table's position, so that the figures cover all stored
+        rows.
+        """
         self.answering = trio.Event()
-        """Set once the admin endpoint may answer: when `replayed` is set, or if decoding is suspended."""
+        """Set once the admin endpoint may answer: together with `replayed`, or earlier if decoding is suspended."""
         self.loops = Loops(
             Opened(
                 disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
@@ -178,10 +188,11 @@ class Daemon:
         beside: Callable[[Receiving], Awaitable[None]] = _nothing,
         failed: Failed = lambda _: None,
     ) -> None:
-        """Collect until `stop` is set, then stop in order. `beside` runs while the sources receive.
+        """Receive, decode and commit until `stop` is set. Then stop the parts in order. Call `started` once the sources
+        receive, and run `beside` while they do.
 
-        Pass a failure to `failed` at once, and raise the failure after all tasks have ended. Raise SyncError,
-        LostError or FencedError if the daemon can no longer guarantee durable data.
+        Pass a failure to `failed` at once, and raise it after all tasks have ended. Raise SyncError, LostError or
+        FencedError if the daemon can no longer guarantee that data is durable.
         """
         loops = self.loops
         ahead = await drive(loops.begin())
@@ -227,26 +238,26 @@ class Daemon:
         )
 
     def message(self, error: BaseException) -> str:
-        """Return a message that explains why the daemon failed."""
+        """Return a message for the user that explains the failure `error` of the daemon."""
         failures = [cause for cause in causes(error) if not isinstance(cause, trio.Cancelled)]
         if self.starts and any(isinstance(failure, MemoryError) for failure in failures):
             return str(self.starts.out_of_memory())
         return str(failures[0]) or type(failures[0]).__name__
 
     def write_ports(self, admin: str) -> None:
-        """Write the file with the addresses of the listeners. Raise OSError."""
+        """Write the addresses of the listeners and the admin endpoint to the port file. Raise OSError."""
         sources = {name: source.address for name, source in self.sources.items()}
         self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
-        """Decode until cancelled. Wait first if the start must suspend decoding."""
+        """Decode until cancelled. If this start has to suspend decoding, first wait until it may begin."""
         if self.starts and self.starts.rest:
             self.answering.set()
             await self.starts.wait(self.health)
         await drive(self.loops.decoding.run())
 
     async def _watch_start(self) -> None:
-        """Watch the memory of the start until all entries that the log held at the start are decoded."""
+        """Record the memory use of this start, until all entries are decoded that the log had when the daemon started."""
         if self.starts:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
@@ -254,7 +265,10 @@ class Daemon:
                 self.starts.came_through()
 
     async def _finish(self) -> None:
-        """Decode and commit all received bytes, as far as the stop timeout allows."""
+        """Decode and commit all received bytes, as far as the time limit of a stop allows.
+
+        If all rows are committed, mark the collector as finished.
+        """
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
             if self._mode.imports and self.ingest.open_sessions():
@@ -263,12 +277,12 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Set `stop` when a name on disk is lost."""
+        """Set `stop` when a file or directory that the collector uses is no longer found under its path."""
         await flagged(self.loops.names.lost)
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message that names the lost file or directory and the number of uncommitted bytes."""
+        """Return a message that names the lost file or directory, and how many received bytes are not in the table."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"
@@ -280,13 +294,13 @@ class Daemon:
         return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
-        """Disconnect the peer of a rejected session."""
+        """Disconnect the peer of a session that the ingest rejected."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)
 
     def _describe(self) -> dict[str, int | float | str]:
-        """Return the values of a heartbeat row, by name."""
+        """Return the attributes of a heartbeat row by name."""
         lacking = sum(self.ingest.account(name).missing for name in self.config.sources)
         return {
             "collector": self.config.collector.name,
@@ -305,8 +319,9 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check of unfinished records, once the replay has reached the table's
-        position."""
+        """Run the upkeep of the table and the check for dropped records, once the ingest has reached the table's
+        position.
+        """
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
@@ -317,8 +332,10 @@ class Daemon:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of file descriptors to the hard limit. The lower soft limit exists for programs with
-    `select`."""
+    """Raise the soft limit of file descriptors to the hard limit.
+
+    The lower soft limit only protects programs that use `select`.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -336,15 +353,16 @@ def collecting(
     working: Callable[[], None] = lambda: None,
     replayed: Callable[[Daemon], None] = lambda _: None,
 ) -> Iterator[Daemon]:
-    """Open a collector on a store, and close the collector's files at the end.
+    """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    A source of files reads the `chosen` files, or all files if `chosen` is None. `descriptors` keep the sockets of
-    the sources across restarts. Sockets in `held` are open already. With `memory`, the daemon counts starts that
-    exceed the memory limit (see `starts`). The daemon calls `working` during a long start. The daemon calls
-    `replayed` when the ingest has reached the table's position, before further entries are decoded.
+    A source of files reads the files in `chosen`, or all files if `chosen` is None. `descriptors` keep the sockets of
+    sources across restarts. `held` are sockets that are already open. With `memory`, starts that run out of memory are
+    counted (see `starts`). During a long start, `working` is called repeatedly. When the ingest has reached the table's
+    position, `replayed` is called before any further entry is decoded.
 
-    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError or OSError. Raise TailraceError if no
-    thread can start.
+    Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, StoreError or
+    SyncError if files cannot be read or written, MemoryLimitError if memory is short, OSError for any other file error,
+    and TailraceError if no thread can start.
     """
     config = loaded.config
     context = Context(
@@ -363,7 +381,7 @@ def collecting(
 
 @contextmanager
 def _panics_logged() -> Iterator[None]:
-    """Raise StoreError in place of a panic of the Delta library, which panics if no thread can start."""
+    """Raise StoreError in place of a panic of the Delta library. It panics if it cannot start a thread."""
     try:
         yield
     except BaseException as error:

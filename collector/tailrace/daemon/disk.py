@@ -1,14 +1,14 @@
-"""Open the files of a collector: locks, spool, table, and the state of the ingest.
+"""Open the files of a collector: locks, spool, table and the state of the ingest.
 
-Constraints:
-- A start changes nothing before all files are known to be readable, so a refused start leaves the files of another
-  version of Tailrace intact.
-- A start may be interrupted at any point. The next start finds either the old files or the new files.
-- A repair may remove table versions that hold rows of other collectors, if their spools can restore the rows
-  (`store.recovery`). The other collectors do not run meanwhile (`store.presence`), so the repair may open their spools.
+- A start changes nothing until it is known that all files can be read. So a start that is refused leaves the files of
+  another version of Tailrace as they are.
+- A start may be interrupted at any time. The next start then finds either the old files or the new ones.
+- A repair may remove table versions with rows of other collectors, if their spools can restore these rows
+  (`store.recovery`). The other collectors do not run during a repair (`store.presence`), so the repair may open their
+  spools.
 
-Steps: take the locks, recover the spool, check and repair the table, restore the ingest. Before any source receives,
-files of another version are upgraded or refused: first the table, then the decoder state.
+The steps are: take the locks, recover the spool, check and repair the table, restore the ingest. Before any source
+receives, files of another version are upgraded or refused: first the table, then the state of the ingest.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return functions that check the spools of the other collectors in `store`, by identity. Leave out the
-    collector whose directory is `own`. Raise OSError if a directory is not readable."""
+    """Return for each other collector of `store`, by its identity, a function that checks whether its spool can restore
+    rows (see `_refills`).
+
+    The collector with the directory `own` is left out. Raise OSError if a directory cannot be read.
+    """
     found: dict[str, Refills] = {}
     for directory in presence.directories(store).values():
         who = presence.introduction_of(directory)
@@ -66,10 +69,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether a collector's spool still has all rows from `position` on.
+    """Return whether another collector's spool can restore all its rows from `position` on. None stands for its
+    beginning.
 
-    If the spool has entries after `position`, mark the collector as unfinished: the repair may remove the rows from
-    the table next. Raise FullError if the check must be retried later.
+    If it can, and has entries after `position`, mark the collector as unfinished, because the repair may next remove
+    the rows from the table. Raise FullError if the spool cannot be checked for now.
     """
     path = Path(who.spool)
     if not path.is_dir():
@@ -94,9 +98,9 @@ _ANY = 2**64 - 1
 
 
 def refuse_unknown(checkpoints: Checkpoints) -> None:
-    """Raise StoreError if the newest decoder state has an unknown version.
+    """Raise StoreError if the newest checkpoint has a version that this Tailrace cannot read.
 
-    Call this function before opening the spool, because its entries may have an unknown version too.
+    Call this before the spool is opened, because its entries may have an unknown version, too.
     """
     newest = checkpoints.newest(_ANY)
     if newest is None:
@@ -113,14 +117,14 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
 
 
 def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
-    """Return whether the table or the decoder state needs an upgrade."""
+    """Return whether the table or the checkpoint was written by an older version of Tailrace and must be upgraded."""
     if table.schema_version != SCHEMA_VERSION:
         return True
     return checkpoint is not None and ingest_state.version_of(checkpoint.state) != VERSION
 
 
 def upgrade_table(table: Table) -> None:
-    """Upgrade the schema of the table. Raise StoreError or FullError if the schema cannot be changed."""
+    """Upgrade the table's schema to the current version. Raise StoreError or FullError if it cannot be changed."""
     for step in table.upgrade():
         logger.info(
             "%s: has schema %d now (%s); a Tailrace that knows less will not write to it",
@@ -129,7 +133,10 @@ def upgrade_table(table: Table) -> None:
 
 
 def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Replace a checkpoint of an older version by one of the current version. Log a warning if the disk is full."""
+    """Replace a checkpoint of an older version by one of the current version.
+
+    If the disk is full, keep the old one and log a warning.
+    """
     version = ingest_state.version_of(checkpoint.state)
     if version == VERSION:
         return
@@ -147,8 +154,8 @@ def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
 class OpenedDisk(NamedTuple):
     """The open files of a collector.
 
-    `committed` is the table's position in the spool. `directory` is local and belongs to one collector
-    (`config.load.collector_path`).
+    `committed` is the position in the spool below which the table has all rows. `directory` is on this host and belongs
+    to this collector alone (`config.load.collector_path`).
     """
 
     store: str
@@ -161,8 +168,11 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Function that raises LostError if a path of the store no longer leads to the opened directory, and StoreError
-    if a removed lock file cannot be created again."""
+    """Function that checks the paths of the store.
+
+    It raises LostError if a path no longer leads to the directory that was opened, and StoreError if a lock file was
+    removed and cannot be created again.
+    """
 
 
 @contextmanager
@@ -173,9 +183,11 @@ def opened(
     starts: Starts | None,
     working: Callable[[], None],
 ) -> Iterator[OpenedDisk]:
-    """Open the files of a collector, and close the files at the end. Call `working` during a long start.
+    """Open the files of a collector, yield them, and close them at the end of the block. During a long start, call
+    `working` repeatedly.
 
-    Raise LockedError, StoreError, FullError, SyncError, MemoryLimitError or OSError.
+    Raise LockedError if another collector holds a lock, StoreError, FullError or SyncError if a file cannot be read or
+    written, MemoryLimitError if memory is short, and OSError for any other file error.
     """
     store, spool_directory = store_path(config), Path(spool_path(config))
     with ExitStack() as stack:
@@ -204,7 +216,8 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Decode the entries of another version first: an unreadable entry must stop the start before any change.
+            # Decode entries of an older version before anything is changed, so that an entry that cannot be read stops
+            # the start.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
@@ -225,7 +238,10 @@ def opened(
 def _open_table(
     config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
 ) -> Table:
-    """Open the table. Repair a local table if no other collector uses it. Let other collectors start afterwards."""
+    """Open the table of the collector.
+
+    If it is local and no other collector runs on the store, check and repair it. Then let other collectors start.
+    """
     open_table = partial(
         Table.open, store_path(config), options=config.store.options, collector=spool.identity,
         config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
@@ -233,7 +249,9 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        with suppress(TailraceError):  # without an introduction, readers assume another host
+        with suppress(
+            TailraceError
+        ):  # Without an introduction, readers take the collector for one on another host.
             introduce(directory, who)
         return open_table()
     introduce(directory, who)
@@ -244,7 +262,9 @@ def _open_table(
 
 
 def refuse_foreign(config: Config) -> None:
-    """Raise StoreError if other users could replace files in a directory of the collector or of a local store."""
+    """Raise StoreError if other users of this host could replace files in the directories of the collector or of a
+    local store.
+    """
     store, directory = store_path(config), collector_path(config)
     shared = _directories(store, directory) if layout.is_local(store) else [directory]
     for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
@@ -255,7 +275,7 @@ _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
 
 
 def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
-    """Lock a local store and the collector's directory until the stack closes. Add the locks to `held`."""
+    """Lock a local store and the collector's directory until `stack` closes. Append the locks to `held`."""
     _make(directory)
     own = DirectoryLock(directory, whole=None if directory == store else directory)
     held.append(stack.enter_context(own))
@@ -265,9 +285,10 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check all locks and directories, the last one first, so that no lock file is created in a removed directory.
+    """Check that the paths of all locks and directories still lead to what was opened.
 
-    Any thread may call this function. `turn` prevents two threads from creating the same lock file.
+    The directories are checked before the locks, so that no lock file is created in a replaced directory. Any thread
+    may call this. `turn` prevents two threads from creating the same lock file.
     """
     with turn:
         for each in reversed(list(held)):
@@ -275,7 +296,10 @@ def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
 
 
 def _directories(store: str, directory: Path) -> list[Path]:
-    """Return the directories of a local store that must not be renamed or removed."""
+    """Return the directories of a local store and its collector.
+
+    None of them may be renamed or removed while the collector runs.
+    """
     root = Path(layout.table_root(store))
     return [Path(store), directory, root, DeltaLog(root).directory]
 
@@ -299,8 +323,10 @@ def _report_recovery(table: Table, health: Health) -> None:
 def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
-    """Log a warning about checkpoints that exceed the memory limit. Raise MemoryLimitError if the spool no longer
-    has the entries to start without one."""
+    """Log a warning if checkpoints are too large for the memory limit.
+
+    Raise MemoryLimitError if no smaller one exists and the spool no longer has the entries to start without one.
+    """
     if not checkpoints.too_large:
         return
     message = f"{checkpoints.too_large[0]}, which do not fit: {starts.advice()}"
@@ -311,7 +337,10 @@ def _report_too_large(
 
 
 def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start was not killed. Raise MemoryLimitError if memory ran out."""
+    """Record that this start was not killed; `error` is the exception that ended it, if any.
+
+    Raise MemoryLimitError if memory ran out.
+    """
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error
     starts.came_through()

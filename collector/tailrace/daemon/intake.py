@@ -1,11 +1,13 @@
-"""Sessions of the sources as entries of the spool.
+"""Write the sessions of the sources to the spool.
 
-`SourceIntake` opens and closes the sessions of one source, and appends their events to the spool. Received bytes go
-directly to the gate (`loops/sync`). `FileSessions` keeps the open sessions of files, independent of the source that
-reads a file. The read position of a file belongs to the store and survives a change of sources. A session stays open
-while its file exists, even if its source is removed or changes its patterns. An entry in the log then marks the file
-as unfollowed. Another source of the same format that finds the file, or a copy of the file, continues the session. If
-several sources match a file, one source reads the file and the others wait.
+`SourceIntake` appends an entry to the spool when a session of its source opens or closes, and for other events of the
+session. The bytes that a session receives go directly to the gate (`loops/sync`).
+
+`FileSessions` keeps the open sessions of files independently of the sources that read them. The read position of a file
+belongs to the store, so it survives a change of the sources. The session of a file stays open while the file exists,
+even if its source is removed or its patterns change. An entry in the log then marks the file as unfollowed. If another
+source of the same format finds the file or a copy of it, this source continues the session. If several sources match a
+file, one of them reads the file and the others wait.
 """
 
 from __future__ import annotations
@@ -28,32 +30,40 @@ from tailrace.spool.entry import EntryKind, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, OpenInfo
 
 UNFOLLOWED_MAX = 8192
-"""Maximum number of unfollowed sessions. The oldest session is closed when the number is exceeded."""
+"""Maximum number of open sessions whose file no source follows. If there are more, the oldest is closed."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Sessions that a source continues, by session number."""
+"""Open sessions that a source continues, by session number: how each was opened, and the state of its file."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
 
 class FileSessions:
-    """The unfollowed sessions of files, and the running sources of files."""
+    """The open sessions whose file no source follows, and the running sources that read files."""
 
     def __init__(self, gate: Gate) -> None:
         self._ingest, self._spool, self._gate = gate.ingest, gate.spool, gate
         self._sources: dict[str, tuple[str, FileFinder]] = {}
-        """Running sources by name, each with its format."""
+        """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Unfollowed sessions by inode and by the part of the path that copies of a file share. None means that the
-        index is not computed."""
+        """Numbers of the sessions without a source, by inode of the file, and by that part of the path which copies of
+        a file share.
+
+        None until the index is needed.
+        """
         self._known_at = 0
-        """Spool position up to which the ingest must decode to have the read position of each unfollowed file."""
+        """Spool position up to which the ingest must have decoded before the read position of each unfollowed file is
+        known.
+        """
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source. Return the files of the sessions in `earlier`."""
+        """Register a running source of files.
+
+        Return the state of the files of the sessions in `earlier`, which the source continues.
+        """
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
@@ -61,7 +71,10 @@ class FileSessions:
         self._sources.pop(source, None)
 
     def let_go(self, number: int, info: OpenInfo) -> None:
-        """Mark a session's file as unfollowed. Close the oldest sessions if there are too many."""
+        """Mark the file of an open session as unfollowed.
+
+        If there are too many such sessions, close the oldest ones.
+        """
         self._gate.append(EntryKind.FILE, number, b"")
         self._unfollowed[number] = info
         while len(self._unfollowed) > UNFOLLOWED_MAX:
@@ -76,10 +89,11 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | None:
-        """Remove and return the unfollowed sessions that `source` continues with this file.
+        """Remove those unfollowed sessions that `source` continues with the given file, and return them.
 
-        A session matches if its file is the same file, had the same path, or may be the original of a copy. Return
-        None while another source claims the file, or while the ingest has not decoded the read positions.
+        A session matches if its file is the same file, had the same path, or may be the original of which the given
+        file is a copy. Return None if another source claims the file, or the ingest has not yet decoded the read
+        positions.
         """
         format_ = self._sources[source][0]
         claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
@@ -111,11 +125,11 @@ def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
-"""Close reason of sessions that end because their source stops."""
+"""Close reason of a session that ends because its source stops. `SourceIntake.stopped` may replace it."""
 
 
 class SourceIntake:
-    """The intake of one source (see `Intake` and `FileIntake` in `sources.source`)."""
+    """Writes the sessions of one source to the spool. It implements `Intake` and `FileIntake` of `sources.source`."""
 
     def __init__(
         self,
@@ -129,7 +143,7 @@ class SourceIntake:
         earlier: dict[int, OpenInfo],
     ) -> None:
         self.stopped = STOP
-        """Close reason of sessions that end with this source."""
+        """Close reason of the sessions that end when this source stops."""
         self._name = name
         self._format = format_
         self._context = context
@@ -195,7 +209,7 @@ class SourceIntake:
 
     @property
     def open_now(self) -> dict[int, OpenInfo]:
-        """Return the open sessions by number, including sessions that the ingest has not decoded."""
+        """Return the open sessions of this source by number, including those that the ingest has not decoded yet."""
         return self._open_now
 
     def sessions(self) -> dict[int, OpenInfo]:
@@ -240,7 +254,7 @@ class SourceIntake:
 
     @property
     def _queue(self) -> RoomQueue:
-        """Return the queue in which this source waits for free space in the spool."""
+        """Return the queue in which this source waits while the spool has no free space."""
         config = self._context.config.sources.get(self._name)
         if isinstance(config, UdpConfig):
             return self._gate.of_datagrams
@@ -248,23 +262,27 @@ class SourceIntake:
 
     @property
     def _pending_max(self) -> int:
-        """Return the source's `pending_max` (bytes), or 0 if a source has no unfinished records."""
+        """Return how many bytes of unfinished records this source may hold (its `pending_max`); 0 for UDP, which has no
+        unfinished records.
+        """
         config = self._context.config.sources.get(self._name)
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
-        number = self._spool.end  # the session number is the spool position of its first entry
+        number = (
+            self._spool.end
+        )  # The position of a session's first entry in the spool is the session's number.
         self._gate.append(EntryKind.OPEN, number, encode(info))
         self._open_now[number] = info
         return number
 
 
 def rank_of(path: str) -> int | None:
-    """Return the number N of the innermost directory `rank-N` in a path, or None."""
+    """Return the number N of the innermost directory `rank-N` in a path; None if the path has no such directory."""
     found = _RANK.findall(path)
     return int(found[-1]) if found else None
 
 
 def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:
-    """Return a new session id. Ids are unique and sort by time."""
+    """Return a new unique session id. Ids sort by the time at which they were created, in milliseconds."""
     return f"{now_ns // 1_000_000:011x}{entropy(3).hex()}"

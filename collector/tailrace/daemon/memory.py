@@ -1,10 +1,11 @@
-"""The memory of the process: limits, current use, and the maximum that a configuration allows.
+"""Determine the memory limits of the process, and the maximum memory that a configuration allows it to use.
 
-`bounds` returns the parts of the maximum. A part is a configured limit times the maximum size of an entry.
-`tests/system/test_memory.py` fills each kind of state up to its limit, and checks the process against the sum.
+`bounds` returns this maximum for each part of the process: a configured limit times the maximum size of what is
+limited. `tests/system/test_memory.py` fills each kind of state up to its limit, and compares the memory of the process
+with the sum.
 
-`ProcessMemory` has the limits of each enclosing control group (version 1 or 2), the process limit RLIMIT_AS (which
-counts addresses), and the memory of the machine.
+`ProcessMemory` has the limits of all control groups (version 1 or 2) that contain the process, the limit RLIMIT_AS,
+which counts virtual addresses, and the memory of the machine.
 """
 
 from __future__ import annotations
@@ -27,38 +28,42 @@ from tailrace.store import layout
 KIB, MIB = 2**10, 2**20
 
 PROCESS_BYTES = 160 * MIB
-"""Number of bytes for the interpreter, the libraries and the caches of the decoders.
+"""Memory (bytes) of the interpreter, the libraries and the caches of the decoders.
 
 pyarrow alone takes 30 MiB. A process takes 113 MiB at rest (2026-11-29), and 11 MiB more after a first commit of one row
 (2026-11-23). Later commits, checkpoints of the table and a replay load 28 MiB of further libraries (2026-11-28).
 """
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
-"""Number of bytes for a session of a UDP peer, a connection and a file, without the state of the decoder."""
+"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file, without the state of their decoders.
+"""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
-"""Number of bytes for an announced session without a connection, and for a stream of an ended session."""
+"""Memory (bytes) of an announced session without a connection, and of one stream of an ended session."""
 
 PARSED = 32
-"""Memory for parsing a record, as a multiple of the record's length. A document takes at most as much memory as a
-record of a file with the default `record_max`."""
+"""Memory for parsing a record, as a multiple of the record's length.
+
+Parsing a document takes no more than parsing a file's record with the default `record_max`.
+"""
 
 
 class Bound(NamedTuple):
-    """Maximum memory of one part of the process."""
+    """Maximum memory (bytes) of one part of the process."""
 
     name: str
     bytes: int
 
 
 def bounds(config: Config) -> list[Bound]:
-    """Return the maximum memory of each part of the process."""
+    """Return the maximum memory that the configuration allows, for each part of the process."""
     sources = list(config.sources.values())
     ledger, store = config.ledger, config.store
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # The next batch fills while the previous batch is written. For a store at a URL, a third batch may wait.
+        # One batch fills while the previous one is written. For a store behind a URL, a third batch may wait in
+        # between.
         Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
@@ -67,7 +72,7 @@ def bounds(config: Config) -> list[Bound]:
         Bound("sessions", sum(_sessions(config, source) for source in sources)),
         Bound("streams", sum(_streams(config, source) for source in sources)),
         Bound("state", state),
-        # A checkpoint is a second copy of the state while the daemon writes or reads the checkpoint.
+        # While the daemon writes or reads a checkpoint, the state is in memory a second time.
         Bound("checkpoint", state),
         Bound("unfinished records", sum(_unfinished(source) for source in sources)),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),
@@ -91,7 +96,7 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return the maximum number of bytes for followed streams and for streams of ended sessions."""
+    """Return the maximum memory (bytes) of a source for the streams that it follows and the streams of ended sessions."""
     if not FORMATS[source.format].counter_bits:
         return 0
     departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES
@@ -106,11 +111,11 @@ def _parsed(source: SourceConfig) -> int:
 
 
 _NONE = 2**62
-"""Minimum number of bytes that means "no limit" in control groups of version 1."""
+"""Limit (bytes) from which control groups of version 1 mean that there is no limit."""
 
 
 class Limit(NamedTuple):
-    """A memory limit: size in bytes, name of the line in /proc/self/status to compare, and name of the setting."""
+    """A memory limit: its size in bytes, the field of /proc/self/status to compare with it, and a name for messages."""
 
     size: int
     used: str
@@ -118,18 +123,20 @@ class Limit(NamedTuple):
 
 
 class ProcessMemory(NamedTuple):
-    """The memory limits of this process. `root` is the parent directory of /proc and /sys."""
+    """The memory limits that apply to this process. `root` is the directory that contains proc/ and sys/."""
 
     limits: list[Limit]
     root: Path = Path("/")
 
     @property
     def tightest(self) -> Limit:
-        """Return the limit with the largest used share."""
+        """Return the limit of which the process has used the largest share."""
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return the used share of the tightest limit after `more` further bytes are allocated."""
+        """Return the largest used share of all limits (1.0 is a full limit), if the process used `more` more bytes than
+        now.
+        """
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
@@ -137,7 +144,7 @@ class ProcessMemory(NamedTuple):
 
 
 def memory(root: Path = Path("/")) -> ProcessMemory:
-    """Return the memory limits of this process."""
+    """Return the memory limits that apply to this process."""
     limits = [Limit(size, "VmRSS", name) for size, name in _of_groups(root)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -147,9 +154,9 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the size and the name of each memory limit of this process's control groups.
+    """Yield size (bytes) and name of each memory limit in the control groups that contain this process.
 
-    Inside a container, the process's own group is mounted at the top.
+    Inside a container, the process's own group is mounted at the top of the file system of groups.
     """
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
@@ -176,7 +183,7 @@ def _machine(root: Path) -> int:
 
 
 def _status(root: Path, name: str) -> int:
-    """Return a field of /proc/self/status in bytes."""
+    """Return a field of /proc/self/status in bytes; 0 if it is missing."""
     for line in _text(root / "proc/self/status").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024

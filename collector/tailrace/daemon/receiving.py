@@ -1,8 +1,8 @@
-"""The source tasks of a running daemon. Each source starts and stops independently of the others.
+"""Run the sources of a daemon as tasks, which start and stop independently of each other.
 
-A source continues the open sessions of an earlier source of the same name, from this daemon or an earlier process.
-Open sessions without a source are closed, except sessions of files (`FileSessions`). `Configured` has the configured
-sources and their addresses, also while a source does not run.
+A source continues the open sessions of an earlier source with the same name, from this run of the daemon or an earlier
+one. Open sessions whose source no longer exists are closed, except sessions of files (`FileSessions`). `Configured`
+holds the configured sources and their addresses, even while a source does not run.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Configured:
-    """The sources of the current configuration, by name, and their addresses.
+    """The sources of the current configuration by name, and their addresses.
 
-    With `once`, a source ends after reading its current input, and a source of files reads the `chosen` files.
-    `descriptors` keep the sockets across restarts. Sockets in `held` are open already. Raise ConfigError for a source
-    that cannot be created.
+    With `once`, a source ends when it has read its input. `chosen` limits the files that sources of files read.
+    `descriptors` keep sockets across restarts of the daemon. `held` are sockets that are already open. Raise
+    ConfigError if a source cannot be created.
     """
 
     def __init__(
@@ -73,15 +73,17 @@ class Configured:
             self.sources[name] = self._source(name, wanted, self._listening)
 
     def renew(self, name: str, config: SourceConfig) -> None:
-        """Replace an ended source by a new one of the same name. Raise ConfigError."""
+        """Create the source `name` again after it has ended. Raise ConfigError if it cannot be created."""
         self.sources[name] = self._source(name, config, self._listening)
 
     def give_up(self, name: str, config: SourceConfig) -> None:
-        """Release the address of an ended source."""
+        """Close the address of a source that has ended, so that it can be bound again."""
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
-        """Return the sources whose port another configuration needs at a different address."""
+        """Return the names of running sources that must end before the new configuration can bind its addresses: it
+        needs the same port at a different address.
+        """
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
         have = {name: place_of(name, source) for name, source in now.items()}
@@ -93,9 +95,10 @@ class Configured:
     def prepare(
         self, config: Config, stays: Collection[str]
     ) -> tuple[dict[str, Source], dict[Place, Listening]]:
-        """Return the sources of another configuration and their addresses, and bind the new addresses.
+        """Create the sources of a new configuration, and bind its new addresses. Return both.
 
-        Keep the running sources in `stays`. Raise ConfigError with all problems.
+        The running sources named in `stays` are kept. Raise ConfigError with all problems if a source cannot be
+        created; then all newly bound addresses are closed.
         """
         sources: dict[str, Source] = {}
         listening: dict[Place, Listening] = {}
@@ -121,7 +124,10 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Replace sources and addresses by the result of `prepare`, and release all other addresses."""
+        """Make the sources and addresses that `prepare` returned the current ones.
+
+        Close all addresses that are no longer needed.
+        """
         self.sources.clear()
         self.sources.update(sources)
         gone = [held for place, held in self._listening.items() if place not in listening]
@@ -130,16 +136,16 @@ class Configured:
             held.give_up()
 
     def close_rest(self) -> None:
-        """Close the kept sockets that no source uses."""
+        """Close those sockets kept across a restart that no source uses any more."""
         self._descriptors.close_rest()
 
     def close(self) -> None:
-        """Close all addresses."""
+        """Close the sockets of all addresses."""
         for listening in self._listening.values():
             listening.close()
 
     def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
-        """Create a source, and add its address to `listening`. Raise ConfigError."""
+        """Return a new source. Add its address to `listening`. Raise ConfigError if the source cannot be created."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
             return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
@@ -160,13 +166,16 @@ class Configured:
     def _hold(
         self, name: str, config: SourceConfig, listening: dict[Place, Listening]
     ) -> Listening | None:
-        """Return the address of a source, either already held or new, and add the address to `listening`."""
+        """Return the address of a source, reusing one that is already held, and add it to `listening`.
+
+        Return None for a source of files.
+        """
         if isinstance(config, TailConfig):
             return None
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # The address of a listener on port 0 is not known in advance, so no kept socket can match.
+            # A listener on port 0 gets a different port each time, so no kept socket can belong to it.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -177,7 +186,7 @@ class Configured:
 
 
 def refused(name: str, config: SourceConfig, error: BaseException) -> ConfigError:
-    """Return the ConfigError for a source that could not start."""
+    """Return a ConfigError that explains why a source could not start."""
     if isinstance(config, TailConfig) or not isinstance(error, OSError):
         return ConfigError([f"sources.{name}: {error}"])
     return refusal(f"sources.{name}.listen", config.listen, error)
@@ -190,7 +199,7 @@ def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
 
 
 def _slot_name(place: Place) -> str:
-    """Return the name of a place's socket in the service manager."""
+    """Return the name under which the service manager keeps the socket of an address."""
     return ".".join(quote(str(part), safe="/") for part in place if part)
 
 
@@ -202,10 +211,10 @@ def _check_dialect(name: str, config: TailConfig) -> None:
 
 
 LOOK_SECONDS = 0.5
-"""Interval (seconds) between two checks for slow peers."""
+"""Time (seconds) between two checks for peers that send a record too slowly."""
 
 DECODED_SECONDS = 0.02
-"""Interval (seconds) at which a starting file source checks the decoded position."""
+"""Time (seconds) between two checks by a starting source of files whether the log has been decoded far enough."""
 
 CHANGED = "source changed"
 REMOVED = "source removed"
@@ -214,7 +223,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Task:
-    """The task of a source. `intake` is set once the source receives."""
+    """The task of one source. `intake` is None until the source receives."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -223,10 +232,10 @@ class _Task:
 
 
 class Receiving:
-    """The tasks of the configured sources, in a nursery.
+    """The tasks of all configured sources.
 
-    The log ended at `ahead` when the daemon started, and decoding may lag behind. Call `ended` when all sources have
-    ended.
+    `ahead` has the facts about the end of the log when the daemon started; decoding may not have got there yet. `ended`
+    is called when all sources have ended by themselves.
     """
 
     def __init__(
@@ -247,22 +256,22 @@ class Receiving:
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
-        """Open sessions of stopped sources, by source and session number."""
+        """Sessions that were open when their source stopped, by source and session number."""
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """Time (Unix ns) of the last check at which sources waited for free space in the spool."""
+        """Log time (ns) of the last check at which connections had to wait for free space in the spool."""
 
     async def start_all(self) -> None:
-        """Start every source. Raise ConfigError for an address that cannot be bound."""
+        """Start all configured sources. Raise ConfigError if an address cannot be bound."""
         for name in self._configured.sources:
             await self._start(name)
         self._configured.close_rest()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
-        """Replace the sources by those of another configuration, which `put` makes current.
+        """Replace the sources by those of a new configuration. `put` makes this configuration the current one.
 
-        Sources with equal settings in both configurations continue without interruption. If a source cannot be
+        A source whose settings are equal in both configurations goes on without interruption. If a source cannot be
         created, keep the old sources and raise ConfigError with all problems.
         """
         configured, now = self._configured, self._context.config.sources
@@ -294,10 +303,10 @@ class Receiving:
                 await self._start(name)
 
     def cut_slow(self) -> None:
-        """Disconnect peers that exceed the source's `record_timeout` for one record.
+        """Disconnect peers that take longer than their source's `record_timeout` to send one record.
 
-        Time that sources waited for free space does not count. Time that the rest of the record may have waited in
-        the spool does not count either.
+        Two times do not count: while sources waited for free space in the spool, and while the end of the record may
+        have been in the spool without being decoded.
         """
         time = self._spool.timeline.now()
         if self._gate.closed:
@@ -315,8 +324,10 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def leave_orphans(self) -> None:
-        """Close the sessions whose source is removed or has another format or transport. Mark sessions of files as
-        unfollowed instead."""
+        """Close the open sessions whose source was removed, or now has another format or transport.
+
+        Do not close sessions of files, but mark their files as unfollowed.
+        """
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
             for number, info in list(sessions.items()):
@@ -331,8 +342,7 @@ class Receiving:
                     del sessions[number]
 
     async def _start(self, name: str) -> None:
-        """Start a source, and return once the source receives. Raise ConfigError for an address that cannot be
-        bound."""
+        """Start a source. Return when it receives. Raise ConfigError if its address cannot be bound."""
         config, source = self._context.config.sources[name], self._configured.sources[name]
         try:
             await self._nursery.start(self._receive, name, source)
@@ -341,8 +351,10 @@ class Receiving:
         logger.info("source %s: %s %s", name, config.format, source.address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
-        """Stop a source, and return once the source has read all sent bytes. `reason` is the close reason of its
-        sessions."""
+        """Stop a source.
+
+        Return when it has read everything that was sent to it. `reason` is the close reason of its sessions.
+        """
         task = self._tasks[name]
         if task.intake is not None:
             task.intake.stopped = reason
@@ -358,8 +370,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of the files are known once the log is decoded up to the current end. Files can
-                    # wait until the source starts.
+                    # The read positions of its files are known only when the log is decoded up to here. Files lose
+                    # nothing by waiting, so the start of the daemon does not wait for this.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -377,7 +389,7 @@ class Receiving:
             self._ended()
 
     async def _decoded(self, position: int) -> None:
-        """Wait until the log is decoded up to `position`."""
+        """Wait until the log is decoded up to the position `position`."""
         while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
             await trio.sleep(DECODED_SECONDS)
 
@@ -392,9 +404,10 @@ async def receive(
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
 ) -> None:
-    """Run the sources until cancelled. Raise ConfigError for an address that cannot be bound.
+    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
 
-    With `once`, open sessions of other sources stay open. Call `ended` at once if no source is configured.
+    With `once`, sessions of sources that no longer exist stay open, and `ended` is called at once if there is no
+    source.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -1,17 +1,17 @@
-"""The daemon as a process: signals, admin endpoint, service manager, and the final status.
+"""Run the daemon as a process, with signals, admin endpoint, service manager and the status at its end.
 
-The first SIGTERM or SIGINT stops the daemon in order. A second one ends the process at once without loss of
-acknowledged data. SIGHUP requests a reload, also during the start. During a stop, SIGHUP has no effect. After a
-failure the daemon serves the reason on /healthz for `LINGER_SECONDS`, and exits with status 1.
+The first SIGTERM or SIGINT stops the daemon in order. A second one ends the process at once; acknowledged data is not
+lost. SIGHUP requests a reload, even during the start. During a stop, SIGHUP has no effect. After a failure, the daemon
+serves the reason on /healthz for `LINGER_SECONDS`, and exits with status 1.
 
-`Supervision` sends watchdog signals, requests for more time and a status line to the service manager. The daemon
-sends a watchdog signal for each commit, and for each operation that a disk or store refused, because a restart would
-not help. Heartbeats cause commits even while no data arrives. A hanging loop, a hanging disk or stopped decoding
-sends no signal, so the service manager restarts the daemon.
+`Supervision` informs the service manager: it sends watchdog signals, requests for more time, and a status line. A
+watchdog signal follows each commit, and each operation that a disk or store refused, because a restart would not help
+against a refusal. Heartbeats cause commits even while no data arrives. If a loop or a disk hangs or decoding stops, no
+signal is sent, and the service manager restarts the daemon.
 
-`Reloading` replaces the whole configuration after a signal, or nothing. The daemon reads and checks file and
-environment as at the start. After an error the old configuration stays current, and the daemon is degraded until a
-reload succeeds.
+`Reloading` replaces the whole configuration on SIGHUP, or nothing of it. The daemon reads and checks file and
+environment as at a start. If there is a problem, the old configuration stays current, and the daemon is degraded until
+a reload succeeds.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from tailrace.store.durable import occupy_thread
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 5.0
 EXTEND_SECONDS = 30.0
-"""Timeout (seconds) for the next step of a start or stop."""
+"""Time (seconds) that each request to the service manager adds for a start or stop."""
 
 
 class Supervision:
-    """The connection between the service manager and the daemon."""
+    """Sends watchdog signals, requests for more time and status lines to the service manager."""
 
     def __init__(self, notifier: Notifier, clock: Clock) -> None:
         self._notifier = notifier
@@ -80,14 +80,17 @@ class Supervision:
         self._rows = 0
 
     def working(self) -> None:
-        """Ask the service manager for more time, because a start or stop continues."""
+        """Ask the service manager for more time, because a start or stop goes on.
+
+        Send at most one request every `LOOK_SECONDS`.
+        """
         now = self._clock.monotonic()
         if now - self._extended >= LOOK_SECONDS:
             self._extended = now
             self._notifier.extend(EXTEND_SECONDS)
 
     async def run(self, daemon: Daemon) -> None:
-        """Send watchdog signals and status lines until cancelled."""
+        """Send watchdog signals and status lines to the service manager until cancelled."""
         seconds = min(LOOK_SECONDS, (self._notifier.watchdog_seconds or LOOK_SECONDS) / 4)
         while self._notifier.present:
             self._look(daemon)
@@ -122,9 +125,9 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Replaces the configuration on request.
+    """Replaces the configuration when asked to.
 
-    `load` reads the configuration or raises ConfigError. `replaced` is called after a successful reload.
+    `load` returns the new configuration or raises ConfigError. `replaced` is called after each reload that succeeded.
     """
 
     def __init__(
@@ -141,11 +144,11 @@ class Reloading:
         self._asked = trio.Event()
 
     def ask(self) -> None:
-        """Request a reload. Requests before the reload begins count as one."""
+        """Request a reload. Several requests before the reload begins lead to one reload."""
         self._asked.set()
 
     async def run(self, receiving: Receiving) -> None:
-        """Reload the configuration on each request of `ask`, until cancelled."""
+        """Until cancelled, reload the configuration each time that `ask` was called."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
@@ -154,7 +157,10 @@ class Reloading:
             self._notifier.ready()
 
     async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload the configuration. Return the problems that prevented the reload."""
+        """Reload the configuration once.
+
+        Return the problems because of which it was not replaced; an empty list after success.
+        """
         try:
             loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded, receiving)
@@ -165,8 +171,10 @@ class Reloading:
         return []
 
     def _read(self) -> Loaded:
-        """Return the configuration from file and environment, after checking the files named there. Raise
-        ConfigError."""
+        """Return the configuration from file and environment.
+
+        Also check the files that it names, such as certificates. Raise ConfigError with all problems.
+        """
         loaded = self._load()
         if unusable := problems(loaded):
             raise ConfigError([str(problem) for problem in unusable])
@@ -174,13 +182,16 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        if Condition.RELOAD in self._daemon.health.conditions:  # already logged by `degrade`
+        # `degrade` writes to the log only when the condition begins
+        if Condition.RELOAD in self._daemon.health.conditions:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
-        """Replace the current configuration by the loaded one. Raise ConfigError and change nothing if a problem is
-        found."""
+        """Make the loaded configuration the current one.
+
+        Raise ConfigError, and change nothing, if this is not possible while the daemon runs.
+        """
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s says what is running already", loaded.path or "the environment")
@@ -201,7 +212,7 @@ class Reloading:
 
 
 def _summary(old: Config, new: Config) -> str:
-    """Return a summary of the changes of a reload."""
+    """Return a line for the log about the sources and keys that a reload changed."""
     before, after = old.sources, new.sources
     parts = {
         "sources added": sorted(after.keys() - before.keys()),
@@ -215,7 +226,10 @@ def _summary(old: Config, new: Config) -> str:
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
-"""Delay (seconds) of an exit for lack of memory; shorter than TimeoutStartSec in a unit file."""
+"""Time (seconds) for which a process that lacks memory waits before it exits.
+
+It must be shorter than TimeoutStartSec in a unit file.
+"""
 
 
 def run(
@@ -225,10 +239,10 @@ def run(
     started: Callable[[Status], None],
     held: Mapping[Place, Listening],
 ) -> Status:
-    """Run the daemon until a signal stops the process. Return the last status.
+    """Run the daemon until a signal stops it. Return its status at the end.
 
-    Call `started` once all sockets listen, and `load` at each reload. Sockets in `held` are open already. Raise
-    TailraceError if the start or the daemon fails.
+    Call `started` once all sockets listen, and `load` at each reload. `held` are sockets that are already open. Raise
+    TailraceError if the daemon cannot start or fails.
     """
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
@@ -258,10 +272,10 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """Delay a MemoryLimitError by `PATIENCE_SECONDS` under a service manager, which would restart the daemon at
-    once.
+    """If a service manager started the process (`managed`), wait `PATIENCE_SECONDS` before a MemoryLimitError is raised
+    again. Otherwise, the service manager would restart the daemon at once, many times.
 
-    The sockets queue input during the delay.
+    During this time, input waits in the sockets' buffers.
     """
     try:
         yield
@@ -324,7 +338,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # The caller reports a configuration error once.
+                # The caller reports a configuration error; do not report it twice.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()
@@ -332,14 +346,15 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Serve the admin endpoint once the counters have reached their values before the restart, because
-        Prometheus treats a falling counter as a restart. Do not wait if decoding is suspended."""
+        """Serve the admin endpoint, but only once the counters have the values that they had before the restart: for
+        Prometheus, a smaller value would be a reset. If decoding is suspended, do not wait for this.
+        """
         with listener:
             await self._daemon.answering.wait()
             await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:
-        """Create the admin server. Raise ConfigError for unusable certificates or tokens."""
+        """Return the server of the admin endpoint. Raise ConfigError if its certificates or tokens cannot be used."""
         config = self._daemon.config.admin
         self._guard = guard("admin", config, self._daemon.clock)
         certificates, tokens, networks = self._guard
@@ -363,7 +378,7 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # A full disk must not stop the daemon: /status has the addresses as well.
+            # A full disk must not end the daemon. /status has the same addresses.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",
@@ -374,18 +389,18 @@ class _Service:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             signal.pthread_sigmask(
                 signal.SIG_UNBLOCK, {signal.SIGHUP}
-            )  # a pending SIGHUP arrives now
+            )  # a SIGHUP that arrived during the start is delivered now
             try:
                 async for number in signals:
                     if number == signal.SIGHUP:
                         self._reloading.ask()
                         continue
                     if self._stop.is_set():
-                        # Exit at once and skip exit handlers, which might wait for a worker thread.
+                        # Exit at once, without exit handlers: they might wait for a worker thread.
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()
-            finally:  # the default action would end the process during the stop
+            finally:  # SIGHUP's default action would end the process during the stop
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
     def _probe(self) -> Probe:

@@ -1,11 +1,15 @@
-"""Count the starts that exceed the memory limit, so that the daemon ends with a message and not in a restart loop.
+"""Count the starts that were killed because memory ran out, so that the daemon does not restart for ever without a
+message.
 
-A start repeatedly writes the used share of its memory limit to a file. The daemon removes the file once the log is
-decoded or the start has failed with a message. A file that is left at the next start means that the earlier start
-was killed. If the killed start used at least half of its memory limit, lack of memory is the assumed reason.
-After `KILLED_MAX` such starts in a row, the behaviour of further starts depends on the stage for `REST_SECONDS`:
-- killed while reading the checkpoint: refuse the start, which cannot continue without the state;
-- killed while decoding the log: receive into the spool, and suspend decoding.
+While it starts, the daemon repeatedly writes to a file how much of its memory limit it uses. It removes the file when
+the log is decoded, or when the start has failed with a message. If the next start finds the file, the earlier start was
+killed. If it had used at least half of its memory limit, the reason is taken to be a lack of memory.
+
+After `KILLED_MAX` such starts in a row, the daemon waits for `REST_SECONDS` before it tries the same again.
+Meanwhile it acts according to the stage at which the last start was killed:
+
+- while it read the checkpoint: the start is refused, because the daemon cannot run without the state;
+- while it decoded the log: the daemon receives into the spool, and does not decode.
 
 No data is lost in either case, because the spool keeps all bytes that are not in the table.
 """
@@ -30,17 +34,18 @@ from tailrace.filesystem import make_way, refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3
-"""Number of consecutive starts killed for lack of memory after which the daemon refuses the start or suspends
-decoding."""
+"""Number of starts in a row that must have been killed for lack of memory before the daemon refuses a start or suspends
+decoding.
+"""
 
 REST_SECONDS = 600.0
-"""Seconds after the last killed start for which the daemon refuses the start or suspends decoding."""
+"""Time (seconds) after the last killed start during which the daemon refuses a start or suspends decoding."""
 
 SUSPECT = 0.5
-"""Minimum used share of the memory limit at which a killed start counts as out of memory."""
+"""Share of the memory limit from which a killed start counts as killed for lack of memory."""
 
 STATE_FACTOR = 4
-"""Memory for reading a checkpoint, as a multiple of the file size."""
+"""Memory for reading a checkpoint, as a multiple of the size of its file."""
 
 LOOK_SECONDS = 0.25
 
@@ -48,11 +53,14 @@ logger = logging.getLogger(__name__)
 
 
 class Start(msgspec.Struct):
-    """The content of a start's file. `at` is a Unix time in seconds, `limit` the size (bytes) of the tightest memory
-    limit."""
+    """The content of the file that a start writes.
+
+    `share` is the used share of the memory limit that is nearest to being full, and `limit` the size of this limit
+    (bytes). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint or the log.
+    """
 
     killed: int
-    """Number of consecutive earlier starts killed for lack of memory."""
+    """Number of starts directly before this one that were killed for lack of memory."""
     stage: Literal["state", "log"]
     share: float
     limit: int
@@ -60,13 +68,16 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """The starts on one spool. The process must hold the lock of the spool's directory before a call of `begin`."""
+    """Records the starts of daemons on one spool.
+
+    The process must hold the lock of the spool's directory before it calls `begin`.
+    """
 
     def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
-        """Number of consecutive earlier starts killed for lack of memory."""
+        """Number of starts directly before this one that were killed for lack of memory."""
         self.rest = 0.0
-        """Seconds for which this start suspends decoding."""
+        """Time (seconds) for which this start must not decode; 0 if it may decode at once."""
         self._path = directory / "starting"
         self._memory = memory
         self._clock = clock
@@ -74,13 +85,19 @@ class Starts:
 
     @property
     def readable(self) -> int:
-        """Return the maximum size (bytes) of a readable checkpoint. File and state are in memory at the same time."""
+        """Return the maximum size (bytes) of a checkpoint that can be read with the free memory.
+
+        While it is read, both its file and its state are in memory.
+        """
         limit = self._memory.tightest
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Record that this start reads the newest checkpoint next. Raise MemoryLimitError if `KILLED_MAX` recent
-        starts were killed while reading the checkpoint."""
+        """Record that this start now reads the newest checkpoint.
+
+        Raise MemoryLimitError if at least `KILLED_MAX` starts in a row were killed for lack of memory, the last of them
+        recently and while it read the checkpoint.
+        """
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
         before = self._read()
@@ -107,41 +124,44 @@ class Starts:
         self._write()
 
     def decoding(self) -> None:
-        """Record that the state is read and that decoding the log begins."""
+        """Record that the checkpoint is read and that this start now decodes the log."""
         if self._start:
             self._start.stage = "log"
             self._look()
 
     def came_through(self) -> None:
-        """Remove the file of this start after the log is decoded or the start has failed with a message.
+        """Remove the file of this start, because the log is decoded or the start has failed with a message.
 
-        A refused start later calls keep the file of the earlier start.
+        If `begin` refused this start, keep the file of the earlier one, so that later starts are refused, too.
         """
         if self._start:
             self._start, self.killed = None, 0
             try:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
-            except OSError as error:  # the next start may count this start as killed
+            except OSError as error:  # the next start may take this one for killed
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
-        """Return the error for a failed memory allocation, during the start or later."""
+        """Return the error for memory that could not be allocated, during the start or later.
+
+        During the start, also record that the limit was reached.
+        """
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # `came_through` then keeps the file
+            self._start = None  # without it, `came_through` keeps the file
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Record the memory use of the start until the start is complete or cancelled."""
+        """Keep recording the memory use in the file, until the start is complete or this task is cancelled."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)
 
     async def wait(self, health: Health) -> None:
-        """Wait for `rest` seconds before decoding, if earlier starts were killed while decoding."""
+        """If this start must not decode yet, wait for `rest` seconds, and report this as a condition."""
         if not self.rest:
             return
         until = self._clock.monotonic() + self.rest
@@ -154,13 +174,13 @@ class Starts:
         while self._clock.monotonic() < until:
             health.refuse(
                 Condition.MEMORY, message
-            )  # each refusal counts as activity for the watchdog
+            )  # Each refusal counts as activity for the watchdog, so that it does not restart the daemon.
             await trio.sleep(min(1.0, max(0.0, until - self._clock.monotonic())))
         self.rest = 0.0
         health.clear(Condition.MEMORY)
 
     def advice(self) -> str:
-        """Return advice on the limit with the least free memory."""
+        """Return advice for the user to raise the memory limit that is nearest to being full."""
         limit = self._memory.tightest
         return (
             f"raise {limit.name}, {limit.size} bytes now, and start again;"
@@ -179,7 +199,9 @@ class Starts:
             return None
 
     def _write(self) -> None:
-        """Write the file of the start without a sync, because a killed process does not stop the machine."""
+        """Write the file of this start, without a sync: the file only has to survive a kill of the process, not a crash
+        of the machine.
+        """
         try:
             owned.write_file(self._path, msgspec.json.encode(self._start))
         except OSError as error:

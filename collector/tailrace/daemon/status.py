@@ -1,4 +1,4 @@
-"""The state of the daemon as one value, the source of /status and /metrics."""
+"""Collect the state of the daemon in one value, which the page /status and the metrics show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tailrace.standard import dropped_lines
 
 
 def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
-    """Return the status of a daemon. `admin` is the address of the admin endpoint, `guard` its access control."""
+    """Return the status of a daemon. `admin` is the address of the admin endpoint, and `guard` its access control."""
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.loops.committing
     return Status(
@@ -79,12 +79,12 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 
 
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
-    """Return the status of a configured source, which need not run or listen."""
+    """Return the status of a configured source, even if it does not run at the moment."""
     source = daemon.sources.get(name)
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # While the ingest lags behind the log, the time of the last decoded entry is the current time.
+    # If there are entries left to decode, judge the sessions by the time of the last decoded entry.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {
@@ -119,7 +119,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
 
 
 def _named(*parts: msgspec.Struct) -> dict[str, Any]:
-    """Return the encoded fields of all parts, by name."""
+    """Return the fields of all given structs in one dictionary, by the names under which they are encoded."""
     return {
         name: value
         for part in parts

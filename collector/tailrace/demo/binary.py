@@ -1,13 +1,14 @@
 """Generate traces of binary records: Heph packets and ovni events.
 
-The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. Each stream is one worker that computes time steps. A
-worker writes the parts of a step as they finish, and the step itself after them, as real writers do. So end times grow within a
-stream, and start times do not. All attribute types occur. A packet has about 75 bytes on average.
+The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. Each stream is one worker that computes steps
+in time. Like a real writer, a worker writes each part of a step when the part ends, and then the step itself. So end
+times grow within a stream, and start times do not. All types of attributes occur. A packet has 75 bytes on average.
 
-The ovni traces resemble those of libovni 1.14 for a task-parallel program on two nodes. In each process the main thread creates
-tasks, in phases that it marks, and its workers run the tasks (events of nOS-V). Each thread has a stream: a header of 8 bytes,
-then events in the order of its node's clock. A thread writes its stream one buffer at a time, and the next buffer begins with
-the pair of events of the flush. `stream.json` is rewritten when the thread begins and ends, and once in between.
+The ovni traces resemble those of libovni 1.14 for a program with tasks on two nodes. In each process, the main thread
+creates tasks in phases, which it marks, and worker threads run them (events of nOS-V). Each thread has a stream: a
+header of 8 bytes, then events in the order of its node's clock. A thread writes its stream one buffer at a time; the
+next buffer begins with the two events about the flush of this buffer. The file `stream.json` is written when the thread
+begins, once later, and when the thread ends.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from tailrace.demo.traffic import Write
 
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
 DATAGRAM_BYTES = 1432
-"""Maximum size (bytes) of a datagram: the payload of an Ethernet frame, without the headers of IPv6 and a tunnel."""
+"""Maximum size (bytes) of a datagram: the payload of an Ethernet frame, less the headers of IPv6 and of a tunnel."""
 
 Value = int | float | str | Sequence[int]
 Attributes = Mapping[str, Value]
 
 
 class Packet(NamedTuple):
-    """One Heph event. `counter` is unwrapped; on the wire it is modulo 2^32."""
+    """One Heph event. `counter` is its number; the packet contains this number modulo 2^32."""
 
     stream: int
     counter: int
@@ -38,14 +39,14 @@ class Packet(NamedTuple):
 
 
 def epoch(unix_ns: int) -> bytes:
-    """Return the metadata packet with the time of tick 0 (Unix nanoseconds)."""
+    """Return the Heph metadata packet that states the time of tick 0 (Unix ns)."""
     return pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", unix_ns)
 
 
 def heph_events(
     seed: int, n: int, streams: Sequence[int] = (0, 1, 2, 3), *, first: int = 0
 ) -> Iterator[Packet]:
-    """Yield `n` events in total, on streams that take turns at random. Counters begin at `first`."""
+    """Yield `n` Heph events, each on a stream chosen at random. The numbers of each stream begin at `first`."""
     order = Random(f"{seed}/order")  # noqa: S311 - traffic, not secrets
     workers = {stream: _worker(seed, stream, first) for stream in streams}
     for _ in range(n):
@@ -53,7 +54,10 @@ def heph_events(
 
 
 def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
-    """Join packets into datagrams of at most `limit` bytes. A longer packet gets a datagram of its own."""
+    """Yield datagrams of at most `limit` bytes that contain the packets in order.
+
+    A longer packet gets a datagram of its own.
+    """
     datagram = b""
     for packet in packets:
         if datagram and len(datagram) + len(packet) > limit:
@@ -65,7 +69,7 @@ def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator
 
 
 def numbers(datagram: bytes) -> list[tuple[int, int]]:
-    """Return stream and counter (modulo 2^32) of each event in a datagram of whole packets."""
+    """Return stream and number (modulo 2^32) of each Heph event in a datagram."""
     found = []
     at = 0
     while at < len(datagram):
@@ -79,14 +83,14 @@ def numbers(datagram: bytes) -> list[tuple[int, int]]:
 def event(
     stream: int, counter: int, start: int, end: int, description: str, attributes: Attributes
 ) -> bytes:
-    """Return one event packet. Times are nanoseconds since the epoch."""
+    """Return one Heph event packet. `start` and `end` are nanoseconds since the epoch."""
     body = _text(description) + b"".join(_text(n) + _value(v) for n, v in attributes.items())
     head = pack(">IIIIQQQ", EVENT_MAGIC, 40 + len(body), stream, counter % 2**32, 0, start, end)
     return head + body
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """Yield the events of a worker without end."""
+    """Yield the Heph events of one worker. The sequence never ends."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -105,7 +109,7 @@ def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
 
 
 def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
-    """Yield the parts of the work within a time step."""
+    """Yield description and attributes of each part of one step of a worker."""
     yield (
         "receive halo",
         {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},
@@ -142,7 +146,7 @@ def _value(value: Value) -> bytes:
 
 OVNI_HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""Size (bytes) of a block. A reader sees a large write arrive in multiples of this size."""
+"""Size (bytes) of one write to a stream file. A reader sees a large buffer arrive in pieces of this size."""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {
@@ -159,11 +163,11 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""Codes of events that end a span or set a name. They are not counted as events."""
+"""Codes of ovni events that assign a name. Like those in `_ENDS`, they do not count as events."""
 
 
 class OvniEvent(NamedTuple):
-    """One event. `code` is its model, category and value."""
+    """One ovni event. `code` consists of its model, category and value."""
 
     code: str
     clock: int
@@ -171,7 +175,7 @@ class OvniEvent(NamedTuple):
 
 
 class OvniThread(NamedTuple):
-    """The stream of one ovni thread: its directory, its events, and its final metadata."""
+    """One thread of an ovni trace: the directory of its stream, its events, and its metadata at the end."""
 
     path: str
     events: list[OvniEvent]
@@ -179,7 +183,7 @@ class OvniThread(NamedTuple):
 
 
 def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
-    """Return the threads of two nodes with one process each. The nodes' clocks differ."""
+    """Return the threads of an ovni trace of two nodes with one process each. The clocks of the nodes differ."""
     random = Random(f"ovni/{seed}")  # noqa: S311 - traffic, not secrets
     threads: list[OvniThread] = []
     for node, pid in (("node1", 4100), ("node2", 5200)):
@@ -189,7 +193,9 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
 
 
 def ovni_offsets(threads: list[OvniThread]) -> bytes:
-    """Return the content of clock-offsets.txt for the nodes: the time by which each clock is behind the first clock."""
+    """Return the content of clock-offsets.txt: for each node, the number of ns to add to its clock to get that of the
+    first node.
+    """
     begun: dict[str, int] = {}
     for thread in threads:
         node = thread.path.removeprefix("loom.").partition(".")[0]
@@ -204,7 +210,7 @@ def ovni_offsets(threads: list[OvniThread]) -> bytes:
 
 
 def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
-    """Yield the thread's writes, one for each buffer."""
+    """Yield the writes of an ovni thread to its two files, in order. Each flushed buffer becomes one or more writes."""
     stream, document = f"{thread.path}/stream.obs", f"{thread.path}/stream.json"
     known = {"version": 3, "ovni": _known_at_first(thread.metadata)}
     yield Write(stream, OVNI_HEADER)
@@ -221,19 +227,19 @@ def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
 
 
 def ovni_event_count(thread: OvniThread, buffer_bytes: int) -> int:
-    """Return the number of events that the thread writes: spans, instants and counters."""
+    """Return how many events an ovni thread writes, counted as spans, instants and counters."""
     flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
     return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
 
 
 def ovni_event(code: str, clock: int, payload: bytes = b"") -> OvniEvent:
-    """Return an event with a payload of up to 16 bytes, except a payload of 1 byte."""
+    """Return an ovni event with a payload of 0 or 2 to 16 bytes."""
     flags = max(len(payload) - 1, 0)
     return OvniEvent(code, clock, pack("<B3sQ", flags, code.encode(), clock) + payload)
 
 
 def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
-    """Return an event with a payload of any size."""
+    """Return an ovni event with a payload of any size (a jumbo event)."""
     return OvniEvent(
         code, clock, pack("<B3sQI", 0x13, code.encode(), clock, len(payload)) + payload
     )
@@ -242,7 +248,7 @@ def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
 def _ovni_process(
     random: Random, loom: str, pid: int, clock: int, iterations: int
 ) -> Iterator[OvniThread]:
-    """Yield the main thread's stream, then the streams of the workers that share its tasks."""
+    """Yield the main thread of a process, then its worker threads, among which the tasks are divided."""
     tids = [pid + 1 + number for number in range(_WORKERS)]
     main, tasks, over = _main(random, clock, tids, iterations)
     yield _ovni_thread(loom, pid, pid, main)
@@ -269,7 +275,9 @@ def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> Ovni
 def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
-    """Return the main thread's events, its tasks with the earliest start time of each, and its end time."""
+    """Return the events of a main thread, its tasks with the earliest time at which each may start, and the time at
+    which the thread ends.
+    """
     now = _Clock(random, clock)
     events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
     events += [ovni_event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
@@ -301,7 +309,7 @@ def _main(
 def _ovni_worker(
     random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
 ) -> list[OvniEvent]:
-    """Return a worker's events. The worker repeatedly waits for a task and runs it."""
+    """Return the events of a worker thread, which waits for each of its tasks and runs it."""
     now = _Clock(random, clock)
     events = [
         ovni_event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)),
@@ -336,7 +344,7 @@ class _Clock:
         self._now = now
 
     def tick(self, more: int = 0) -> int:
-        """Return the time of the next event, at least `more` nanoseconds after the last one."""
+        """Return a time for the next event, more than `more` nanoseconds after the previous one."""
         self._now += more + self._random.randrange(30, 400)
         return self._now
 
@@ -345,7 +353,10 @@ class _Clock:
 
 
 def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
-    """Yield the flushed buffers. Each buffer except the first begins with the two events of the previous flush."""
+    """Yield the content of each flushed buffer.
+
+    Each buffer except the first begins with two events about the flush of the previous one.
+    """
     buffer = b""
     for this in events:
         buffer += this.data
@@ -356,7 +367,7 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return the content of the first stream.json: without models, marks and `finished`."""
+    """Return the part of a thread's metadata that its first stream.json contains: without models, marks and `finished`."""
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

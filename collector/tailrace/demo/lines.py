@@ -1,18 +1,18 @@
 """Generate traces of text lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
 
-The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. Clusters contain cores, cores
-contain threads, threads contain instructions. An instruction has 10 or 11 events, and a footer has totals. Within a thread,
-lines are in the order of `clk`. Each thread begins at clk 0, as in the reference generator, so `clk` goes back from thread to
-thread.
+The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. Clusters contain cores,
+cores contain threads, and threads contain instructions. An instruction has 10 or 11 events; a footer has the totals.
+Within a thread, lines are in the order of `clk`. Each thread begins at clk 0, as in the reference generator, so `clk`
+goes back at each new thread.
 
-The DFTracer traces resemble those of release 2.2.0, for training processes and the files that they read and save. Each process
-writes one file, with one JSON object a line. Numbers (`id`) count a process's events in the order in which the events end.
-Lines of different threads may stand in another order. Names of files, commands and directories are referenced by hash. A forked
-process refers to names that only its parent's file contains.
+The DFTracer traces resemble those of release 2.2.0, for processes that train a model, with the files that they read and
+save. Each process writes one file with one JSON object a line. The `id` numbers a process's events in the order in
+which they end; lines of different threads may be in another order. Names of files, commands and directories are given
+by hash. A forked process uses hashes whose names only the file of its parent contains.
 
-The ET3 traces record the calls of a Java program and its use of objects, in two forms. In the agents' form, each line ends with
-the thread, and no line reports a death. In the specification's form, each line ends with the logical clock, which counts
-entries and exits. The program writes map files with the names when it ends.
+The ET3 traces record the calls of a Java program and its use of objects, in two forms. In the form of the agents, each
+line ends with the thread, and no line reports the death of an object. In the form of the specification, each line ends
+with a logical clock that counts entries and exits. When the program ends, it writes map files with the names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tailrace.demo.traffic import Write
 
 START_CLK = 1000
-"""The clk at which the first instruction of a thread begins. The threads themselves begin at 0."""
+"""`clk` at which the first instruction of each thread begins. The thread itself begins at clk 0."""
 
 _STAGES = {
     "F1": "Fetch 1. Address to the instruction cache",
@@ -48,7 +48,10 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class JetsLine(NamedTuple):
-    """One line with its newline. `type` is the type of the line. `record` is the id of its record."""
+    """One line of a JETS trace, including its newline.
+
+    `type` is the line's type, and `record` the id of the record to which it belongs.
+    """
 
     type: str
     record: int | None
@@ -58,7 +61,10 @@ class JetsLine(NamedTuple):
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield a whole trace. Each parameter is the number of units in one unit of the level above."""
+    """Yield the lines of a JETS trace.
+
+    Each parameter is a number per unit above: clusters, cores per cluster, threads per core, instructions per thread.
+    """
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -114,7 +120,9 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[JetsLine], int]:
-    """Return the lines of a thread's overlapping instructions in the order of clk, and the clk of the thread's end."""
+    """Return the lines of a thread's instructions, which overlap, in the order of clk, and the clk at which the thread
+    ends.
+    """
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
@@ -124,14 +132,17 @@ def _thread(
         timed += lines
     timed.sort(
         key=lambda line: line[0]
-    )  # the sort is stable: at the same clk, the older instruction comes first
+    )  # Python's sort is stable: lines with the same clk stay in the order of their instructions
     return [line for _, line in timed], committed + 1
 
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, JetsLine]]:
-    """Yield an instruction's lines, each with its clk. The instruction commits no earlier than the instruction before it."""
+    """Yield the lines of one instruction, each with its clk.
+
+    The instruction commits at `committed` at the earliest, when the previous one has committed.
+    """
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -197,10 +208,10 @@ def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
 
 
 BLOCK_BYTES = 4096
-"""Size (bytes) of the writes in which DFTracer's buffer reaches the file."""
+"""Size (bytes) of one write to a DFTracer file, as DFTracer's own buffer writes it."""
 
 PIECE_BYTES = 1000
-"""Size (bytes) of one write of an ET3 trace. (Agents write line by line.)"""
+"""Size (bytes) of one write to an ET3 trace. (Real agents write line by line.)"""
 
 HOST = "demo"
 _DIRECTORY = "/scratch/demo"
@@ -210,18 +221,18 @@ _EVENT, _METADATA = 1, 4
 _CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
 
 FORK_US = 50_000
-"""Time (microseconds) after which a process forks."""
+"""Time (microseconds) from the start of the first process until it forks."""
 
 
 class TraceLine(NamedTuple):
-    """One line with its newline. `id` is None if the line is no event."""
+    """One line of a DFTracer file, including its newline. `id` is None for a line that is no event."""
 
     id: int | None
     data: bytes
 
 
 class TraceFile(NamedTuple):
-    """The file of one process."""
+    """The DFTracer file of one process."""
 
     name: str
     pid: int
@@ -242,9 +253,9 @@ class _TracedCall(NamedTuple):
 def dftracer_trace(
     seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
 ) -> list[TraceFile]:
-    """Return the files of `processes` processes, and of one more that the first of them forks.
+    """Return the DFTracer files of `processes` processes, and of one more process, forked from the first.
 
-    `epoch_us` is the start time of the processes (Unix microseconds).
+    `epoch_us` is the time at which the processes start (Unix microseconds).
     """
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
@@ -262,17 +273,17 @@ def dftracer_trace(
 def plain_writes(
     path: str, lines: Iterable[TraceLine | AgentLine], size: int = BLOCK_BYTES
 ) -> Iterator[Write]:
-    """Yield the writes of an uncompressed file. Each has `size` bytes, so most writes end within a line."""
+    """Yield the writes to an uncompressed file. Each write has `size` bytes, so most of them end within a line."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), size):
         yield Write(path, data[at : at + size])
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes of a compressed file of gzip members with `size` lines each.
+    """Yield the writes to a compressed file. It consists of gzip members with `size` lines each.
 
-    Bytes of a member after its last newline byte are written with the next member, because the producer's file is
-    line-buffered.
+    The file of the real producer is line-buffered. So bytes of a member after its last newline byte are written
+    together with the next member.
     """
     held = b""
     for at in range(0, len(lines), size):
@@ -286,7 +297,7 @@ def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[
 
 
 def hashed(text: str) -> str:
-    """Return the hash that stands for a string: every other byte of its MD5."""
+    """Return DFTracer's hash of a string: every second byte of its MD5 digest."""
     return md5(text.encode(), usedforsecurity=False).digest()[::2].hex()
 
 
@@ -299,7 +310,11 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return a process's file. `known` maps each string whose hash was already written to the time; the function adds to it."""
+    """Return the DFTracer file of one process.
+
+    `known` maps each string whose hash this process or its parent has already explained to the time of that (Unix µs).
+    This function adds the strings of this file.
+    """
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -337,7 +352,7 @@ def _dftracer_process(
 
 
 def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_TracedCall]:
-    """Yield the events of a thread that reads samples."""
+    """Yield the calls of a thread that reads samples from files."""
     tid = pid + 1000 + thread
     for step in range(steps):
         path = f"{_DIRECTORY}/data/sample-{random.randrange(64):03}.npz"
@@ -354,7 +369,7 @@ def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iter
 
 
 def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_TracedCall]:
-    """Yield the events of the main thread, which computes and sometimes saves."""
+    """Yield the calls of the main thread, which computes and sometimes saves a checkpoint."""
     for step in range(steps):
         begun = now = now + random.randrange(10, 100)
         for name in ("forward", "backward"):
@@ -378,8 +393,10 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines, with some neighbours of different threads swapped. A thread may take its number before another
-    thread, and write its line after it."""
+    """Return the lines with some adjacent lines of different threads swapped.
+
+    In a real process, a thread may take an earlier number than another one and write its line later.
+    """
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None
@@ -421,7 +438,10 @@ _OBJECTS_MAX = 200
 
 
 class AgentLine(NamedTuple):
-    """One line with its newline. `clock` is the number of entries and exits up to and including this line."""
+    """One line of an ET3 trace, including its newline.
+
+    `clock` is the number of entries and exits so far, including this line.
+    """
 
     letter: str
     clock: int
@@ -429,7 +449,7 @@ class AgentLine(NamedTuple):
 
 
 class _AgentEvent(NamedTuple):
-    """A line without its last field."""
+    """A line of an ET3 trace without its last field, which depends on the form."""
 
     letter: str
     fields: tuple[int, ...]
@@ -437,7 +457,10 @@ class _AgentEvent(NamedTuple):
 
 
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return a trace in the agents' form. The last event is the entry of the thread that ends the program."""
+    """Return the lines of an ET3 trace in the form of the agents.
+
+    The last line is the entry of the thread that ends the program.
+    """
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -450,7 +473,10 @@ def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return a trace in the specification's form, which records neither witnesses nor threads."""
+    """Return the lines of an ET3 trace in the form of the specification.
+
+    It contains neither witness events nor threads.
+    """
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -462,7 +488,7 @@ def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_agent_maps() -> dict[str, bytes]:
-    """Return the agents' map files in the agents' notation. Every class has all methods."""
+    """Return the map files of a trace in the form of the agents, by file name. Each class has all methods."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -473,7 +499,7 @@ def et3_agent_maps() -> dict[str, bytes]:
 
 
 def et3_specification_maps() -> dict[str, bytes]:
-    """Return the specification's map files."""
+    """Return the map files of a trace in the form of the specification, by file name."""
     slashed = [name.replace(".", "/") for name in _CLASSES]
     methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
     return {
@@ -485,7 +511,7 @@ def et3_specification_maps() -> dict[str, bytes]:
 
 
 def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
-    """Yield the events of threads that take turns. At the end, each thread returns from all its calls."""
+    """Yield the events of several threads in random order. At the end, each thread returns from all its calls."""
     running = [_TracedThread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
@@ -495,7 +521,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
 
 
 class _TracedThread:
-    """A thread's calls, and the objects that it references, the youngest last."""
+    """One thread of the traced program: its open calls, and the objects that it references, youngest last."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -508,7 +534,9 @@ class _TracedThread:
         return len(self._methods)
 
     def step(self) -> Iterator[_AgentEvent]:
-        """Yield the events of one step of the program. In some steps an object dies."""
+        """Yield the events of one step of the thread: a call, a return, an allocation, a field update or a witness
+        event. An object may die.
+        """
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
@@ -528,7 +556,7 @@ class _TracedThread:
     def leave(self) -> Iterator[_AgentEvent]:
         """Yield the return from the innermost call.
 
-        An exception ends the innermost call without a line, and also each outer call that it passes.
+        Sometimes an exception is simulated first: it ends several inner calls, for which no line is written.
         """
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
@@ -548,7 +576,7 @@ class _TracedThread:
         return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
-        """Return an object that the thread references. Return 0 for a static method, a static field or null."""
+        """Return an object that the thread references, or 0, which stands for a static method, a static field or null."""
         if not self._objects or self._random.random() < 0.2:
             return 0
         return self._random.choice(self._objects)
@@ -558,7 +586,7 @@ class _TracedThread:
 
 
 def _identity(random: Random) -> int:
-    """Return an identity hash code."""
+    """Return a random identity hash code, by which ET3 identifies objects and threads."""
     return random.randrange(2**24, 2**31)
 
 

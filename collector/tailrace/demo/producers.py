@@ -1,7 +1,9 @@
-"""Define the producers of the demonstration in `PRODUCERS`. The module does no I/O, and its results depend only on a seed.
+"""Define the producers of the demonstration (`PRODUCERS`). The module does no I/O, and its results depend only on a
+seed.
 
-A producer's function selects the events that it sends or writes to files, and those that it leaves out. To add a producer,
-write a function from seed and epoch to `Traffic`, and add an entry. A new transport also needs a sender in `traffic`.
+The function of a producer selects which events it sends or writes, and which it leaves out on purpose. To add a
+producer, write a function that returns `Traffic` for a seed and an epoch, and add an entry. A new transport also needs
+a sender in `traffic`.
 """
 
 from __future__ import annotations
@@ -23,25 +25,29 @@ from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
 BUFFER_BYTES = 16_384
-"""Size (bytes) of a thread's buffer. libovni has a buffer of 2 MiB; this small buffer makes events visible while the program
-runs."""
+"""Size (bytes) of the buffer of an ovni thread. libovni's buffer has 2 MiB; with this small one, events become visible
+while the program runs.
+"""
 
 STEPS = 150
-"""Number of steps of each training process."""
+"""Number of steps of each DFTracer process."""
 LINES_LEFT_OUT = 5
-"""Number of lines that are left out of each training process's file."""
+"""Number of lines that are left out of each DFTracer file on purpose."""
 
 TURNS = 12_000
-"""Number of turns of the Java program's threads."""
+"""Number of steps of the traced Java program."""
 CALLS_LEFT_OUT = 9
-"""Number of entries and exits that are left out."""
+"""Number of entries and exits that are left out of an ET3 trace on purpose."""
 
 _SPARED_LINES = 100
-"""Number of lines at the start that are never left out. A loss there could also be a late join."""
+"""Number of lines at the start of a trace, none of which is left out: a loss there could also be a late join."""
 
 
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the whole trace of two nodes. The offsets of their clocks come at the end."""
+    """Return the writes of an ovni trace of two nodes, with nothing left out.
+
+    The offsets of the nodes' clocks come last.
+    """
     random = Random(f"turns/{seed}")  # noqa: S311 - traffic, not secrets
     threads = binary.ovni_trace(seed, iterations=ITERATIONS)
     chunks = _in_turns(random, [binary.ovni_writes(thread, BUFFER_BYTES) for thread in threads])
@@ -52,11 +58,15 @@ def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
-    """Return the files of three processes, one of them compressed. Each file lacks a few lines."""
+    """Return the writes of the DFTracer files of three processes, one of them compressed.
+
+    A few lines are left out of each.
+    """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
-    # All files have the same numbers. No number is left out twice, so that each loss can be identified.
+    # All files have events with the same numbers. Each number is left out of at most one file, so that each loss can be
+    # recognised.
     chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(traces))
     writers = []
     events = 0
@@ -77,8 +87,11 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 
 
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the same kind of program in both forms. The agents' form is complete. The specification's form, whose clock
-    counts entries and exits, lacks some of them."""
+    """Return the writes of two ET3 traces, one in each form.
+
+    The one in the form of the agents is complete. Some entries and exits are left out of the other one, where the clock
+    shows their loss.
+    """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)
     lines = text_lines.et3_specification_form(seed + 1, TURNS)
@@ -109,7 +122,7 @@ def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def _in_turns(random: Random, writers: list[Iterator[Write]]) -> list[Write]:
-    """Return all writes of several writers, interleaved at random."""
+    """Return the writes of several writers in random order. The writes of each writer stay in order."""
     chunks = []
     while writers:
         writer = random.choice(writers)
@@ -126,33 +139,33 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""Number of events at the start of a stream that are never left out. A loss there could also be a late join."""
+"""Number of events at the start of a stream, none of which is left out: a loss there could also be a late join."""
 
 
 DROPPED = REORDERED = 0.02
-"""Shares of the datagrams that the network drops, and that it delays."""
+"""Shares of the datagrams that the simulated network drops, and that it delays."""
 LATER_MAX = 4
 """Maximum number of datagrams that overtake a delayed one."""
 
 
 class Producer(NamedTuple):
     source: str
-    """The name of the producer's source in the configuration."""
+    """Name of the producer's source in the demonstration's configuration."""
     transport: str
     format: str
     rate: float
-    """Number of chunks a second."""
+    """Number of chunks that the producer sends a second."""
     traffic: Callable[[int, int], Traffic]
-    """Function that returns the traffic for a seed and an epoch (Unix nanoseconds)."""
+    """Function that returns the traffic for a seed and an epoch (Unix ns)."""
 
 
 def heph_udp(seed: int, epoch_ns: int) -> Traffic:
-    """Return full datagrams as a network delivers them that drops and reorders datagrams."""
+    """Return Heph datagrams in the order in which a network delivers them that drops some datagrams and delays others."""
     packets = list(heph_events(seed, EVENTS, STREAMS))
     last = {packet.stream: packet.counter for packet in packets}
 
     def spare(datagram: bytes) -> bool:
-        # If a stream's last event is missing, no later event reveals the loss.
+        # Never drop the last event of a stream: no later event would reveal its loss.
         return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
 
     random = Random(f"network/{seed}")  # noqa: S311 - traffic, not secrets
@@ -180,7 +193,7 @@ def heph_udp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
-    """Return the same kind of events for a connection, without a loss."""
+    """Return Heph events for one connection, with nothing left out."""
     data = epoch(epoch_ns) + b"".join(
         packet.data for packet in heph_events(seed + 1, EVENTS, STREAMS)
     )
@@ -188,7 +201,7 @@ def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def jets_tcp(seed: int, _epoch_ns: int) -> Traffic:
-    """Return a trace without some event lines, which the footer counts."""
+    """Return a JETS trace for one connection. Some event lines are left out, which the footer still counts."""
     lines = list(jets_trace(seed, cores=2, threads=2, instructions=100))
     places = [place for place, line in enumerate(lines) if line.type == "event"]
     left_out = set(Random(f"lines/{seed}").sample(places, 7))  # noqa: S311 - traffic, not secrets
@@ -210,5 +223,5 @@ PRODUCERS = (
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Split a byte stream at arbitrary places, as networks do."""
+    """Return a byte stream in pieces of equal size, whose ends lie anywhere within records, as with a network."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

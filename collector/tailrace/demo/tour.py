@@ -37,17 +37,17 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 
 
 def command_line(*arguments: str) -> list[str]:
-    """Return the command that runs `tailrace` with this interpreter."""
+    """Return the command line that runs `tailrace` with the Python interpreter of this process."""
     return command("tailrace", *arguments)
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without Tailrace's settings."""
+    """Return the environment of this process without the variables that begin with TAILRACE_."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
 
 
 def as_typed(*words: str) -> str:
-    """Return a command as a user would type it in a shell. SQL with single quotes is put in double quotes."""
+    """Return a command as a user would type it in a shell. SQL that contains single quotes is put in double quotes."""
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words
@@ -55,7 +55,10 @@ def as_typed(*words: str) -> str:
 
 
 async def tailrace(*arguments: str) -> str:
-    """Return the output of a command. If the command fails, raise TailraceError with its error output."""
+    """Run `tailrace` with the given arguments, and return its output.
+
+    If it fails, raise TailraceError with its error output.
+    """
     done = await trio.run_process(
         command_line(*arguments),
         capture_stdout=True,
@@ -70,7 +73,10 @@ async def tailrace(*arguments: str) -> str:
 
 
 async def ended(process: trio.Process, seconds: float) -> int | None:
-    """Send SIGTERM to a process, wait, and return its exit code. Kill the process if it has not ended after `seconds`."""
+    """Send SIGTERM to a process, wait until it has ended, and return its exit code.
+
+    Kill it if it has not ended after `seconds`.
+    """
     with trio.CancelScope(shield=True):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -89,7 +95,7 @@ HTTP_SECONDS = 5.0
 
 
 class DemoDaemon:
-    """A `tailrace serve` process. Its configuration and its output are files in `directory`."""
+    """A process of `tailrace serve`. Its configuration, its traces and its output are in `directory`."""
 
     def __init__(self, directory: Path, store: Path, producers: Iterable[Producer]) -> None:
         self.store = store
@@ -108,18 +114,20 @@ class DemoDaemon:
 
     @property
     def admin(self) -> str:
-        """Return the address of the daemon's HTTP endpoint as host:port."""
+        """Return the address of the daemon's admin endpoint as host:port."""
         return str(self._ports["admin"])
 
     @property
     def final_ledger(self) -> str:
-        """Return the last part of the daemon's output: for each source, the received and the missing events."""
+        """Return the last part of the daemon's output, which states for each source how many events were received and
+        are missing.
+        """
         _, heading, rest = self.output.rpartition("final ledger")
         return (heading + rest).rstrip()
 
     @property
     def output(self) -> str:
-        """Return the daemon's output so far."""
+        """Return what the daemon has printed so far."""
         return self._output.read_text(errors="replace")
 
     def address(self, source: str) -> tuple[str, int]:
@@ -127,12 +135,14 @@ class DemoDaemon:
         return host, int(port)
 
     def directory(self, source: str) -> Path:
-        """Return the directory in which a source searches for files to follow."""
+        """Return the directory in which a source of files looks for files."""
         return self._traces / source
 
     async def start(self) -> None:
-        """Start the collector, and return once it is ready. If the collector is not ready in time, raise TailraceError with
-        the collector's output."""
+        """Start the collector.
+
+        Return when it is ready. Raise TailraceError with its output if it is not ready in time.
+        """
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),
@@ -140,7 +150,9 @@ class DemoDaemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                process_group=0,  # the tour forwards Ctrl-C; a second signal would cut the stop short
+                # Ctrl-C must not reach the collector twice: the tour stops it itself, and a second signal would cut the
+                # stop short.
+                process_group=0,
             )
         with trio.move_on_after(START_SECONDS):
             while self._process.poll() is None:
@@ -150,7 +162,10 @@ class DemoDaemon:
         raise TailraceError(f"the collector did not become ready:\n{self.output}")
 
     async def get(self, path: str) -> str:
-        """Return a page of the daemon's HTTP endpoint. Raise TailraceError if the reply is an error."""
+        """Return a page of the daemon's admin endpoint.
+
+        Raise TailraceError if there is no answer, or the answer is an error.
+        """
         try:
             return await trio.to_thread.run_sync(self._fetch, path)
         except OSError as error:
@@ -160,7 +175,10 @@ class DemoDaemon:
         return json.loads(await self.get("/status"))
 
     async def stop(self) -> int | None:
-        """Stop the process, and return its exit code. Kill the process if it does not stop in time."""
+        """Stop the process, and return its exit code.
+
+        Kill it if it does not stop in time. Return None if it was never started.
+        """
         return None if self._process is None else await ended(self._process, STOP_SECONDS)
 
     async def _ready(self) -> bool:
@@ -175,14 +193,16 @@ class DemoDaemon:
         return True
 
     def _fetch(self, path: str) -> str:
-        direct = build_opener(ProxyHandler({}))  # a proxy in the environment is for other hosts
+        direct = build_opener(
+            ProxyHandler({})
+        )  # use no proxy from environment variables: the daemon is on this host
         with direct.open(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
             return str(answer.read().decode())
 
 
 @asynccontextmanager
 async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
-    """Start the daemon, and yield it once it is ready. Stop the daemon at the end of the block."""
+    """Start the daemon, yield it when it is ready, and stop it at the end of the block."""
     try:
         await daemon.start()
         yield daemon
@@ -191,7 +211,10 @@ async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
-    """Return a configuration with one source for each producer: a port that the system chooses, or a directory in `traces`."""
+    """Return a configuration with one source for each producer.
+
+    It listens on a free port, or follows the files of a directory in `traces`.
+    """
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
     for producer in producers:
         place = 'listen = "127.0.0.1:0"'
@@ -209,9 +232,9 @@ PAGE_STOP_SECONDS = 5.0
 
 
 def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that serves a store's page. The command opens a browser if the host has a display.
+    """Return the command that serves the page of a store, and opens it in a browser if the host has a display.
 
-    Without a display, Python would start a text browser in this terminal.
+    Without a display, Python would open a text browser in this terminal.
     """
     shows = sys.platform == "darwin" or not environ.keys().isdisjoint(
         {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}
@@ -221,10 +244,10 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def page(command: list[str], log: Path) -> AsyncIterator[str]:
-    """Start the command, and yield the address of the page. End the command at the end of the block.
+    """Run the command that serves the page, yield the page's address, and end the command at the end of the block.
 
-    The command's error output is written to the file `log`. Raise TailraceError with this output if the command prints no
-    address in time.
+    The error output of the command goes to the file `log`. Raise TailraceError with this output if the command prints
+    no address in time.
     """
     with log.open("wb") as errors:
         process = await trio.lowlevel.open_process(
@@ -233,7 +256,7 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=environment(),
-            process_group=0,  # Ctrl-C goes only to the demonstration, which ends this process
+            process_group=0,  # Ctrl-C must reach only this process, which then ends the command.
         )
     try:
         address = ""
@@ -248,7 +271,7 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
 
 
 async def _first_line(process: trio.Process) -> str:
-    """Return the first line of a process's output, or an empty text if it ends without a line."""
+    """Return the first line that a process prints; an empty text if it ends before it has printed a whole line."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     text = b""
     while b"\n" not in text:
@@ -298,9 +321,10 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Return whether the table matches the traffic. With `keep`, wait for Ctrl-C at the end.
+        """Run the tour. Return whether the table contains exactly the traffic that was sent. With `keep`, wait for
+        Ctrl-C before the collector is stopped.
 
-        Raise TailraceError if the comparison is impossible.
+        Raise TailraceError if the collector or a command fails, so that nothing can be compared.
         """
         with _ending_signals():
             self._title("Start a collector")
@@ -339,7 +363,7 @@ class Tour:
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
     def _place(self, producer: Producer) -> tuple[tuple[str, int] | Path, str]:
-        """Return the destination of a producer's traffic, and its description."""
+        """Return where a producer sends its traffic, as an address or a directory, and the same as text for the user."""
         if producer.transport == "tail":
             directory = self._daemon.directory(producer.source)
             return directory, str(directory)
@@ -410,7 +434,7 @@ class Tour:
                 self._print(line)
 
     async def _stay(self) -> None:
-        """Keep running, with little traffic, until Ctrl-C."""
+        """Keep the collector and the page running until Ctrl-C, with a few events a second."""
         self._title("Keep running until Ctrl-C")
         for producer, _ in self._parts:
             self._print(f"{producer.format} at {self._place(producer)[1]}")
@@ -421,7 +445,7 @@ class Tour:
             await self._trickle()
 
     async def _trickle(self) -> None:
-        """Send a few events a second until Ctrl-C."""
+        """Send a few events a second to the collector until Ctrl-C."""
         try:
             self._print(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
             await trickle(self._daemon.address("heph_tcp"), self._clock.wall_ns(), GENTLE_RATE)
@@ -462,13 +486,13 @@ class Tour:
         self._shell(as_typed("tailrace", *arguments))
 
     async def _show(self, name: str, *arguments: str) -> None:
-        """Print a command about the store, and the command's output."""
+        """Print a `tailrace` command about the store, then run it and print its output."""
         line = (name, "--store", str(self._daemon.store), *arguments)
         self._command(*line)
         self._print((await tailrace(*line)).rstrip())
 
     async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
-        """Run several statements concurrently, and return the rows of each."""
+        """Run several SQL statements at the same time by `tailrace query`, and return the rows of each."""
         answers: list[list[dict[str, Any]]] = [[] for _ in statements]
 
         async def ask(sql: str, rows: list[dict[str, Any]]) -> None:
@@ -514,7 +538,7 @@ def loss_pictures(store: str) -> dict[str, str]:
 
 
 async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
-    """Send Heph events over one connection, `rate` a second, until the collector closes the connection."""
+    """Send `rate` Heph events a second over one connection, until the collector closes it."""
     with suppress(OSError, trio.BrokenResourceError):
         await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
 
@@ -526,8 +550,10 @@ def _endless() -> Iterator[bytes]:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C. With this treatment the signals also end the collector, and interrupt a write
-    that waits for a reader."""
+    """During the block, handle SIGTERM and SIGHUP like Ctrl-C.
+
+    So these signals also stop the collector, and interrupt a write to a pipe that nobody reads.
+    """
 
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Define the traffic of a producer, send it at a limited rate, and compare it with the table, event by event."""
+"""Define the traffic of a producer, send it at a limited rate, and compare it with the table event by event."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import trio
 
 
 class Write(NamedTuple):
-    """One write(2) to a file of a trace. `path` is relative to the trace's directory. With `anew`, the file is emptied
-    first, as for a document that is rewritten in place."""
+    """One write(2) to a file of a trace. `path` is relative to the directory of the trace.
+
+    With `anew`, the file is emptied first, like a document that is written again.
+    """
 
     path: str
     data: bytes
@@ -22,29 +24,29 @@ class Write(NamedTuple):
 
 class Traffic(NamedTuple):
     chunks: Sequence[bytes] | Sequence[Write]
-    """Datagrams, pieces of a stream, or writes to files, in order."""
+    """In order: the datagrams, the pieces of a byte stream, or the writes to files."""
     events: int
-    """Number of distinct events in the chunks."""
+    """Number of different events in the chunks."""
     lost: dict[str, int]
-    """Number of events that were left out on purpose, by the stream's name in the table."""
+    """For each stream, by its name in the table, the number of events that were left out on purpose."""
     numbers: set[tuple[str, int]]
-    """Stream and counter of each event that was left out, for formats with counters."""
+    """Stream and number of each event that was left out on purpose; empty for formats without numbers."""
     about: str
 
 
 NAMED_MAX = 5
-"""Maximum number of differences to list one by one. Further differences are only counted."""
+"""Maximum number of differences that are listed one by one. Further ones are only counted."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
-"""Query for the number of events in the table, by source."""
+"""SQL for the number of events in the table, by source."""
 
 MISSING = """SELECT source, stream, reason, count(*) AS gaps, sum(remaining)::BIGINT AS events \
 FROM gaps GROUP BY ALL ORDER BY ALL"""
-"""Query for the number of missing events in the table, by source, stream and reason."""
+"""SQL for the number of missing events in the table, by source, stream and reason."""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""Query for the missing sequence numbers, for formats with counters: the numbers in gaps that no span has."""
+"""SQL for the numbers of missing events: those within gaps that no span in the table has."""
 
 AnswerRows = Iterable[Mapping[str, Any]]
 
@@ -52,9 +54,10 @@ AnswerRows = Iterable[Mapping[str, Any]]
 def differences(
     source: str, traffic: Traffic, events: AnswerRows, missing: AnswerRows, numbers: AnswerRows
 ) -> list[str]:
-    """Return one line for each difference between traffic and table; empty if there is none.
+    """Return one line for each difference between a producer's traffic and the table; an empty list if both agree.
 
-    The rows are the answers to `EVENTS`, `MISSING` and `NUMBERS`. Rows of other sources are ignored.
+    `events`, `missing` and `numbers` are the rows of the statements `EVENTS`, `MISSING` and `NUMBERS`. Rows of other
+    sources are ignored.
     """
     found = sum(row["events"] for row in events if row["source"] == source)
     lost: dict[str, int] = {}
@@ -83,11 +86,14 @@ def _named(source: str, what: str, numbers: set[tuple[str, int]]) -> list[str]:
 
 
 BURST_SECONDS = 0.02
-"""Interval (seconds) between bursts of chunks, because a timer is too coarse for single chunks."""
+"""Time (seconds) between two bursts of chunks.
+
+Chunks are sent in bursts because timers are too coarse for single ones.
+"""
 
 
 async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
-    """Send each chunk as a datagram, `rate` a second."""
+    """Send each chunk as a datagram, `rate` chunks a second."""
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
         await sock.connect(address)
         pace = SendingPace(rate)
@@ -97,7 +103,7 @@ async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
-    """Send chunks over one connection, `rate` a second, and close the connection."""
+    """Send all chunks over one connection, `rate` chunks a second. Then close the connection."""
     async with await trio.open_tcp_stream(*address) as stream:
         pace = SendingPace(rate)
         for chunk in chunks:
@@ -106,7 +112,7 @@ async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """Make `rate` writes a second to files below a directory. The files stay open, as they do in real producers."""
+    """Make the writes to files below a directory, `rate` writes a second. As in real producers, all files stay open."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
         pace = SendingPace(rate)
@@ -131,11 +137,11 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tcp": send_tcp,
     "tail": write_files,
 }
-"""The sender of each transport, by its name in the configuration."""
+"""For each transport, by its name in the configuration, the function that sends chunks."""
 
 
 class SendingPace:
-    """A limiter of the sending rate. It waits after each burst, so that on average `rate` chunks are sent a second."""
+    """Limits the rate of sending to `rate` chunks a second on average, by a pause after each burst."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

@@ -1,6 +1,8 @@
-"""Define the job certificate: the ranks of a job and their nodes, with the stored and the missing events of each rank.
+"""Create, read and check the job certificate: the stored and the missing events of each rank of a job, and how each
+rank and node ended.
 
-A job certificate is one JSON object. The digest and the signature of a job certificate are made as those of a run certificate
+A job certificate is one JSON object. Its digest and its signature are computed like those of a run certificate
+
 (`run.certificate`). `lines` summarises the certificate as text.
 """
 
@@ -45,7 +47,10 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 
 
 class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One node of a job. If `collectors_ended` is less than `collectors`, a collector was killed."""
+    """One node of a job.
+
+    `collectors` collectors were started on it; `collectors_ended` of them ended normally, and all others were killed.
+    """
 
     job: str | None
     node: str
@@ -54,11 +59,14 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
     collectors: int
     collectors_ended: int
     no_room: int = 0
-    """Number of connections and datagrams that the node's collector refused for lack of room."""
+    """Number of connections and datagrams that the node's collectors refused because a configured limit was reached."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One rank, the way in which it ended, and the sums over its sessions. Times are Unix nanoseconds, or null if unknown."""
+    """One rank of a job: its presence on a node, how its program ended, and the event counts summed over its sessions.
+
+    Times are Unix nanoseconds, or null if unknown.
+    """
 
     job: str | None
     rank: int
@@ -69,13 +77,13 @@ class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     came: int | None
     left: int | None
     last_event: int | None
-    """The time of the rank's latest event in the table (Unix nanoseconds)."""
+    """Latest time (Unix ns) of all events of the rank that are in the table."""
     sessions: int
     expected: int
     stored: int
     missing: dict[str, int]
     unknown: bool
-    """Whether an unknown number of further events is missing."""
+    """Whether further events are missing, in addition to those in `missing`, whose number is unknown."""
 
 
 class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -84,7 +92,10 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     tailrace: str
     store: str
     sizes: dict[str, int]
-    """Number of ranks by job, for jobs whose launcher sets it. The key is empty if the job's name is unknown."""
+    """Number of ranks of each job by the job's name.
+
+    Jobs whose launcher does not state the number are left out. A job without a name has the empty key.
+    """
     nodes: list[NodeEvidence]
     ranks: list[RankEvidence]
     totals: Totals
@@ -95,13 +106,13 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
     @property
     def complete(self) -> bool:
-        """Return whether no event is missing, and each rank started and ended normally."""
+        """Return whether no event of the job is missing and every rank started and ended without being killed."""
         ended = all(rank.state == RankState.ENDED for rank in self.ranks)
         return ended and not self.totals.unknown and not any(self.totals.missing.values())
 
 
 def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCertificate:
-    """Return the certificate of all sessions in a merged store."""
+    """Return the certificate of all sessions in the merged store `store`, whose rank logs are `logs`."""
     there = presence(logs)
     sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
     streams = stream_evidence(engine, sessions)
@@ -122,7 +133,10 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 
 
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
-    """Return the evidence of each rank. Include ranks that only the table contains."""
+    """Return the evidence of each rank in the rank logs `there` or in the table.
+
+    A rank that only the table contains gets the state UNKNOWN.
+    """
     places = {session: place for session, *place in engine.rows(PLACES)}
     last = dict(engine.rows(LAST))
     of_rank: dict[tuple[str | None, int], list[StreamEvidence]] = {}
@@ -159,15 +173,18 @@ def _evidence(
 
 
 def read(path: Path) -> JobCertificate:
-    """Return the job certificate in a file. Raise StoreError if the file has no job certificate of the supported version."""
+    """Return the job certificate in a file.
+
+    Raise StoreError if the file contains no job certificate, or one of another version.
+    """
     return certificates.decoded(path, JobCertificate, KIND, VERSION)
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:
-    """Write the certificate to `path` or the next free numbered name beside it. Do nothing if one of these files has an equal
-    certificate already.
+    """Write the certificate to `path`, or to the next free numbered name beside `path`. Return the path of the file.
 
-    Return the path of the file. Raise StoreError.
+    If one of the existing files has an equal certificate, and the new certificate is not signed, write nothing and
+    return the path of that file. Raise StoreError if a file cannot be read or written.
     """
     for taken in alternatives(path):
         if not taken.exists():
@@ -182,7 +199,10 @@ def write(certificate: JobCertificate, path: Path) -> Path:
 
 
 def is_job(path: Path) -> bool:
-    """Return whether a file declares itself a job certificate. Raise StoreError if the file is unreadable."""
+    """Return whether a file contains JSON whose `kind` is that of a job certificate.
+
+    Raise StoreError if the file is unreadable.
+    """
     try:
         kind = msgspec.json.decode(path.read_bytes(), type=_Kind).kind
     except OSError as error:
@@ -199,8 +219,10 @@ class _Kind(msgspec.Struct):
 def differences(
     certificate: JobCertificate, logs: list[list[RankLine]], engine: Engine
 ) -> list[str]:
-    """Return one line for each difference between a certificate and the store; empty if there is none. `logs` are the rank
-    logs beside the table."""
+    """Return one line for each difference between a certificate and what the store contains now.
+
+    The list is empty if both agree. `logs` are the rank logs beside the store's table.
+    """
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -233,7 +255,10 @@ def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> 
 
 
 RANKS_SHOWN = 100
-"""Maximum number of ranks that the summary lists, out of those that did not end normally or lack events."""
+"""Maximum number of ranks that the summary of a certificate lists one by one.
+
+It lists only ranks that did not end normally or that lack events.
+"""
 
 
 def lines(done: JobCertificate, path: Path) -> Iterator[str]:
@@ -293,7 +318,9 @@ def _rank(rank: RankEvidence) -> str:
 
 
 def _without_rank(done: JobCertificate) -> Iterator[str]:
-    """Yield lines about the missing events of sessions without a rank, with the sum and the sessions."""
+    """Yield lines about missing events that belong to no rank: first their number by reason, then each session that
+    lacks events.
+    """
     of_ranks: Counter[str] = Counter()
     for rank in done.ranks:
         of_ranks.update(rank.missing)

@@ -1,7 +1,8 @@
-"""Merge the rows of several stores into one store. Each row is added once, even if a merge is repeated or killed.
+"""Merge the stores of a job's nodes into one store.
 
-The module finds the stores of a job's nodes below directories. No collector may run on such a store. Events that a killed
-collector had received are written to its table first.
+Each row is added once, even if a merge is repeated or is killed before it is complete. `found` looks for the nodes'
+stores below directories. No collector may run on such a store during the merge. If a collector was killed, `finish`
+first writes the events that the collector had received, but not yet stored, to the table of its store.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from tailrace.store.presence import DirectoryLock, Entrance
 
 
 def found(directories: Iterable[Path]) -> list[Path]:
-    """Return the stores among some directories and their direct subdirectories. Raise StoreError for a directory without any
-    store."""
+    """Return the paths of the stores among the given directories and their direct subdirectories.
+
+    Raise StoreError if a given directory neither is a store nor contains one.
+    """
     stores: dict[Path, None] = {}
     for directory in directories:
         below = (
@@ -49,9 +52,10 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Write all events that killed collectors had received into the table. Return whether a killed collector had left any work.
+    """Write all events that killed collectors of a store had received, but not stored, into the store's table. Return
+    whether a killed collector had left anything to do.
 
-    Raise StoreError while a collector runs on the store.
+    Raise StoreError if a collector still runs on the store.
     """
     try:
         directories = presence.directories(store)
@@ -68,8 +72,10 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
 
 
 def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
-    """Run a collector once more, to finish its work. Only `main` reads the trace files of a job's node; any other collector
-    just closes its sessions."""
+    """Run a killed collector of a store once more, so that its table gets the events in its log, and its sessions are
+    closed. If it belonged to a node of a job, the collector `main` also reads the trace files of the node's ranks to
+    their end.
+    """
     loaded = choose(config, str(store))
     began = [line for line in read(store) if isinstance(line, NodeBegan)]
     job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
@@ -82,7 +88,9 @@ def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
 
 
 def _is_store(path: Path) -> bool:
-    """Return whether a directory has a table, or the log of a collector that was killed before it made a table."""
+    """Return whether a directory is a store: it has a table, or a rank log, which a job's collector writes before it
+    creates a table.
+    """
     return (path / TABLE_NAME / "_delta_log").is_dir() or (path / RANKS).exists()
 
 
@@ -94,12 +102,12 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 BATCH_ROWS = 500_000
-"""Maximum number of rows in a data file."""
+"""Maximum number of rows in one data file of the merged table."""
 
 QUARANTINE = "quarantine"
 
 RANKS_DIRECTORY = "ranks"
-"""Directory in the merged store that holds the rank logs of all nodes."""
+"""Name of the directory in a merged store with the rank logs of all nodes' stores."""
 
 COLUMNS_EXCEPT = """
 SELECT * FROM theirs
@@ -109,7 +117,7 @@ SELECT * FROM ours
 
 
 class MergedStore(NamedTuple):
-    """One merged store, and the number of rows that were added from it."""
+    """A store that was merged into another one, and the number of rows that the other one lacked and got."""
 
     store: Path
     rows: int
@@ -118,14 +126,18 @@ class MergedStore(NamedTuple):
 def merge(
     stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
 ) -> Iterator[MergedStore]:
-    """Merge stores into the store `into`. Yield each store once its rows are durable in `into`.
+    """Merge the rows of `stores` into the store `into`. After each store, once its rows are durable in `into`, yield
+    it.
 
-    Raise StoreError, FullError or LockedError.
+    Raise StoreError if a store cannot be read or written, FullError if the disk is full, LockedError if another program
+    holds the lock of `into`.
     """
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            entrance.admit()  # otherwise a starting collector waits: it may have to repair the table, which a merge does not do
+            # Let collectors that are starting on `into` go on. Without this, they wait, because the first one to enter
+            # may have to repair the table. A merge never repairs it.
+            entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:
             if store == into.resolve():
@@ -139,7 +151,7 @@ def merge(
 
 
 def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
-    """Yield the rows of `store` that `into` lacks."""
+    """Yield the rows of the table `store` at version `version` that the table `into` lacks, grouped into data files."""
     theirs, ours = Engine(str(store), version=version), Engine(str(into))
     try:
         known = _sessions(ours) & _sessions(theirs)
@@ -155,7 +167,10 @@ def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
 
 
 def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
-    """Return the rows that `theirs` has and `ours` lacks, of a session that has grown since its last merge."""
+    """Return the rows of `theirs` that `ours` lacks.
+
+    `where` selects one session that both contain; it may have grown in `theirs` since the previous merge.
+    """
     connection = duckdb.connect()
     connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
     connection.register("ours", ours.connection.sql(where).to_arrow_table())
@@ -172,7 +187,10 @@ def _sessions(engine: Engine) -> set[str]:
 
 
 def _copy_beside(store: Path, into: Path, table_id: str) -> None:
-    """Copy the quarantine files and the rank logs of a store into `into`. Raise StoreError."""
+    """Copy a store's quarantine files and rank logs into the store `into`.
+
+    Raise StoreError if a file cannot be read or written.
+    """
     try:
         for path in (store / QUARANTINE).glob("*"):
             target = into / QUARANTINE / path.name
@@ -190,7 +208,7 @@ def _copy_beside(store: Path, into: Path, table_id: str) -> None:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file atomically."""
+    """Copy a file. `target` never contains a part of the file, even if the copying is interrupted."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.part")
     shutil.copyfile(path, temporary)
@@ -198,7 +216,9 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def rank_logs(store: Path) -> list[Path]:
-    """Return the directories with rank logs of a store, whether the store is merged or not."""
+    """Return the directories with rank logs in a store: the store itself, if a node's collector wrote a rank log there,
+    and one directory for each store that was merged into it.
+    """
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
         return [*([store] if (store / RANKS).exists() else []), *merged]

@@ -1,4 +1,4 @@
-"""Determine from the logs of a job's nodes how each rank ended."""
+"""Determine from the rank logs of a job's nodes how each rank ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
 NAMED_MAX = 100_000
-"""Maximum number of a job's ranks that are listed as missing."""
+"""Maximum number of ranks of one job that are listed when they have no log entry."""
 
 _SIGNALS = 128
 _SIGNAL_MAX = 64
@@ -19,17 +19,19 @@ _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 class RankState(StrEnum):
     ENDED = "ended"
-    """The program ended by itself, with the given exit status."""
+    """The rank's program ended by itself, with an exit status."""
     KILLED = "killed"
-    """A signal ended the program, or the rank's connection ended without a message."""
+    """A signal ended the rank's program, or its connection ended without a message about the exit status."""
     UNKNOWN = "unknown"
-    """The collector of the rank's node was killed while the rank was present."""
+    """No log has an end of the rank: the collector of the rank's node was killed while the rank ran, or only the table
+    contains the rank.
+    """
     MISSING = "never came"
-    """The rank was never started, or not traced."""
+    """No log has a start of the rank: it was never started, or not traced."""
 
 
 class RankPresence(NamedTuple):
-    """The presence of one rank. Times are Unix nanoseconds."""
+    """When and where one rank of a job ran, and how it ended. Times are Unix nanoseconds."""
 
     job: str | None
     rank: int
@@ -37,14 +39,16 @@ class RankPresence(NamedTuple):
     state: RankState
     exit_status: int | None = None
     signal: str | None = None
-    """Name of the signal that ended the program; None if no signal is known."""
+    """Name of the signal that ended the rank's program; None if no signal ended it, or the signal is unknown."""
     came: int | None = None
     left: int | None = None
 
 
 class NodePresence(NamedTuple):
-    """A node of a job. Its collector started `began` times and ended normally `ended` times. The collector refused `no_room`
-    connections and datagrams for lack of room."""
+    """One node of a job. Its collector started `began` times and ended normally `ended` times.
+
+    All these collectors together refused `no_room` connections and datagrams, because a configured limit was reached.
+    """
 
     job: str | None
     node: str
@@ -56,7 +60,10 @@ class NodePresence(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """The nodes and ranks in the logs. `sizes` holds the number of ranks of each job whose launcher sets it."""
+    """The nodes and ranks in the rank logs of one or more jobs.
+
+    `sizes` has the number of ranks of each job whose launcher states it.
+    """
 
     nodes: list[NodePresence]
     ranks: list[RankPresence]
@@ -64,9 +71,10 @@ class Presence(NamedTuple):
 
 
 def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Presence:
-    """Return the nodes and ranks in the logs. If a rank started twice, the later start applies.
+    """Return the nodes and ranks in the given rank logs. If a rank started twice, only its later start counts.
 
-    `whole` is whether the logs are those of the whole job. Otherwise a rank without a log entry is not reported as missing.
+    `whole` states that `logs` are the logs of all nodes of the job. Only then, a rank without a log entry is listed as
+    missing.
     """
     nodes: dict[tuple[str | None, str], NodePresence] = {}
     ranks: dict[tuple[str | None, int], RankPresence] = {}
@@ -92,11 +100,11 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     if before is None or (before.came or 0) <= line.time:
                         ranks[line.job, line.rank] = came
                 case RankLeft():
-                    # Without a matching start, it is unknown which start of the rank this end belongs to.
+                    # Ignore an end that precedes the rank's latest known start: it belongs to an earlier start.
                     known = ranks.get((line.job, line.rank))
                     if known is not None and (known.came or 0) <= line.time:
                         ranks[line.job, line.rank] = _gone(known, line)
-                case _:  # the line precedes the log's `NodeBegan`
+                case _:  # A line before the log's first `NodeBegan` has no node to belong to.
                     pass
     missing = [
         RankPresence(job, rank, None, RankState.MISSING)

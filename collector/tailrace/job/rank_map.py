@@ -1,7 +1,7 @@
-"""Draw a map of ranks over time: the number of events of each rank in each time interval, and the intervals with missing
-events.
+"""Draw a map of ranks over time, as SVG or as text for a terminal.
 
-The map is drawn as SVG, or as text for a terminal.
+Each rank has one row and each interval of time one column. The map shows how many events a rank has in an interval, and
+whether events are missing there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ GROUP BY p.job, p.rank, spot
 
 
 class RankLane(msgspec.Struct, kw_only=True):
-    """The row of one rank in the map. Each list has one value for each column."""
+    """The row of one rank in the map. Each list has one value for each interval of time, in order."""
 
     job: str | None
     rank: int
@@ -71,15 +71,20 @@ class RankLane(msgspec.Struct, kw_only=True):
     events: list[int]
     missing: list[int]
     unknown: list[bool]
-    """Whether an unknown number of events is missing in a column."""
+    """For each interval of time, whether an unknown number of the rank's events is missing."""
     untimed: int = 0
-    """Number of events without a time, which are in no column."""
+    """Number of the rank's events without a time; the columns do not include them."""
     unplaced: int = 0
-    """Number of missing events that are in no column, because no neighbouring event has a time."""
+    """Number of the rank's missing events that the columns do not include, because no event before or after them has a
+    time.
+    """
 
 
 class RankMap(msgspec.Struct, kw_only=True):
-    """A map of ranks over time. Times are Unix nanoseconds; null if no event of a rank has a time."""
+    """A map of ranks over the time from its first to its last event.
+
+    Times are Unix nanoseconds, or null if no event has a time.
+    """
 
     begin: int | None
     end: int | None
@@ -88,7 +93,7 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
-    """Return the map of the chosen ranks, including ranks that only the table contains."""
+    """Return the map of the chosen ranks, including ranks that the table contains but no rank log."""
     lanes = {
         (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
         for rank in there.ranks
@@ -100,7 +105,9 @@ def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> Rank
     for name in values:
         where = where.replace("?", f"${name}", 1)
     ((begin, end),) = engine.rows(BOUNDS.format(where=where), values)
-    first, last = (0, 0) if begin is None else (begin, end)  # no event is in a column
+    first, last = (
+        (0, 0) if begin is None else (begin, end)
+    )  # No event has a time, so the map has no columns.
     axis = {"begin": first, "columns": columns, "ticks": last - first + 1} | values
     for of_job, rank, node, at, count in engine.rows(COUNTS.format(where=where), axis):
         lane = _lane(lanes, of_job, rank, node, columns)
@@ -169,8 +176,10 @@ text {{ font: 11px sans-serif; fill: #222; }}
 
 
 def text(found: RankMap) -> Iterator[str]:
-    """Yield the lines of the map as text: a shade for the number of events in a column, and an x for a column with missing
-    events."""
+    """Yield the lines of the map as text.
+
+    A darker character stands for more events in an interval; an x stands for missing events.
+    """
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     names = [_name(lane) for lane in found.ranks]
     width = max(map(len, names), default=0)
@@ -182,7 +191,10 @@ def text(found: RankMap) -> Iterator[str]:
 
 
 def svg(found: RankMap) -> str:
-    """Return the map as an SVG image. Blue columns have events, darker for more events. Red columns have missing events."""
+    """Return the map as an SVG image.
+
+    Blue rectangles are intervals with events, darker for more events. Red rectangles are intervals with missing events.
+    """
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     height = _TOP + _ROW * len(found.ranks) + 24
     parts = [
@@ -202,7 +214,7 @@ def svg(found: RankMap) -> str:
 
 
 def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[str]:
-    """Yield the SVG shapes of one rank. Equal adjacent columns form one shape."""
+    """Yield the SVG shapes of one rank's row. Adjacent intervals of the same colour form one rectangle."""
     bad = "" if lane.state == RankState.ENDED else ' class="bad"'
     yield f'<text x="4" y="{top + 10}"{bad}>{escape(_name(lane))} {escape(_words(lane))}</text>'
     steps = [0 if not most else -(-4 * count // most) for count in lane.events]
@@ -225,7 +237,7 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
 
 
 def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end indices of runs of equal values."""
+    """Yield start and end (exclusive) of each run of equal adjacent values in a list."""
     starts = [at for at, value in enumerate(values) if at == 0 or value != values[at - 1]]
     yield from pairwise([*starts, len(values)])
 

@@ -1,8 +1,9 @@
-"""Compare the numbers and totals that a producer states with the received events. This package does no I/O and reads no
-clock.
+"""Compare the sequence numbers, ids and totals that a producer writes with the received events, to find missing and
+duplicate events.
 
-`counters` checks per-stream counters. `references` checks ids that records refer to, and a footer's totals.
-`split_runs` joins runs that are spread over several files. All three modules produce `findings`.
+This package does no I/O and reads no clock. `counters` checks the sequence numbers of each stream. `references` checks
+ids to which records refer, and the totals in a footer. `split_runs` joins a run of a producer whose events are spread
+over several files. All three modules report losses as `findings`.
 """
 
 from __future__ import annotations

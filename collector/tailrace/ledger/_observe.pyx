@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The ledger's window over a block: counts the events that come in order; `counters` counts all others."""
+"""Count those events of a block that have the expected number of their stream. `counters` counts all others."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,8 +17,8 @@ cdef extern from *:
 cdef unsigned long long FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef struct Slot:
-    # A stream with the ledger's object (a reference of its own), its next number, and where the marks of its last numbers and of those near zero are. `room` says
-    # how many marks have a place, `held` how many the stream has.
+    # The state of one stream of the block. `stream` is a counted reference to the ledger's StreamCounter, and `next` the number that it expects. `marks` points to
+    # the marks of the last numbers, and `heads` to those of the wire numbers near zero. `room` is the number of slots in `marks`, and `held` how many are in use.
     PyObject *stream
     unsigned long long next
     unsigned long long zero
@@ -36,13 +36,14 @@ cdef struct Slot:
 
 
 cdef class InOrder:
-    """Follows the streams of one block while their events come in order.
+    """Counts the events of one block as long as each has the number that its stream expects.
 
-    `take` counts until an event needs the ledger. Call `write` or `write_back` before the ledger looks at a stream or
-    at all of them, and `read` or `read_all` after the ledger has changed them.
+    `take` stops at the first event that the ledger itself must count. Before the ledger uses the state of one stream or
+    of all streams, call `write` or `write_back`. After the ledger has changed their state, call `read` or `read_all`.
 
-    A stream that has all its marks lends them. For a stream that has few, and of numbers near zero, copies are held
-    here until they are written back, since an array that is lent cannot grow."""
+    If the array with a stream's marks has its full size, this object writes to the array directly. A smaller array,
+    and the array with the marks of numbers near zero, must still be able to grow, which a shared buffer prevents. Their
+    marks are copied, and the copies are written back later."""
 
     cdef Slot *slots
     cdef int *slot_of
@@ -85,7 +86,7 @@ cdef class InOrder:
         self.read_all()
 
     cdef int _find_streams(self) except -1:
-        """Give each stream of the block a slot, in the order in which they come."""
+        """Assign a slot to each stream of the block, in the order of their first events. Raise ValueError for an invalid stream code."""
         cdef Py_ssize_t i
         cdef int code, found = 0
         memset(self.slot_of, 0xFF, self.known * sizeof(int))  # -1: no slot
@@ -97,7 +98,7 @@ cdef class InOrder:
                 self.slot_of[code] = found
                 self.moved[found] = code
                 found += 1
-        # Only now, since room for as many as there might be would be new memory each time.
+        # Allocate only now that the number of streams is known: slots for all codes would be new memory from the system each time.
         self.slots = <Slot *>PyMem_Calloc(max(found, 1), sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError
@@ -126,16 +127,16 @@ cdef class InOrder:
         slot.marks = slot.heads = NULL
         slot.viewed = slot.followed = False
 
-    # The ledger's streams
+    # State of the ledger's streams
 
     def read_all(self):
-        """Read where all streams stand."""
+        """Read the state of all streams of the block from the ledger."""
         cdef int slot
         for slot in range(self.streams):
             self._read(&self.slots[slot])
 
     def read(self, Py_ssize_t row):
-        """Read where the stream of a row stands."""
+        """Read the state of a row's stream from the ledger."""
         self._read(&self.slots[self.slot_of[self.codes[row]]])
 
     cdef int _read(self, Slot *slot) except -1:
@@ -154,7 +155,7 @@ cdef class InOrder:
         if slot.held == self.window:
             PyObject_GetBuffer(recent, &slot.view, PyBUF_WRITABLE)
             slot.viewed, slot.marks, slot.room = True, <unsigned long long *>slot.view.buf, self.window
-            # Marks of many streams fit no cache. Their lines come while the other streams are read.
+            # The marks of many streams do not fit in the cache. Prefetch the slot of the next mark while other streams are read.
             fetch(&slot.marks[slot.next % self.window])
         elif slot.held <= slot.room:
             slot.marks = _copy(recent, slot.room)
@@ -170,7 +171,7 @@ cdef class InOrder:
         return 0
 
     def write_back(self):
-        """Write where all streams stand now."""
+        """Write the changed state of all streams back to the ledger."""
         cdef int i
         for i in range(self.moving):
             self._write(&self.slots[self.moved[i]])
@@ -178,7 +179,7 @@ cdef class InOrder:
         self.moving = 0
 
     def write(self, Py_ssize_t row):
-        """Write where the stream of a row stands now."""
+        """Write the changed state of a row's stream back to the ledger."""
         self._write(&self.slots[self.slot_of[self.codes[row]]])
 
     cdef int _write(self, Slot *slot) except -1:
@@ -196,16 +197,16 @@ cdef class InOrder:
     # Events
 
     def take(self, Py_ssize_t begin):
-        """Count events from a row on. Return the first row that does not come in order, or the number of rows."""
+        """Count events from the row `begin` on. Return the first row that the ledger itself must count, or the number of rows."""
         cdef Py_ssize_t at = self._take(begin)
         while at < self.rows and self._grow(at):
             at = self._take(at)
         return at
 
     cdef bint _grow(self, Py_ssize_t row) except -1:
-        """Give the stream of a row room for all its marks, where nothing else keeps its event from being counted.
+        """Add all remaining mark slots to a row's stream, if only the lack of a slot prevents its event from being counted.
 
-        So does the ledger, with the first number behind those near zero."""
+        Return whether slots were added. The ledger, too, adds all slots at the first number that is not near zero."""
         cdef Slot *slot = &self.slots[self.slot_of[self.codes[row]]]
         if (
             not slot.followed or slot.viewed or slot.held != self.head or slot.next % self.window != self.head
@@ -220,7 +221,7 @@ cdef class InOrder:
         return True
 
     cdef Py_ssize_t _take(self, Py_ssize_t begin) noexcept:
-        """Count events as long as they come in order."""
+        """Count events from the row `begin` on, without adding slots. Return the first row that could not be counted."""
         cdef unsigned long long *numbers = <unsigned long long *>PyBytes_AS_STRING(self.numbers)
         cdef Slot *slot
         cdef Py_ssize_t i = begin
@@ -238,7 +239,7 @@ cdef class InOrder:
         return i
 
     cdef bint _put_mark(self, Slot *slot, unsigned long long count, Py_ssize_t i) noexcept nogil:
-        """Keep the mark of a row's event; return False, and change nothing, if the ledger must take it."""
+        """Store the mark of a row's event. If the ledger must count the event, change nothing and return False."""
         cdef unsigned long long at = slot.next % self.window
         cdef unsigned long long mark = self._mark(i)
         if count != slot.next & self.mask or at >= slot.room:
@@ -253,7 +254,7 @@ cdef class InOrder:
         return True
 
     cdef void _list(self, Slot *slot) noexcept nogil:
-        """Note that a stream has moved, once until all are written back."""
+        """Add a stream to the list of changed streams, unless it is in it since the last `write_back`."""
         if not slot.listed:
             slot.listed = True
             self.moved[self.moving] = <int>(slot - self.slots)
@@ -266,7 +267,7 @@ cdef class InOrder:
         ) & FINGERPRINT
 
     def event(self, Py_ssize_t row):
-        """Return stream, number on the wire and mark of a row's event."""
+        """Return the stream, the wire number and the mark of a row's event."""
         return (
             self.texts[self.codes[row]],
             self.counts[row],
@@ -274,17 +275,20 @@ cdef class InOrder:
         )
 
     def put(self, Py_ssize_t row, long long number):
-        """Set the sequence number of a row."""
+        """Set the sequence number of a row that the ledger itself has counted."""
         (<long long *>PyBytes_AS_STRING(self.numbers))[row] = number
 
     @property
     def seqs(self):
-        """The sequence numbers of all rows, as 64-bit integers."""
+        """Return the sequence numbers of all rows as bytes: signed 64-bit integers in the machine's byte order."""
         return self.numbers
 
 
 def hear(words, Py_ssize_t rows, dict table, dict news, now):
-    """Note when each stream came, and that there is news of it, in the order in which streams come first."""
+    """Set the time of the last event of each stream to `now`, and add the stream to `news`, in the order of their first events.
+
+    `words` is the column with the streams of `rows` events, and `table` maps a stream to its StreamCounter. Raise
+    ValueError if the column is too short or contains an invalid code."""
     cdef const int[::1] codes = _codes(words.codes)
     cdef list texts = words.texts
     cdef int known = words.known
@@ -315,7 +319,7 @@ cdef const long long[::1] _integers(buffer):
 
 
 cdef unsigned long long *_copy(marks, unsigned long long room) except NULL:
-    """Return a copy of marks with room for more, which are NEVER."""
+    """Return a copy of an array of marks with `room` slots. Additional slots are 0, which means that no mark is remembered."""
     cdef Py_buffer view
     cdef unsigned long long *copy = <unsigned long long *>PyMem_Malloc(room * sizeof(unsigned long long))
     if copy == NULL:
@@ -328,7 +332,7 @@ cdef unsigned long long *_copy(marks, unsigned long long room) except NULL:
 
 
 cdef Py_ssize_t _write_marks(marks, const unsigned long long *copy, unsigned long long held) except -1:
-    """Write a copy back, and return how many marks were added."""
+    """Write the first `held` marks of a copy back to their array. Return how many marks were added to the array."""
     cdef Py_buffer view
     cdef Py_ssize_t more = <Py_ssize_t>held - len(marks)
     if more > 0:

@@ -1,27 +1,26 @@
-"""Hold the state that the counters of all sessions of a source share: the memory limits, and the drop counts of the
+"""Hold the state that all sessions of a source share: limits on streams and missing ranges, and the drop counts of the
 operating system's kernel.
 
-**Bounds.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
-gaps. Each followed stream occupies one place. When all places are taken, sessions with more than their share free
-places. A session's share is the number of places divided by the number of sessions that hold any place. The session
-with the most places frees places for a session with fewer, so that a new session gets its share even beside a session
-with very many streams. Among sessions of equal size, the session with the first name frees places, so that the choice
-does not depend on the order in which a checkpoint restores sessions. Two counts measure the excess: `uncounted` events
-of unfollowed streams (in each session's account), and `forgotten` gaps that can no longer heal.
+**Limits.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
+gaps. Each followed stream occupies one place. A session's share is the number of places divided by the number of
+sessions that hold any place. When all places are taken and a session with less than its share needs another one, the
+session with the most places frees some. Thus a new session gets its share even beside a session with very many streams.
+Among several sessions with the most places, the one with the first name frees places, so that the choice does not
+depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost: `uncounted` events of
+streams without a place (in each session's account), and `forgotten` gaps that can no longer heal.
 
 **Drops.** The operating system's kernel counts the dropped datagrams of a socket exactly, but does not identify their
 senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore can locate
 each growth of the drop count between two datagrams, however long the datagrams wait in the queue. A source passes
 datagrams on in parts: all datagrams and drops of a part have one time in the log, and drops before the part have an
-earlier time. A drop may explain a hole if the drop happened after the stream's last event before the hole, or in the
-same part, and not after the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used
-first.
+earlier time. A drop may explain a hole if it happened no earlier than the stream's last event before the hole, and no
+later than the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
 
 The assignment of drops to holes is exact for a single stream with one event per datagram, if only one hole can explain
 the drops. In all other cases, the assignment is an estimate, based on the session's average number of events per
-datagram. Drops that no hole uses stay `unassigned`, for example lost packets without a counter, garbage, or events
-whose loss is not noticed yet. Memory is limited to `_SAMPLES_MAX` samples: if there are more, neighbouring samples are
-merged.
+datagram. Some drops explain no hole and stay `unassigned`, for example packets without a counter, garbage, or events
+whose loss is not noticed yet. At most `_SAMPLES_MAX` intervals with drops are remembered: if there are more, the two
+oldest are merged.
 """
 
 from __future__ import annotations
@@ -35,9 +34,11 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Number of datagrams that the kernel dropped between `since` and `until` (Unix ns) and that no hole uses yet.
+    """Number of datagrams that the operating system's kernel dropped between `since` and `until` (Unix ns), and that
+    explain no hole yet.
 
-    `shared` states whether a hole uses other drops of the same interval."""
+    `shared` states whether some drops of the same interval already explain a hole.
+    """
 
     since: int
     until: int
@@ -47,24 +48,26 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Samples with unused drops, oldest first."""
+    """Intervals with drops that explain no hole yet, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
-    """Kernel's number of the socket with the last drop count."""
+    """Identifier that the operating system's kernel gives to the socket with the last recorded drop count."""
     total: int = 0
-    """Kernel's drop count of the socket `socket`."""
+    """Last recorded drop count of the socket `socket`."""
 
 
 class Share(NamedTuple):
-    """Number of a hole's events that the kernel dropped, and whether the number is an estimate."""
+    """Number of a hole's events that the operating system's kernel dropped, and whether this number is an estimate."""
 
     events: int
     estimate: bool = False
 
 
 class Drops:
-    """Assigns the datagrams that the operating system's kernel dropped for one source to holes."""
+    """Assigns datagrams that the operating system's kernel dropped for one source to the holes that these drops
+    explain.
+    """
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -74,7 +77,7 @@ class Drops:
         return self.state.dropped - self.state.assigned
 
     def add(self, since: int, until: int, count: int) -> None:
-        """Add `count` drops that happened between two times (Unix ns)."""
+        """Add `count` dropped datagrams. The drops happened between `since` and `until` (Unix ns)."""
         samples = self.state.samples
         samples.append(Sample(since, until, count))
         self.state.dropped += count
@@ -84,20 +87,25 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """Record the kernel's drop count of a socket. The caller has already passed all counted drops to `add`."""
+        """Record the total drop count of a socket. The caller has already passed each of these drops to `add`."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
-        """Return the last recorded drop count of a socket; 0 for any other socket."""
+        """Return the last recorded drop count of a socket.
+
+        Return 0 if the last count was recorded for another socket.
+        """
         return self.state.total if socket == self.state.socket else 0
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Use drops to explain `events` events that were lost between two times. Return the explained share.
+        """Assign dropped datagrams to `events` events that were lost between `since` and `until` (Unix ns). Return how
+        many of the events the drops explain.
 
-        The session received `seen` events in `datagrams` datagrams so far. With `alone`, the kernel cannot have dropped
-        datagrams of other streams or of other kinds."""
+        So far, the session received `seen` events in `datagrams` datagrams. `alone` states that the source has only
+        ever received single events of one stream, so that the drops must be events of this stream.
+        """
         if not self.state.samples:
             return Share(0)
         packed = seen > datagrams > 0
@@ -107,8 +115,11 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Use up to `wanted` drops from the samples that overlap a hole's interval. Return the number of used drops,
-        and whether the assignment is certain: all drops of the interval were used, and no other hole has used any."""
+        """Use up to `wanted` drops from the samples that overlap the interval from `since` to `until`.
+
+        Return the number of used drops, and whether the assignment is certain. It is certain if the hole used all drops
+        of these samples and no other hole had used any of them.
+        """
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -129,7 +140,7 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session that holds places for streams."""
+    """A session that holds one place for each stream that it follows."""
 
     @property
     def name(self) -> str:
@@ -137,22 +148,28 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Free the places of `count` streams, longest silent streams first."""
+        """Give up the places of `count` streams.
+
+        The streams without an event for the longest time lose their places first.
+        """
         ...
 
 
 class Shares:
-    """Counts the streams of each session of a source."""
+    """Counts how many of a source's places for streams each of its sessions holds."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by their number of places. The index is built at the first request for the largest session, because
-        few sources ever reach their stream limit."""
+        """Sessions by the number of places that they hold.
+
+        The index is built when the largest session is requested for the first time, because few sources ever reach
+        their limit of streams.
+        """
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add places to a session's count; a negative count removes places."""
+        """Add `count` places to the number that a session holds. A negative count removes places."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -183,25 +200,33 @@ class Shares:
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return each session's share of the places, with the new session included."""
+        """Return how many of `places` places each session may hold if all sessions, including `newcomer`, hold equally
+        many.
+        """
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the number of places that the largest session holds."""
+        """Return the number of places of the session that holds the most."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session that must free places next. Raise KeyError if no session holds a place."""
+        """Return the session with the most places; among several, the one with the first name.
+
+        Raise KeyError if no session holds a place.
+        """
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor of a session's surplus of places: a session frees one such part of its surplus at once, so that several new
-sessions share the cost of the search for the oldest streams."""
+"""Divisor for the number of places that a session frees at once: one 32nd of the places above its share.
+
+Finding the streams that were silent for the longest time is expensive. Freeing several places at once lets several new
+streams share this cost.
+"""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -209,9 +234,9 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     ranges: int = msgspec.field(default=0, name="remembered_gaps")
     forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
-    """Number of streams that were ever followed."""
+    """Number of streams that the source has followed so far, including streams that it no longer follows."""
     uncounted_sessions: int = 0
-    """Number of open sessions with unfollowed streams."""
+    """Number of open sessions that have streams without a place, whose events are not counted."""
     mixed: bool = False
     """Whether the source ever received a datagram that was not exactly one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
@@ -221,14 +246,17 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """Restore the shared state. `forget_first` drops a session without a connection, and returns whether there was
-        such a session."""
+        """Restore the state that the sessions of a source share.
+
+        `forget_first` drops one session without a connection to free its places. It returns False if there is no such
+        session.
+        """
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()
         self.drops = Drops(state.drops)
         self.packed = 0
-        """Number of records that arrived in blocks since the daemon started."""
+        """Number of records that decoders returned in blocks (columns) since the daemon started."""
         self.slow = 0
         """Number of records that decoders read by their slow path since the daemon started."""
 
@@ -238,11 +266,14 @@ class Commons:
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the streams that a session followed before a restart of the daemon."""
+        """Count the places of a session that a restart of the daemon restored with `streams` streams."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Reserve a place for one more stream of a session. Return False if no place can be freed."""
+        """Reserve a place for one more stream of a session.
+
+        `most` is the source's limit of streams. Return False if no place can be freed.
+        """
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -257,10 +288,11 @@ class Commons:
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Free a place for a stream of a session. Return whether a place is free now.
+        """Free a place, so that the session `holder` can follow one more stream. Return whether a place is free now.
 
-        Sessions with more than their share free places first. Sessions without a connection are dropped next, but only
-        in favour of a session within its own share."""
+        Sessions with more than their share of the places free places first. If there are none, a session without a
+        connection is dropped, but only if `holder` has no more than its own share.
+        """
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

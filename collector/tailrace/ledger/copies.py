@@ -1,9 +1,9 @@
-"""Recognise duplicate datagrams of a producer without sequence numbers.
+"""Recognise duplicate datagrams of a producer that writes no sequence numbers.
 
-Equal datagrams of a session count once while the first datagram is remembered: for `reorder_time`, and among the last
-`reorder_events` datagrams. A producer that sends the same bytes twice within `reorder_time` cannot be distinguished
-from a network that duplicates datagrams. After a duplicate, the number of events missing from a footer's total is an
-estimate.
+If several datagrams of a session are equal, only the first one counts. A datagram is compared with the last
+`reorder_events` datagrams, as far as they arrived within `reorder_time`. A producer that sends the same bytes twice
+within `reorder_time` cannot be distinguished from a network that duplicates datagrams. Therefore, after a duplicate,
+the number of events that are missing from a footer's total is an estimate.
 
 Memory: `COPY_BYTES` for each remembered datagram.
 """
@@ -16,15 +16,16 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.holding import Evicted
 
 _Copies = dict[bytes, tuple[int, int]]
-"""Arrival time (Unix ns) and number of events by a datagram's digest, in order of arrival."""
+"""For the digest of each remembered datagram, its arrival time (Unix ns) and its number of events, in order of arrival.
+"""
 
 
 COPY_BYTES = 256
-"""Memory (bytes) of a remembered datagram."""
+"""Memory (bytes) for remembering one datagram."""
 
 
 class Copies:
-    """Remembers the recent datagrams of one session."""
+    """Remembers digests of the recent datagrams of one session, to recognise duplicates."""
 
     what = Evicted.COPIES
 
@@ -45,7 +46,9 @@ class Copies:
             size -= COPY_BYTES
 
     def events_of(self, datagram: bytes, now: int) -> int | None:
-        """Return the number of events in an equal earlier datagram; None without an equal datagram."""
+        """Return the number of events in a remembered datagram with the same bytes, or None if no remembered datagram
+        has the same bytes.
+        """
         self._forget(now)
         known = self._known.get(_digest(datagram))
         return None if known is None else known[1]
@@ -65,5 +68,8 @@ class Copies:
 
 
 def _digest(datagram: bytes) -> bytes:
-    """Return 128 bits, enough that different datagrams never collide by chance."""
+    """Return a digest of 128 bits.
+
+    At this length, two different datagrams practically never have the same digest by chance.
+    """
     return blake2b(datagram, digest_size=16).digest()

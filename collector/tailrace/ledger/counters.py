@@ -1,35 +1,39 @@
-"""Compare a producer's counters with the received events, to find holes, late events, duplicates and restarts.
+"""Compare the sequence numbers of events with the expected ones, to find missing, late and duplicate events and
+restarts of the producer.
 
 A stream's counter starts at 0, increases by 1 per event and wraps, as in Heph (docs/formats/heph.md). The ledger
-unwraps the counter to 64 bits. Let `d` be the distance of the counter from the expected value, modulo the counter's
-range:
+unwraps the counter to 64 bits. Let `d` be the distance of an event's number from the expected number, modulo the
+counter's range:
 
 - d = 0: the event is in order.
-- d < half the range: `d` events are missing, a *hole*. Late events may fill the hole until `reorder_events` further events of
-  the stream have arrived or `reorder_time` has passed, whichever is first. Then the hole becomes a gap. The reason of a hole
-  that begins at 0 in a new stream is `late_join`. In other holes, the reason is `kernel` for events that the kernel dropped
-  (see `bounds`), and `network` for all others. If `earlier` finds an earlier session of the same producer, a new stream
-  continues that session's stream. A new stream whose first number lies in the upper half of the range begins at this number:
-  the counter may be about to wrap, and billions of missing events are never plausible.
-- Otherwise the event is late. A late event fills an open hole, heals a gap, or repeats an earlier number. In the last case the
-  event is a duplicate if its mark (times and size) equals the mark remembered under the number. Marks are remembered for the
-  last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
-- An event whose time lies far before the stream's last event (`fallen`) shows a restart of the producer if its number is
-  ahead, if its number is missing and an event with a lower number has a later time, or if its number is near 0 and belongs to
-  another event.
-- A number that repeats again and again is no counter: the events of such a stream are stored and not counted.
-- `statements` applies the client's own statements about its numbers (discarded, last).
-- `hand_over` and `begin_behind` move numbers between sessions when the numbers turn out to belong to another session.
-- A stream without a free place is not followed (`Unfollowed`): its events are stored without a number, and a gap of unknown
+- d < half the range: `d` events are missing, a *hole*. Late events may fill the hole until `reorder_events` further
+  events of the stream have arrived or `reorder_time` has passed, whichever is first. Then the hole becomes a gap. The
+  reason of a hole that begins at 0 in a new stream is `late_join`. In other holes, the reason is `kernel` for events
+  that the operating system's kernel dropped (see `bounds`), and `network` for all others. If the callback `earlier`
+  finds an earlier session of the same producer, a new stream continues that session's stream. A new stream whose first
+  number lies in the upper half of the range begins at this number: the counter may be about to wrap, and billions of
+  missing events are never plausible.
+- Otherwise the event is late. A late event fills an open hole, heals a gap, or repeats an earlier number. In the last
+  case the event is a duplicate if its mark (times and size) equals the mark remembered under the number. Marks are
+  remembered for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+- An event whose time lies far before the time of the stream's last event (`fallen`) shows a restart of the producer in
+  three cases: its number is above the expected one; its number is missing, and an event with a lower number has a later
+  time; or its number is near 0 and belongs to another event.
+- If a stream repeats one number several times with different events, its number is no counter: the events of the stream
+  are stored and not counted.
+- `statements` applies the client's own statements about its numbers: which events it discarded, and the last number of
+  each stream.
+- `hand_over` and `begin_behind` move numbers to another session when they turn out to belong to it.
+- A stream without a place is not followed (`Unfollowed`): its events are stored without a number, and a gap of unknown
   size names the stream. The session never follows this stream again. A session remembers its first `UNFOLLOWED_MAX`
-  unfollowed streams by name. Further unfollowed streams share one gap without a stream name. From then on, a new stream is
-  followed only from number 0 on, because any other number may belong to a stream that lost its place.
+  streams of this kind by name. Further ones share one gap without a stream name. From then on, a new stream is followed
+  only from number 0 on, because any other number may belong to a stream that lost its place.
 - `Counters.count_block` counts a block: the compiled kernel counts events in order, Python all others.
 
 Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
 numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many closed gaps. All sessions of a source
-together have `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that hold too
-many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
+together have at most `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that
+hold too many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
 """
 
 from __future__ import annotations
@@ -63,21 +67,27 @@ if TYPE_CHECKING or active():
     from tailrace.ledger._observe import InOrder, hear
 
 UNFOLLOWED_MAX = 64
-"""Maximum number of unfollowed streams that a session remembers by name."""
+"""Maximum number of streams that a session remembers by name although it does not follow them."""
 
 
 class Unfollowed:
-    """Counts the events of one session's unfollowed streams."""
+    """Counts the events of those streams of a session that have no place, so that the ledger does not check their
+    numbers.
+    """
 
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
-        """Append gaps to the list `findings`."""
+        """Use the session's state. Report gaps by appending them to the list `findings`."""
         self._state = state
         self._commons = commons
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that a stream has no place because of a limit. Report a gap for the stream if it was `followed`
-        before, or if the session remembers the stream's name."""
+        """Record that the stream `name` has no place because of the configured `limit`. Append a gap for the stream to
+        the findings.
+
+        If the session remembers too many such streams, it does not remember this one: unless the stream was `followed`
+        before, it shares one gap without a stream name with other such streams.
+        """
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -91,14 +101,14 @@ class Unfollowed:
             self._say(name, limit)
 
     def observe(self, name: str) -> None:
-        """Count an event of an unfollowed stream."""
+        """Count an event of a stream without a place."""
         state = self._state
         state.uncounted += 1
         if name in state.unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Remove the finished session from the source's count of sessions with unfollowed streams."""
+        """Subtract the finished session from the source's number of sessions that have streams without a place."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -106,32 +116,37 @@ class Unfollowed:
 
 
 RESTART = -2
-"""Returned instead of a sequence number: the event is the first event of a new incarnation and was not counted."""
+"""Result in place of a sequence number: the event begins a new incarnation of the producer, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of unfollowed streams with a pending acknowledgement. Further unfollowed streams are acknowledged
-after their next event."""
+"""Maximum number of streams without a place that wait for the next acknowledgement.
+
+Any further such stream is acknowledged only after another event of it.
+"""
 
 LATEST = 2**63 - 1
-"""A mark later than the marks of all events."""
+"""Mark later than any event's mark, for numbers that a client states without an event."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
-"""Memory (bytes) of a stream without its marks, holes and gaps."""
+"""Memory (bytes) of a followed stream, excluding its marks, holes and gaps."""
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Function that returns the number at which a stream continues an earlier session's stream, or None if the stream is
-new. The arguments are the stream, the wire number and mark of the stream's first event, and the time (Unix ns)."""
+"""Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
+the stream continues there, or None if no earlier session had the stream.
+
+The arguments are the stream, the wire number and mark of the stream's first event, and the current log time (ns).
+"""
 
 
 def _nobody(*_: object) -> None:
-    """Do nothing: the default callback."""
+    """Do nothing. This is the default for callbacks."""
 
 
 class Counters:
-    """Follows the counters of one session's streams."""
+    """Checks the sequence numbers of all streams of one session, to find missing, duplicate and late events."""
 
     def __init__(
         self,
@@ -144,8 +159,11 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = _nobody,
     ) -> None:
-        """Restore the counters of the session `name`. `report(now)` is called when findings arise without an event of
-        the session."""
+        """Restore the counters of the session `name` from `state`.
+
+        The counters call `report(now)` if they produce findings while another session is processed, because that
+        session needs their places.
+        """
         self.state = state
         self.name = name
         self.report = report
@@ -162,9 +180,12 @@ class Counters:
         self.marks = HeldMarks(state.streams)
         self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
-        """Whether the client announces its restarts, so that the ledger need not infer restarts."""
+        """Whether the session's client announces its restarts.
+
+        If so, the ledger does not infer restarts from event times.
+        """
         self.news = dict.fromkeys(state.streams)
-        """Streams with a pending acknowledgement, in the order in which the changes arrived."""
+        """Streams whose state has changed since the last acknowledgement to the client, in order of the changes."""
 
     @property
     def account(self) -> Account:
@@ -182,11 +203,14 @@ class Counters:
 
     @property
     def unnumbered(self) -> int:
-        """Return the number of events that the client reports as discarded and that no missing number represents.
+        """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
+        tell.
 
-        Every missing number counts as a discarded event, because losses in the network look the same. If some streams
-        are not followed or not counted, a gap of unknown size covers their numbers, and the returned count can only
-        decrease, as further numbers reveal discarded events."""
+        The client states only the total of its discarded events. The ledger subtracts all missing numbers from it,
+        because a discarded event looks like an event that the network lost. If the numbers of some streams are not
+        checked, a gap of unknown size covers the difference. The returned number then never grows: it only shrinks when
+        further missing numbers are found.
+        """
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -204,11 +228,14 @@ class Counters:
         marks: Sequence[int],
         now: int,
     ) -> tuple[list[int | None], bool]:
-        """Count events. Return their unwrapped numbers, and whether a restart ended the count early.
+        """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether counting stopped
+        at a restart of the producer.
 
-        `marks` distinguish events, and increase with the events' times (start + end + size). A duplicate gets the
-        number DUPLICATE. An event of an uncounted stream gets None. After a restart, neither the first event of the new
-        incarnation nor any later event is counted."""
+        `streams`, `counts` (wire numbers) and `marks` have one item for each event. A mark is the sum of the event's
+        start, end and size, and tells different events apart. A duplicate gets the number DUPLICATE. An event of a
+        stream without a place, or of a stream whose numbers are no counter, gets None. If the producer restarted, the
+        list ends before the first event of the new incarnation.
+        """
         seqs, restart = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -217,11 +244,12 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does. The caller must call `hear` and `note_seen` afterwards, once for all parts of
-        a chunk.
+        """Count events as `observe` does, but without the steps that need the whole chunk: afterwards the caller calls
+        `hear` and `note_seen` once for the chunk.
 
-        The estimate of dropped events depends on the number of received events. Therefore the number of received events
-        must not depend on how a chunk is divided into parts."""
+        The estimate of dropped events depends on the number of received events. If `count` updated this number after
+        each part, the estimate would depend on how the chunk is divided into parts.
+        """
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -248,24 +276,31 @@ class Counters:
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count one event, and return its number or `RESTART`. The caller must call `hear` and `note_seen` afterwards."""
+        """Count one event. Return its sequence number as `observe` does, or `RESTART`.
+
+        Afterwards the caller calls `hear` and `note_seen` once for the chunk.
+        """
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             return self._in_order(stream, count, mark)
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Set the time of the last event of the given streams, and include the streams in the next acknowledgement."""
+        """Record for each of the given streams that its last event arrived at `now`, and schedule an acknowledgement
+        for it.
+        """
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
         self.news |= names
 
     def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
-        """Count the events of a block, with the same results as `count`.
+        """Count the events of a block (columns), with the same results as `count`.
 
-        Return the sequence numbers as a column. If an event has no number or is a duplicate, return the sequence
-        numbers as a list. A list shorter than the block ends before the first event of the next incarnation."""
+        Return the sequence numbers as a column of 64-bit integers. If an event has no number or is a duplicate, or if
+        the producer restarted, return a list instead. After a restart, the list ends before the first event of the new
+        incarnation.
+        """
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
         special: dict[int, int | None] = {}
@@ -273,7 +308,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # A new stream may evict other streams of the session.
+            # A new stream may take the place of another stream of the session, so the state of all streams must be
+            # current.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -298,16 +334,22 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Apply `hear` to the streams of a block, in the compiled kernel."""
+        """Do the same as `hear` for all streams of a block, in the compiled kernel."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
-        """Add to the number of received events, and close the due holes of the given streams."""
+        """Add `events` to the session's number of received events.
+
+        Close the holes of the streams `names` for which no late event is awaited any more.
+        """
         self.state.seen += events
         self.windows.heard(names, now)
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
-        """Return whether an event indicates a restart of the producer."""
+        """Return whether an event shows that the producer has restarted. `count` is the event's wire number.
+
+        An event can only show a restart if its time lies far before the time of the stream's last event.
+        """
         stream = self.state.streams.get(name)
         if (
             self.announced
@@ -326,10 +368,12 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return a stream, created if the stream is new. Return None if there is no place for the stream.
+        """Return the state of the stream `name`, creating it for a new stream. Return None if the stream has no place.
 
-        `begins` states whether number 0 of the stream has arrived. If the session has forgotten the names of some
-        unfollowed streams, only number 0 proves that a stream never lost its place."""
+        `begins` states whether the current event has number 0. When the session no longer remembers the names of all
+        streams without a place, an unknown stream is followed only from number 0 on: any other number may belong to a
+        stream that lost its place.
+        """
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -348,14 +392,16 @@ class Counters:
         return stream
 
     def tell_uncounted(self, name: str) -> None:
-        """Schedule an acknowledgement for an unfollowed stream, unless too many are pending."""
+        """Schedule an acknowledgement for a stream without a place, unless too many such streams already wait for one."""
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Free the places of the `count` longest silent streams, because another session needs the places.
+        """Give up the places of `count` streams, because another session needs them. The streams without an event for
+        the longest time lose their places.
 
-        The open holes of a stream that loses its place become gaps."""
+        The open holes of a stream become gaps before it loses its place.
+        """
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -369,21 +415,27 @@ class Counters:
         self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Set the first number of a new stream: the number at which the stream continues an earlier session's stream,
-        or `count` if `count` lies in the upper half of the range, or 0."""
+        """Set the number at which a new stream begins.
+
+        The stream begins at the number at which it continues a stream of an earlier session. Otherwise it begins at
+        `count` if `count` lies in the upper half of the counter's range, else at 0.
+        """
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session. Remove the callbacks, because they refer back to these counters: Python frees reference
-        cycles late, and only by a scan of all objects."""
+        """End the session. Release its places and remove its callbacks.
+
+        The callbacks refer back to these counters. Python would free such a reference cycle only later, by a scan of
+        all objects.
+        """
         self.release()
         self.earlier = self.report = _nobody
 
     def release(self) -> None:
-        """Release the finished session's share of the source's limits."""
+        """Subtract the finished session's streams, holes and gaps from the source's totals."""
         self._commons.remove_streams(self, len(self.state.streams))
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
@@ -408,7 +460,9 @@ class Counters:
         if stream.fresh:
             self.begin(name, stream, count, mark, now)
             if is_new and count == stream.next & self.mask:
-                return self._in_order(stream, count, mark)  # nothing can show a restart
+                return self._in_order(
+                    stream, count, mark
+                )  # An event with the expected number never shows a restart.
         if not stream.counted:
             stream.extra += 1
             return None
@@ -452,12 +506,13 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event with a number that is not missing may differ from the event that arrived under this
-        number.
+        """Return whether an event with a number that is not missing may differ from the event that arrived earlier
+        under this number.
 
-        Below the floor, the ledger no longer remembers which numbers arrived. A client that announced its session uses
-        no number twice. Therefore an event of such a client is a duplicate, or lies in a forgotten gap, which stays a
-        gap."""
+        Below `floor`, the ledger has forgotten which numbers are missing. A client that announced its session never
+        uses a number twice. Therefore an event of such a client counts as a duplicate there, even if it belongs to a
+        forgotten gap.
+        """
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -465,7 +520,9 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Lower a stream's first number to an event older than the first received event."""
+        """Count an event with a lower number than the stream's first received event: the stream now begins at this
+        number. Return the number.
+        """
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
@@ -476,8 +533,10 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Store a different event under a number that was already used. Stop counting the stream after several such
-        events in a row."""
+        """Count an event whose number was already used by a different event. Return the number.
+
+        After several such events in a row, stop checking the stream's numbers: they are no counter.
+        """
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
@@ -486,10 +545,12 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Remove all events from these counters, because the events belong to another incarnation. Return the events as
-    `StreamNumbers.remembered` does.
+    """Remove all events from these counters, because another incarnation turned out to have sent them. Return the
+    removed events as `StreamNumbers.remembered` does.
 
-    If some events are not remembered, or if events were reported missing, keep all events and return an empty list."""
+    If the counters do not remember each event, or have already reported missing events, remove nothing and return an
+    empty list.
+    """
     state, window = counters.state, counters.window
     streams = state.streams
     if (
@@ -512,8 +573,9 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
 
 
 def begin_behind(counters: Counters, name: str, numbers: range) -> None:
-    """Raise a stream's first number above its missing numbers in the range `numbers`, because another session accounts
-    for these numbers."""
+    """Remove those missing numbers from the start of a stream that lie in `numbers`, because another session accounts
+    for them. The stream then begins above them.
+    """
     stream = counters.state.streams.get(name)
     if stream is None or not stream.counted:
         return

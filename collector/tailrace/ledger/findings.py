@@ -1,11 +1,12 @@
-"""Define findings of a ledger, and select the findings that get rows of their own. A finding reports missing events, or
-missing events that arrived later.
+"""Define the findings of a ledger, and select which findings get a row of their own in the table.
 
-In each period of `reorder_time`, the first `gap_rows_max` gaps of a stream get rows of their own. Later gaps of the
-period are merged by reason into one row over a range, which is written at the end of the period. A row over a range
-states that `count` numbers between `seq` and `last` are missing for one reason, apart from numbers in other rows. Rows
-with the same reason never overlap, so that a healed number belongs to one row. Numbers that the client discarded always
-get rows of their own, because the client may report any number later.
+A finding reports missing events (a gap), or events that arrived after they were reported missing (a heal).
+
+In each period of `reorder_time`, the first `gap_rows_max` gaps of a stream get one row each. At the end of the period,
+later gaps are written as one row for each reason. Such a row has the first number `seq`, the last number `last` and the
+number `events` of missing numbers between them. Rows with the same reason never overlap, so that a number that arrives
+later belongs to exactly one row. Numbers that the client discarded always get a row for each gap, because the client
+may give the reason of any number later.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from tailrace.model.record import Kind
 
 
 class Finding(NamedTuple):
-    """States that `events` events of `stream`, from number `seq` on, are missing (`gap`) or arrived after their gap
-    (`heal`).
+    """A finding: `events` events of `stream` are missing (kind `gap`), or arrived after they were reported missing
+    (kind `heal`).
 
-    `seq` is None for a producer without a counter; then `id` may identify the missing record. `reason` is a
-    `model.gap.Reason`. A heal has the reason of the healed gap."""
+    `seq` is the number of the first event. It is None for a producer without sequence numbers; `id` may then identify
+    the missing record. `reason` is a `model.gap.Reason`. The reason of a heal is that of the gap.
+    """
 
     kind: str
     stream: str
@@ -34,26 +36,29 @@ class Finding(NamedTuple):
     reason: str
     id: int | None = None
     of: str | None = None
-    """Kind of the missing records (begin, instant, annotation), if known."""
+    """Kind of the missing records (such as begin, instant or annotation); None if unknown."""
     detail: str | None = None
-    """Evidence of the loss, as a term of the format."""
+    """Name of the evidence that shows the loss, such as a term of the format's specification."""
     offset: int | None = None
-    """Offset in the session's bytes; None for the current offset."""
+    """Offset of the loss in the session's bytes; None for the offset at which the session is now."""
     last: int | None = None
-    """Last number of a gap over a range: `events` of the numbers from `seq` to `last` are missing."""
+    """Last number of a gap in which not every number is missing.
+
+    `events` of the numbers from `seq` to `last` are missing. None if all numbers from `seq` on are missing.
+    """
     estimate: bool = False
-    """Whether the number of events with this reason is an estimate."""
+    """Whether it is estimated how many of the missing events have this reason."""
 
 
 class Account(msgspec.Struct):
-    """Counts of events by outcome: expected = seen + missing - duplicates."""
+    """Numbers of events of a session or source, with the law expected = seen + missing - duplicates."""
 
     expected: int = msgspec.field(default=0, name="expected_events")
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events in unfollowed streams, whose losses cannot be detected."""
+    """Number of received events whose stream has no place, so that losses in the stream cannot be detected."""
 
     @property
     def imbalance(self) -> int:
@@ -75,7 +80,9 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """Number of gap rows of one stream since a time (Unix ns), and the merged gaps by reason."""
+    """Number of gap rows that were written for a stream since the start of its current period (Unix ns), and the later
+    gaps of the period, merged by reason.
+    """
 
     since: int
     written: int = 0
@@ -83,7 +90,7 @@ class StreamRows(msgspec.Struct):
 
 
 class GapRows:
-    """Selects the findings of one incarnation that get rows."""
+    """Selects which findings of one incarnation get a row of their own, and merges the other gaps."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state
@@ -92,17 +99,21 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether merged gaps wait for the end of their period."""
+        """Return whether any merged gaps have no row yet, because their period is not over."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with merged gaps, and the number of events missing in these gaps."""
+        """Yield each stream with merged gaps that have no row yet, and the number of events that these gaps report as
+        missing.
+        """
         for stream, rows in self.state.items():
             if rows.ranges:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings that need a row now."""
+        """Yield the findings for which a row is due now: heals, gaps within the limit, and merged gaps whose period is
+        over.
+        """
         for finding in findings:
             stream, first, reason = finding.stream, finding.seq, finding.reason
             if first is None:
@@ -133,12 +144,12 @@ class GapRows:
                 yield finding
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """Yield the merged gaps whose period is over."""
+        """Yield all merged gaps whose period of `reorder_time` is over at time `now`."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
     def close(self) -> Iterator[Finding]:
-        """Yield all merged gaps."""
+        """Yield all merged gaps that have no row yet."""
         for stream in list(self.state):
             yield from self._end(stream)
 

@@ -1,19 +1,21 @@
-"""Track records that refer to other records by id, and check the totals of a footer. JETS has both.
+"""Track ids to which records refer, and compare the totals in a footer with the received records. JETS has both ids and
+footers.
 
-See docs/formats/jets.md. A distinct id that a record refers to and that no record defines counts as one missing record
-(`unresolved`). The ledger decides `reorder_time` after the reference, at the footer, or at the end of the session,
-whichever is first. A later definition heals the gap.
+See docs/formats/jets.md. If records refer to an id and no record with this id arrives, one record is missing (reason
+`unresolved`). The ledger reports the gap `reorder_time` after the first reference, at the footer, or at the end of the
+session, whichever is first. If the record arrives later, it heals the gap.
 
-A footer's totals state how many records of each kind were written, and in some dialects how many ends of records. An
-end is no event, but a missing end counts as missing. If a total exceeds the received, unresolved and malformed records,
-the difference is missing for no known reason (`network`). Records that arrive after the footer heal this gap. More
-records than the total prove nothing: two writers may share the file, or the footer was not last.
+A footer states how many records of each kind the producer wrote. In some dialects it also states how many end records;
+an end record is not an event, but a missing one counts as a missing event. If a total is greater than the number of
+received, unresolved and malformed records, the difference is missing for an unknown reason (`network`). Records that
+arrive after the footer heal this gap. If there are more records than the total, nothing is reported: two writers may
+share the file, or the footer was not the last one.
 
-A number may be a damaged byte. Therefore one statement can report at most `CLAIM_MAX` missing records. A larger number
-becomes a gap of unknown size, so that sums stay far below 64 bits.
+A damaged byte may change a total. Therefore one footer, hole or clock can report at most `CLAIM_MAX` missing records. A
+greater number becomes a gap of unknown size. This also keeps sums far below 64 bits.
 
-Memory: ids are kept as ranges, because writers number records contiguously. Beyond `references_max` ranges, all ids
-from the lowest range to the middle range count as defined.
+Memory: ids are stored as ranges, because writers number their records without gaps. If there are more than
+`references_max` ranges, the lower half becomes one range: all ids in this range count as defined.
 """
 
 from __future__ import annotations
@@ -31,45 +33,60 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""Maximum number of missing records that one footer, hole or clock may report. Such records would take about 100 TB."""
+"""Maximum number of missing records that one footer, hole or clock can report.
+
+So many records would take about 100 TB.
+"""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""Memory (bytes) of a range of ids, an unknown id and an unresolved id. The size of an unknown id includes the gap row
-that the id may become at any moment."""
+"""Memory (bytes) of a range of ids, an id that is not defined yet, and an unresolved id.
+
+An id that is not defined yet may become a gap row at any moment; its size includes this row.
+"""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
     firsts: list[int] = []
     lasts: list[int] = []
-    """Last ids of the ranges of defined ids: range n is firsts[n] to lasts[n], both included."""
+    """Last id of each range of defined ids, in order. Range n contains the ids from `firsts[n]` to `lasts[n]`."""
     hull: tuple[int, int] | None = None
-    """Range in which all ids count as defined."""
+    """First and last id of the joined lower ranges: to save memory, all ids in between count as defined."""
     unknown: dict[int, int] = {}
-    """Time (Unix ns) of the first reference to an undefined id, by id."""
+    """For each id that records refer to and that is not defined yet, the time (Unix ns) of the first reference."""
     unresolved: dict[int, None] = {}
-    """Newest `references_max` unresolved ids: ids whose definition did not arrive in time."""
+    """The ids that were reported as missing most recently, at most `references_max`.
+
+    A record with such an id heals its gap.
+    """
     given_up: int = 0
-    """Number of unresolved ids whose gap has not healed."""
+    """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
-    """Number of received events, by kind."""
+    """Number of received events of each kind."""
     ends: int | None = None
-    """Number of received ends of records; None if an earlier version received some ends without counting them."""
+    """Number of received end records.
+
+    It is None in sessions from an older version of the collector that did not count end records.
+    """
     short: dict[str, int] = {}
-    """Number of records that the totals state beyond the received, unresolved and malformed records, by kind."""
+    """For each kind, the number of records that a footer's total showed to be missing, without unresolved and malformed
+    records.
+    """
     malformed: int = 0
     claimed: int = 0
-    """Number of missing records that the decoder reported, minus the records that arrived later."""
+    """Number of missing records that the decoder itself reported, minus those that arrived later."""
     copies: int = 0
-    """Number of records in duplicate datagrams."""
+    """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that no total was compared with yet."""
+    """Number of malformed records that have not yet explained a difference between a total and the received records."""
     explained: dict[str, int] = {}
-    """Number of malformed records that explain a difference from a total, by kind."""
+    """For each kind, the number of malformed records that explain why fewer records arrived than a footer's total
+    states.
+    """
 
 
 class References:
-    """Tracks the ids and totals of one session."""
+    """Tracks the ids and the footer totals of one session."""
 
     what = Evicted.REFERENCES
 
@@ -92,7 +109,9 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes: report unknown ids as unresolved, forget unresolved ids, and join ranges."""
+        """Free `size` bytes: first report ids as missing although their time is not over, then forget ids that were
+        reported as missing, then join ranges of defined ids.
+        """
         state = self.state
         goal = self.held - size
         self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
@@ -109,17 +128,24 @@ class References:
 
     @property
     def waiting(self) -> bool:
-        """Return whether an undefined id may become unresolved by the passing of time."""
+        """Return whether the passing of time alone may lead to a gap: records refer to ids that are not defined yet."""
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the stream and the number of referenced records that may still arrive, if there are any."""
+        """Yield the stream and the number of records that may still arrive because other records refer to them.
+
+        Yield nothing if there are none.
+        """
         if self.state.unknown:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count received records of a kind. The records heal the gaps that earlier totals revealed. A record whose id
-        in `ids` is unresolved heals its own gap instead."""
+        """Count `records` received records of a kind. Heal the gap that an earlier footer's total revealed by as many
+        records.
+
+        `ids` are the records' ids. A record whose id was reported as missing is left out of this heal, because `define`
+        heals the gap of its id.
+        """
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -135,16 +161,21 @@ class References:
             )
 
     def add_copies(self, records: int) -> None:
-        """Count records that are not stored because their datagram is a duplicate."""
+        """Count records that are not stored, because their datagram is a duplicate."""
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count records with unreadable bytes as missing. Each unreadable piece already has a gap row."""
+        """Count records with unreadable bytes as missing.
+
+        Add no finding: the caller reports a gap for each unreadable piece.
+        """
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """Add a finding of the decoder: records that are missing, or that arrived after their gap."""
+        """Add a finding of the decoder: records are missing, or records arrived that the decoder had reported as
+        missing.
+        """
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:
                 finding = finding._replace(seq=None, events=0)
@@ -152,7 +183,7 @@ class References:
         elif finding.events <= self.state.claimed:
             self.state.claimed -= finding.events
         else:
-            return  # the event belongs to a gap of unknown size
+            return  # Write no heal: the missing event was part of a gap of unknown size.
         self.findings.append(finding)
 
     def defined(self, id_: int) -> bool:
@@ -163,10 +194,12 @@ class References:
         return index >= 0 and id_ <= state.lasts[index]
 
     def define(self, id_: int) -> str | None:
-        """Define the id of a received record. Return the rule that the record breaks, or None.
+        """Add the id of a received record to the defined ids. Return the name of the rule that the record breaks, or
+        None.
 
-        The rules are `duplicate_id` (the id was defined before) and `forward_reference` (an earlier record referred to
-        the id)."""
+        The rules are `duplicate_id` (an earlier record has the same id) and `forward_reference` (an earlier record
+        refers to this id).
+        """
         state = self.state
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
@@ -174,7 +207,7 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            return "duplicate_id"  # some ids in the hull were never defined
+            return "duplicate_id"  # An id in `hull` that records refer to was never defined, so it is no duplicate.
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
         if id_ in state.unresolved:
@@ -188,22 +221,26 @@ class References:
 
     @property
     def newest(self) -> tuple[int, int] | None:
-        """Return the first and last id of the highest range; None if no id is defined."""
+        """Return the first and the last id of the highest range of defined ids; None if no id is defined."""
         state = self.state
         return (state.firsts[-1], state.lasts[-1]) if state.firsts else None
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that records referred to and that are not defined."""
+        """Return the ids that records refer to and that are not defined: those still awaited, and those reported as
+        missing.
+        """
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Define all ids from the end of the highest range up to `id_`. The caller ensures that `awaits` contains none
-        of these ids."""
+        """Extend the highest range of defined ids up to `id_`.
+
+        The caller ensures that no id between is contained in `awaits`.
+        """
         self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:
-        """Return whether a referenced id is defined. Remember an undefined id as unknown."""
+        """Return whether an id to which a record refers is defined. If not, remember the id and the time `now`."""
         if self.defined(id_):
             return True
         state = self.state
@@ -214,19 +251,24 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Report unknown ids as unresolved if their `reorder_time` has passed, oldest first."""
+        """Report each id as missing that records refer to and that was not defined within `reorder_time` after the
+        first reference.
+        """
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
         for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
-        """Report all unknown ids as unresolved."""
+        """Report all ids as missing that records refer to and that are not defined."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 
     def total(self, totals: dict[str, int]) -> None:
-        """Compare a footer's totals with the received records."""
+        """Compare the totals of a footer, by kind of record, with the received records.
+
+        Add a gap for each kind with fewer records than its total.
+        """
         self.close()
         state = self.state
         for kind in sorted(totals):
@@ -266,7 +308,8 @@ class References:
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
         if short := state.short.get(Kind.BEGIN):
-            # An earlier footer already reported this record as missing for no known reason.
+            # Heal one record of the footer's gap: the footer has already reported this record as missing, with the
+            # reason `network`.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
@@ -276,23 +319,28 @@ class References:
         )
 
     def _give_up_first(self, count: int) -> None:
-        """Report the `count` oldest unknown ids as unresolved before their time."""
-        # Collect the ids first: after deletions, each search for a dict's first key passes over all
-        # deleted entries.
+        """Report the `count` ids that were referred to first as missing, before their `reorder_time` is over, to save
+        memory.
+        """
+        # Collect the ids before the deletions. Python searches for a dict's first key from the front, over all deleted
+        # entries.
         first = list(islice(self.state.unknown, max(0, count)))
         for id_ in first:
             self._give_up(id_)
         self.evicted += len(first)
 
     def _forget_unresolved(self, count: int) -> None:
-        """Forget the oldest unresolved ids. Their records no longer heal a gap."""
+        """Forget the `count` ids that were reported as missing first.
+
+        If their records arrive, they no longer heal the gaps.
+        """
         first = list(islice(self.state.unresolved, max(0, count)))
         for id_ in first:
             del self.state.unresolved[id_]
         self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
-        """Add an id outside all ranges, and join adjacent ranges."""
+        """Add an id that is in no range of defined ids. Join ranges that become adjacent."""
         firsts, lasts = self.state.firsts, self.state.lasts
         index = bisect_right(firsts, id_)
         joins_left = index > 0 and lasts[index - 1] == id_ - 1
@@ -311,7 +359,10 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges into one, which limits memory and reports no false gap."""
+        """Join the lower half of the ranges of defined ids into one, to limit memory.
+
+        Ids between them then count as defined, so that no gap is reported wrongly.
+        """
         state = self.state
         half = len(state.firsts) // 2
         self.evicted += half

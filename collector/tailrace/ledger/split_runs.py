@@ -1,22 +1,24 @@
-"""Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace.
+"""Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace
+file.
 
-A decoder judges only its own input: a run without its first event seems joined late, and a run without its last event
-seems cut off. This module joins the pieces of one run by their ids. A gap at a piece's edge heals if another piece
-continues there, so that only the beginning of the first piece and the end of the last piece may stay missing. When both
-are known, each id that no piece contains is missing until a piece with this id arrives. A decoder judges a file with
-both a beginning and an end; other pieces heal the gaps of such a file.
+A decoder sees only one file. If the run's first event is in another file, the decoder reports that the file begins
+late. If the last event is in another file, it reports that the file is cut off. This module joins the pieces of one run
+by the ids of their events. If another piece contains the events before or after a piece, the gap at this edge heals.
+Only the beginning of the first piece and the end of the last piece may stay missing. When the run's beginning and end
+are known, each id that no piece contains is reported as missing; it heals when a piece with this id arrives. If one
+file contains both beginning and end, its decoder reports the missing ids, and other pieces heal them.
 
-PIDs are reused. A piece therefore belongs to a run only if the PID and the host are equal, if the run has none of the
-piece's ids, and if events with higher ids are not earlier. If several runs fit, a run with an adjacent id is preferred.
-If the choice is still ambiguous, the piece stays alone and keeps its gaps. A piece without a host may belong to any
-host.
+Operating systems reuse PIDs. Therefore a piece belongs to a run only if the PIDs and the hosts are equal, the run
+contains none of the piece's ids, and no event of the piece or the run has a higher id and an earlier time than an event
+of the other. If several runs fit, a run with an id next to those of the piece is preferred. If several runs still fit,
+the piece is joined with none and keeps its gaps. A piece without a host name fits any host.
 
-A host gives a PID to one process at a time. A piece whose ids overlap with a run therefore belongs to the run if both
-were written at the same time. If a host is unknown, the piece must have exactly the ids and times of a known piece. As
-a result, a file that is read again lacks only what the run lacks.
+A host gives a PID to one process at a time. Therefore a piece that shares ids with a run also belongs to this run if
+both were written at the same time. If the host is unknown, the piece must have exactly the ids and times of a piece of
+the run. As a result, a file that is read a second time adds no new losses.
 
-After the files of a complete run are closed, only the ids and times of its pieces are remembered. Beyond `PLACES_MAX`
-and `DONE_MAX`, the oldest runs are forgotten, and their gaps stay unchanged.
+After all files of a complete run are closed, only the ids and times of its pieces are remembered. If there are more
+than `PLACES_MAX` or `DONE_MAX` pieces, the oldest runs are forgotten and their gaps stay as they are.
 """
 
 from __future__ import annotations
@@ -34,19 +36,25 @@ from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Maximum number of pieces and id ranges that a source remembers, at about 200 bytes each."""
+"""Maximum number of pieces plus id ranges that a source remembers for runs that are not finished.
+
+Each takes about 200 bytes.
+"""
 
 DONE_MAX = 2**12
-"""Maximum number of pieces of complete runs that a source remembers."""
+"""Maximum number of pieces that a source remembers for finished runs."""
 
 GAPS_MAX = 256
-"""Maximum number of gaps reported for a run's holes. The last gap covers all further holes."""
+"""Maximum number of gaps that are reported for the missing ids of one run.
+
+The last of these gaps covers all further missing ids.
+"""
 
 LOOKED_AT = 32
-"""Maximum number of runs with one PID that are compared with a piece, newest first."""
+"""Maximum number of runs, newest first, that are compared with a piece of the same PID."""
 
 ANY_TIME = -(2**63), 2**63 - 1
-"""Times of a piece whose records have no times."""
+"""Start and end time of a piece whose records have no times."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -55,11 +63,14 @@ _first = attrgetter("first")
 
 
 PiecePlace = tuple[int, int, int, int]
-"""First and last id of a piece, and the times of its first and last event."""
+"""First id, last id, start time and end time of a piece."""
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived. `since` is the latest start time of the range's pieces, `until` the earliest end time."""
+    """Range of ids that arrived in one or more pieces.
+
+    `since` is the latest of the start times of these pieces, `until` the earliest of their end times.
+    """
 
     first: int
     last: int
@@ -68,8 +79,10 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """Part of a run in one session, the times of its first and last event, and whether more events may arrive. `copy`
-    states whether other sessions contained some of the ids before."""
+    """The piece of a run that one session contains, with the times of its first and last event.
+
+    `open` states whether more events may arrive. `copy` states whether other sessions contained some of its ids before.
+    """
 
     piece: RunPiece
     since: int
@@ -79,7 +92,7 @@ class HeldPiece(msgspec.Struct, array_like=True):
 
 
 class DoneRun(msgspec.Struct, array_like=True):
-    """Complete run: its producer, its last id, and the places of its pieces."""
+    """A complete run whose files are all closed: PID, host, last id, and the ids and times of its pieces."""
 
     pid: str
     host: str
@@ -88,9 +101,12 @@ class DoneRun(msgspec.Struct, array_like=True):
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
-    """Pieces of a run by session. `ranges` contains the received ids. `ends` is the session with the run's end, and
-    `claims` the ids that this session's gaps report as missing. `late` and `cut` list the sessions with unhealed gaps
-    of unknown size."""
+    """A run of a producer, and its pieces by session.
+
+    `ranges` contains the received ids. `ends` is the session with the end of the run, and `claims` contains the ids
+    that gaps of this session report as missing. `late` and `cut` list the sessions whose missing beginning or end is
+    reported by a gap of unknown size that has not healed.
+    """
 
     pid: str
     host: str
@@ -102,11 +118,13 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     ends: str = ""
     last: int = 0
     open: int = 0
-    """Number of open sessions."""
+    """Number of sessions of this run that may receive more data."""
     judged: bool = False
-    """Whether the run's holes have been reported."""
+    """Whether the ids that no piece contains have already been reported as missing."""
     doubted: bool = False
-    """Whether a piece shows that the ids prove nothing."""
+    """Whether a piece without ids shows that ids do not count the events of this process, so that no id is reported as
+    missing.
+    """
 
     @property
     def begins(self) -> bool:
@@ -118,7 +136,9 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """Incomplete runs by number, oldest first; the number of the next run; and the complete runs."""
+    """The runs whose files are not all closed or not complete, by number, oldest first; the number of the next new run;
+    and the complete runs.
+    """
 
     runs: dict[int, SplitRun] = {}
     following: int = 0
@@ -126,24 +146,28 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings, each with the session that the finding concerns."""
+"""Findings, each with the session to which it belongs."""
 
 
 class SplitRuns:
-    """Manages the runs of a source that are incomplete, or were incomplete while their files were open."""
+    """Joins the pieces of a source's runs, and finds the ids that no piece contains."""
 
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """Function that rewrites the rest row of a resting file, by the file's open session."""
+        """Functions that rewrite the rest row of a silent file, by the file's open session.
+
+        The argument is the log time (ns).
+        """
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
-        """Numbers of runs, by PID."""
+        """For each PID, the numbers of its runs."""
         self._changed: dict[str, None] = {}
-        """Sessions of files whose runs were completed by other files."""
+        """Open sessions whose rest row has to be rewritten, because other files now contain the run's beginning or end.
+        """
         self._places = 0
         self._copies: set[str] = set()
-        """Open sessions whose pieces belong to complete runs."""
+        """Open sessions whose piece is a copy: a complete run already contains it."""
         self._done_of: dict[str, list[DoneRun]] = {}
         """Complete runs by PID, oldest first."""
         for done in state.done:
@@ -155,34 +179,35 @@ class SplitRuns:
             self._places += sum(map(_places, run.pieces.values()))
 
     def goes_on(self, session: str) -> bool:
-        """Return whether other pieces contain the beginning and the end of a session's run."""
+        """Return whether the beginning and the end of a session's run are known, in this or another session."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         return session in self._copies or (run is not None and run.whole)
 
     def take_back(self, session: str, id_: int) -> bool:
-        """Record that a session contains an id that its gap reported as missing. Return False if another piece
-        contained the id before."""
+        """Record that a session's record with the id `id_` arrived after the session's gap had reported the id as
+        missing. Return False if another piece had already delivered the id.
+        """
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies
         return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Rewrite the rest rows of files whose missing beginning or end was found in other files."""
+        """Rewrite the rest row of each silent file for which the beginning or end of its run was found in another file."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the piece of a session whose file contains the whole run."""
+        """Forget the piece of a session if the session's file contains the whole run."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget the pieces of a session whose file will be read again."""
+        """Forget all pieces of a session, because its file will be read again from the beginning."""
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
             run = self.state.runs[number]
@@ -200,8 +225,11 @@ class SplitRuns:
             _put_all(run.ranges, run.pieces.values())
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Record the current piece of a session, and the reason of a gap that its decoder reported ("" for none).
-        Return the resulting findings."""
+        """Record the current piece of a session. Return the findings that follow from it.
+
+        `times` are the times of the piece's first and last event. `said` is the reason of the gap that the session's
+        decoder reported for this piece; it is empty for no gap.
+        """
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
         if number is None and piece.ranges and self._is_done(held):
@@ -229,7 +257,8 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # Some gaps of a forgotten run may have healed before.
+            # If the run was forgotten in the meantime, other pieces may have healed some of these gaps already.
+            # Therefore heal only gaps that the decoder reports now.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -244,8 +273,11 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Take over the gaps of a session with the run's beginning and end. Return heals for the missing ids that other
-        pieces contain. If the run's holes are already reported, return heals for all missing ids."""
+        """Take over the gaps that a decoder reported for a session with both the beginning and the end of the run.
+        Return heals for the missing ids that other pieces contain.
+
+        If the run's missing ids are already reported for another session, return heals for all of this session's gaps.
+        """
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -255,7 +287,7 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a complete run already contains a piece."""
+        """Return whether a complete run already contains the same piece."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -271,7 +303,10 @@ class SplitRuns:
         return False
 
     def over(self, session: str) -> None:
-        """Record that a session receives no more data."""
+        """Record that a session receives no more data.
+
+        If its run is complete and all its files are closed, keep only the ids and times of the pieces.
+        """
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is None or not self.state.runs[number].pieces[session].open:
@@ -284,7 +319,10 @@ class SplitRuns:
             self._remember(run)
 
     def _remember(self, run: SplitRun) -> None:
-        """Remember a complete run, and forget the oldest complete runs to make room."""
+        """Keep the ids and times of a complete run's pieces.
+
+        Forget the oldest complete runs if there are more than `DONE_MAX` pieces.
+        """
         pieces = [_place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
@@ -308,7 +346,10 @@ class SplitRuns:
             del self._runs_of[run.pid]
 
     def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
-        """Return the number of the run that a new piece belongs to; None if the run is not certain."""
+        """Return the number of the run to which a new piece belongs.
+
+        Return None if no run fits, or if several runs fit equally well.
+        """
         runs = self.state.runs
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
@@ -318,7 +359,10 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a piece or its new ids to a run. Return heals for the ids that the piece contains."""
+        """Add a session's piece to a run, or replace its earlier piece.
+
+        Return heals for the ids in the piece that were reported as missing.
+        """
         before = run.pieces.get(session)
         held.copy = before.copy if before else _overlaps(run.ranges, held.piece.ranges)
         run.pieces[session], run.host = held, run.host or held.piece.host
@@ -334,7 +378,9 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, run: SplitRun) -> FoundRuns:
-        """Return the findings that a run's pieces prove now."""
+        """Return the findings that the pieces of a run now allow: heals for beginnings and ends that were found, and
+        gaps for ids that no piece contains.
+        """
         found: FoundRuns = []
         for heal, names, known, outermost in (
             (_LATE, run.late, run.begins, min),
@@ -357,12 +403,15 @@ class SplitRuns:
         return found
 
     def _counts(self, run: SplitRun) -> bool:
-        """Return whether the ids count the events of a run's process: no piece shows that the ids prove nothing."""
+        """Return whether ids count all events of the run's process, so that an id that no piece contains is missing.
+
+        This requires a piece that counts its events by id, and no piece of the process without ids.
+        """
         counts = any(held.piece.counts for held in run.pieces.values())
         return counts and not any(other.doubted for other in self._alike(run))
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
-        """Yield the runs that may belong to a run's process, including this run, newest first."""
+        """Yield the runs with the same PID whose host is equal or unknown, including this run, newest first."""
         others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
         return (other for other in others if _same(other.host, run.host))
 
@@ -376,8 +425,9 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece fits a run: 0 if the piece cannot belong to the run, 3 if both contain a common id, 2 if
-    their ids are adjacent, else 1."""
+    """Return how well a piece fits a run: 3 if they share ids, 2 if their ids are adjacent, 1 if the piece may belong
+    to the run, 0 if it cannot.
+    """
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
     if _overlaps(run.ranges, piece.ranges):
@@ -400,7 +450,7 @@ def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) 
 
 
 def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
-    """Return whether two lists of ranges share an id."""
+    """Return whether an id of `more` lies in one of the sorted `ranges`."""
     for first, last in more:
         at = bisect_right(ranges, last, key=_first)
         if at and ranges[at - 1].last >= first:
@@ -409,7 +459,7 @@ def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
 
 
 def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether the times prove that a piece with common ids belongs to a run."""
+    """Return whether times and host prove that a piece belongs to a run with which it shares ids."""
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
     held = [each for each in run.pieces.values() if each.piece.ranges]
@@ -422,13 +472,18 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
 
 
 def _place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece with ids, and its times."""
+    """Return the first and last id of a piece, and the times of its first and last event.
+
+    The piece has at least one id.
+    """
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
-    """Return whether a new piece may share ids with a known piece and was written at the same time. Missing times prove
-    nothing."""
+    """Return whether the ids of two pieces overlap, and the pieces were written at the same time.
+
+    Return False if a piece has no times.
+    """
     first, last, since, until = known
     if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
         return False
@@ -437,14 +492,19 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
 
 
 def _has_file(run: SplitRun, session: str) -> bool:
-    """Return whether a run has a piece from the same file as a session. Each run of a process in a file has events of
-    its own."""
+    """Return whether a run already has a piece from the file of a session.
+
+    A second run of the same process in one file has other events.
+    """
     root = session.partition(".")[0]
     return any(name.partition(".")[0] == root for name in run.pieces)
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return the ids that a decoder reports as missing from a piece with the beginning and the end of its run."""
+    """Return the ids that the decoder reports as missing from a piece with the beginning and the end of its run.
+
+    The list is empty if they are more than `CLAIM_MAX`: the decoder then reports a gap of unknown size.
+    """
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     _put_all(alone.ranges, [held])
     holes = list(_holes(alone))
@@ -453,14 +513,16 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gaps that a session's decoder reported with the reason `said`."""
+    """Return heals for the gap or gaps that a session's decoder reported with the reason `said`; none for an empty
+    reason.
+    """
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
 
 
 def _put(ranges: list[IdRange], new: IdRange) -> None:
-    """Add a range, joined with overlapping and adjacent ranges."""
+    """Add a range of ids to sorted ranges. Join it with ranges that overlap it or are adjacent to it."""
     begin = stop = bisect_right(ranges, new.first, key=_first)
     if begin and ranges[begin - 1].last + 1 >= new.first:
         begin -= 1
@@ -479,7 +541,10 @@ def _put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
 
 
 def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove the ids from `first` to `last` from the claims. Return the claimed ids among them as ranges."""
+    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing.
+
+    Return the removed ids as ranges.
+    """
     begin = max(bisect_right(claims, first, key=_first) - 1, 0)
     stop = bisect_right(claims, last, key=_first)
     found, left = [], []
@@ -493,7 +558,10 @@ def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield the ids that no piece contains, minus as many ids as malformed records may have had."""
+    """Yield the ids of a complete run that no piece contains.
+
+    Leave out as many ids as the pieces have malformed records, since these may have had the ids.
+    """
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)

@@ -1,20 +1,22 @@
-"""Apply a client's statements about its own numbers: discarded events, and the end of each stream.
+"""Apply a client's statements about its own numbers: which events it discarded, and where each stream ends.
 
 The statements are described in clients/PROTOCOL.md.
 
-- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. An open hole takes
-  the reason directly. A gap heals and is reported again with the new reason. A report alone makes no number missing: only an
-  event or a goodbye proves a loss, so a wrong report is harmless. The ledger remembers discarded numbers ahead of the stream,
-  up to `DISCARDED_MAX` ranges per stream. If a discarded event arrives after all, the event fills the hole or heals the gap.
-- A *goodbye* gives the number of each stream's next event. Missing numbers below this number form an ordinary hole, even in
-  a stream without any received event. Events above this number count as usual. If an incarnation ends without a goodbye, the
-  discarded numbers state how far each stream went.
-- All goodbyes of one session can report at most `TAILS_MAX` missing events. A larger number becomes one gap of unknown size.
-- A client also states the total number of events that it discarded without sending (`never_sent`). Some of these events may
-  have no number, for example events of threads for which the client had no room. Such events become a gap without a number.
-  The gap heals if an event or a goodbye reveals the numbers later.
-- A number that is half the counter's range or more ahead counts as lying behind, and says nothing about the stream's end. In a
-  stream without any received event, such a number becomes a gap of unknown size.
+- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. If a discarded
+  number is in an open hole, the hole takes this reason. If it is in a gap, the gap heals and is reported again with
+  this reason. Being reported as discarded makes no number missing: only a later event or a goodbye proves the loss, so
+  that a wrong report does no harm. The ledger remembers up to `DISCARDED_MAX` ranges of discarded numbers that lie
+  ahead of a stream. If a discarded event arrives after all, it fills the hole or heals the gap.
+- A *goodbye* gives the number of each stream's next event. Numbers below it that have not arrived form an ordinary
+  hole, even in a stream without any received event. Later events with higher numbers count as usual. If an incarnation
+  ends without a goodbye, the discarded numbers show how far each stream went.
+- All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
+  of unknown size.
+- A client also states the total number of events that it discarded without sending them (`never_sent`). Some of these
+  events may have no number, for example events of threads for which the client had no room. Such events become a gap
+  without a number. This gap heals if an event or a goodbye reveals the numbers later.
+- A number that is half the counter's range or more ahead of the stream is taken for a number behind it, and shows
+  nothing about the stream's end. For a stream without any received event, such a number becomes a gap of unknown size.
 """
 
 from __future__ import annotations
@@ -33,16 +35,22 @@ from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8
 RANGES_MAX = 4096
-"""Maximum number of discarded ranges that the ledger uses from one report. Losses in further ranges get the reason `network`."""
+"""Maximum number of discarded ranges that the ledger takes from one report.
+
+Events in further ranges, if missing, get the reason `network`.
+"""
 
 TAILS_MAX = 2**30
-"""Maximum number of missing events that goodbyes can report, above 10^9: the fastest client emits as many in some minutes."""
+"""Maximum number of missing events that the goodbyes of one session can report.
+
+It is above 10^9, because the fastest client emits so many events within minutes.
+"""
 
 _first, _last = attrgetter("first"), attrgetter("last")
 
 
 class Statements:
-    """Applies the statements of one incarnation's client to the counters."""
+    """Applies the statements of one incarnation's client to the counters of its session."""
 
     def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
         self._counters = counters
@@ -56,10 +64,12 @@ class Statements:
         now: int,
         reason: Reason = Reason.SENDER,
     ) -> None:
-        """Apply a client's report of discarded events: stream, first wire number, and length of each range.
+        """Apply a client's report of discarded events. Each range has a stream, the first wire number and the number of
+        events.
 
-        A client reports events that another collector acknowledged only when the collector requests them. Therefore no
-        number of such an event lies ahead of its stream."""
+        `reason` is `elsewhere` for events that another collector acknowledged. Such numbers never lie ahead of their
+        stream, because the client reports them only when this collector asks for missing numbers.
+        """
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -77,13 +87,12 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def never_sent(self, events: int) -> None:
-        """Record the number of events that the client has discarded without sending in the session so far. A number
-        above the accepted maximum becomes a gap of unknown size."""
+        """Record how many events the client has discarded without sending, in this session so far."""
         state = self._counters.state
         state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
-        """Report a gap for the discarded events that no number represents."""
+        """Report a gap for the discarded events that no missing sequence number represents."""
         state = self._counters.state
         more = self._counters.unnumbered - state.unnumbered
         if more > 0 and state.tails + more > TAILS_MAX:
@@ -92,7 +101,7 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Heal the gaps without a number as far as numbers now represent their events."""
+        """Heal the gap without a number by as many events as missing sequence numbers now represent."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -108,7 +117,7 @@ class Statements:
         )
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """Apply a goodbye: the wire number of each stream's next event."""
+        """Apply a client's goodbye. `finals` maps each stream to the wire number that its next event would have."""
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
@@ -125,16 +134,22 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return a stream. Return None if there is no place for the stream, or if the stream may have lost its place."""
+        """Return the state of a stream, creating it for a new stream. Return None if the stream has no place, or may
+        have lost its place before.
+
+        In both cases, schedule an acknowledgement that tells the client so.
+        """
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
             self._counters.tell_uncounted(name)
         return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether a number arrived that the statements call discarded, or that lies above a stated end.
+        """Return whether the statements contradict the received events: an event arrived whose number is called
+        discarded or lies above a stated end.
 
-        Statements that contradict received numbers come from another program."""
+        Such statements come from another program than the events.
+        """
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
@@ -143,11 +158,12 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End the incarnation without a goodbye. The discarded numbers state how far each stream went.
+        """End an incarnation that sent no goodbye. For each stream with discarded numbers ahead of it, open a hole up
+        to the last of them.
 
-        A client that `comes_back`, to another collector or with a new session, reports its discarded events there by
-        number. Without a goodbye, the number of events without a sequence number stays unknown, and the gap of unknown
-        size covers them."""
+        `comes_back` states that the client goes on, at another collector or in a new session. It then reports the
+        discarded events there by number, so the stated total of discarded events no longer counts here.
+        """
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -158,9 +174,11 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether a stream without any received event may have reached this number.
+        """Return whether a client may have sent up to this final wire number in a stream from which no event arrived.
 
-        A number in the upper half, or the 0 after a wrap, counts only if an earlier session had the stream."""
+        If the number is 0 or lies in the upper half of the counter's range, it is believed only if an earlier session
+        had the stream.
+        """
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
@@ -169,7 +187,10 @@ class Statements:
         return stream.next + distance - (self._range if distance >= self._half else 0)
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
-        """Open a hole up to a stream's final number (exclusive)."""
+        """Open a hole from a stream's next number up to `final` (exclusive).
+
+        If too many events would be missing, report a gap of unknown size instead.
+        """
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -183,7 +204,10 @@ class Statements:
             self._refuse_tail(name)
 
     def _refuse_tail(self, name: str) -> None:
-        """Report, once, that a goodbye states more missing events than the ledger accepts."""
+        """Report a gap of unknown size, because the client's goodbyes state more missing events than `TAILS_MAX`.
+
+        Report it once per session.
+        """
         state = self._counters.state
         if not state.tails_refused:
             state.tails_refused = True
@@ -192,7 +216,10 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Change the reason of the missing numbers in a range to the client's reason."""
+        """Give the missing numbers in the range `said` the reason that the client states.
+
+        Report gaps with another reason anew.
+        """
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):
@@ -212,7 +239,7 @@ class Statements:
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
-    """Cut the sorted `ranges` at both ends of another range. Return the parts inside this range."""
+    """Split the sorted `ranges` at the first and last number of `said`. Return the parts that lie in `said`."""
     begin = bisect_left(ranges, said.first, key=_last)
     end = bisect_right(ranges, said.last, key=_first)
     parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
@@ -221,7 +248,7 @@ def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
 
 
 def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
-    """Return sorted ranges with one range added; adjacent ranges are joined."""
+    """Return the sorted ranges together with `one`. Ranges that overlap it or are adjacent to it are joined with it."""
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])

@@ -1,9 +1,9 @@
-"""Remember the numbers of a stream: the last number, the missing numbers, the first number, and the marks of events.
+"""Remember for each stream its first and next number, its missing numbers, and the marks of its last events.
 
 `StreamCounter` holds the state of one stream. `HeldMarks` counts the marks of a session's streams, and drops marks to
-save memory. When a number without a mark arrives again, the event counts as a duplicate, whichever event it is.
-`StreamNumbers` answers read-only questions about a session's streams: to which incarnation an event belongs, and for
-which numbers a session accounts.
+save memory. If an event has a number that already arrived and whose mark was dropped, it counts as a duplicate, even if
+it is another event. `StreamNumbers` answers read-only questions about a session's streams: to which incarnation an
+event belongs, and for which numbers a session accounts.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ else:
     IntArray = array  # before Python 3.12 an array is not generic
 
 HEAD = 64
-"""Number of lowest wire numbers whose marks are kept until the counter wraps. A stream whose number falls back below
-this value may have restarted."""
+"""Number of wire numbers, from 0 on, whose marks are kept until the counter wraps.
+
+An event that falls back to such a number may show a restart of the producer.
+"""
 
 NEVER = 0
-"""Placeholder for a mark: no event with this number is remembered."""
+"""Value in place of a mark for a number under which no event is remembered."""
 
 _SIZES = 2 * 2**16
-"""Upper bound on the difference between two marks that datagram sizes alone can cause."""
+"""Maximum difference between the marks of two events with equal times: a mark contains the size of a datagram, which is
+below 2^16.
+"""
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
@@ -49,14 +53,16 @@ class Marks(IntArray):
 
 
 _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ignore[assignment] # the same
-"""Function that creates empty `Marks` in half the time of the constructor."""
+"""Function that creates an empty `Marks` object, in half the time of calling the class."""
 
 
 class SeqRange(msgspec.Struct, array_like=True):
-    """Range of missing numbers `first` to `last`: an open hole, a closed gap, or a discarded range.
+    """Range of numbers of one stream, from `first` to `last`: an open hole, a closed gap, or numbers that the client
+    discarded.
 
-    `since` is the time at which the loss was noticed. `before` is the time of the stream's last event before the loss
-    (both Unix ns)."""
+    `since` is the time at which the ledger noticed the loss. `before` is the time at which the stream's last event
+    before the loss arrived (both Unix ns).
+    """
 
     first: int
     last: int
@@ -67,29 +73,32 @@ class SeqRange(msgspec.Struct, array_like=True):
 
 class StreamCounter(msgspec.Struct, omit_defaults=True):
     base: int = 0
-    """First number that counts."""
+    """First number of the stream; lower numbers are not expected."""
     next: int = 0
     heard: int = 0
-    """Time (Unix ns) of the stream's last events, from an earlier call than the current one."""
+    """Time (Unix ns) at which the stream's last event arrived.
+
+    While a chunk is counted, this is still the time before the chunk.
+    """
     counted: bool = True
     repeats: int = 0
     extra: int = 0
-    """Number of events beyond the counter: different events under one number."""
+    """Number of events that arrived under a number that a different event had already used."""
     floor: int = 0
-    """Number below which closed gaps are no longer remembered."""
+    """Lowest number for which the ledger still remembers whether it is missing: a gap below it was forgotten."""
     given_up: int = 0
-    """Number of missing events in forgotten gaps, without the events that the client discarded."""
+    """Number of missing events in gaps that were forgotten, excluding events that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the last numbers. The mark of number n is in slot n modulo the window."""
+    """Marks of the stream's last `window` numbers. The mark of number n is at index n modulo `window`."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the wire numbers below `HEAD`, since the last wrap of the counter."""
+    """Marks of the events with wire numbers below `HEAD` since the last wrap of the counter, by wire number."""
     zero: int = 0
-    """Unwrapped number of wire number 0 after the last wrap."""
+    """Sequence number (unwrapped) at which the wire number was 0 most recently."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
-    """Closed gaps, in order of number. `holes` has the same order."""
+    """Closed gaps, in ascending order of their numbers. `holes` has the same order."""
     discarded: list[SeqRange] = []
-    """Numbers at or above `next` that the client reported as discarded, in order."""
+    """Ranges of numbers at or above `next` that the client reported as discarded, in ascending order."""
 
     @property
     def ranges(self) -> int:
@@ -97,13 +106,16 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     @property
     def fresh(self) -> bool:
-        """Return whether the stream has neither received events nor known losses."""
+        """Return whether nothing is known about the stream yet: no event has arrived, and no number is missing."""
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Keep the mark of a received event with wire number `count`. Return the number of added mark slots.
+        """Store the mark of an event with sequence number `seq` and wire number `count`. Return the number of mark
+        slots that were added.
 
-        A number below the window has no slot of its own: the slot holds the mark of a newer number."""
+        Only the last `window` numbers and the wire numbers below `HEAD` have a slot. The slot of any other number holds
+        the mark of a newer event.
+        """
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
@@ -113,7 +125,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Keep the mark of a wire number near zero. Drop the marks from before the counter's last wrap."""
+        """Store the mark of an event with a wire number below `HEAD`. Return the number of mark slots that were added.
+
+        `zero` is the sequence number of wire number 0. If the counter has wrapped since the last call, drop the older
+        marks.
+        """
         before = len(self.head)
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
@@ -122,7 +138,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return len(self.head) - before
 
     def mark_of(self, seq: int, window: int) -> int:
-        """Return the mark remembered under a number, or NEVER."""
+        """Return the mark of the event that arrived under a number; NEVER if no mark is remembered."""
         if seq >= self.next - window:
             slot = seq % window
             return self.recent[slot] if slot < len(self.recent) else NEVER
@@ -130,33 +146,41 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with this number and this mark is remembered."""
+        """Return whether an event with this number and this mark is remembered, so that the current event is a
+        duplicate.
+        """
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether the mark of a number that is not missing is reliable.
+        """Return whether the mark remembered under a number that is not missing is that of the event with this number.
 
-        Below the floor, the stream no longer remembers which numbers arrived, and slots may hold the marks of older
-        events."""
+        Below `floor`, the stream has forgotten which numbers are missing, and the slot of a number may hold the mark of
+        an older event.
+        """
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
-        """Return the mark of the highest number that arrived. A goodbye may have advanced `next` beyond this number."""
+        """Return the mark of the event with the highest number.
+
+        This number may be lower than `next` - 1, because a goodbye may state that later events are missing.
+        """
         seq = self.next - 1
         while at := self._missing_at(seq):
             seq = at.first - 1
         return self.mark_of(seq, window)
 
     def fallen(self, mark: int, window: int) -> bool:
-        """Return whether an event's time lies so far before the stream's last event that the event cannot just be late."""
+        """Return whether an event's time lies so far before the time of the stream's last event that the event cannot
+        just be late.
+        """
         return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
-        """Return whether a number is in an open hole or a remembered gap."""
+        """Return whether a number is missing, as far as the stream remembers: it is in an open hole or a gap."""
         return self._missing_at(seq) is not None
 
     def came(self, seq: int) -> bool:
-        """Return whether a number arrived, as far as the stream remembers."""
+        """Return whether an event with this number arrived, as far as the stream remembers."""
         return self.base <= seq < self.next and not self.lacks(seq)
 
     def _missing_at(self, seq: int) -> SeqRange | None:
@@ -167,13 +191,14 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event may be the missing event: its time does not lie far before the last event below the
-        hole."""
+        """Return whether an event with the missing number `seq` may be the missing event: its time does not lie far
+        before that of the last event before the hole.
+        """
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
     def forget_gap(self) -> None:
-        """Forget the gap with the lowest numbers. A forgotten gap can no longer heal."""
+        """Forget the gap with the lowest numbers. Late events can no longer heal it."""
         gap = self.gaps.pop(0)
         self.floor = max(self.floor, gap.last + 1)
         if gap.reason not in OF_CLIENTS:
@@ -185,37 +210,45 @@ class CountersState(msgspec.Struct):
     seen: int = 0
     duplicates: int = 0
     missing: int = 0
-    """Number of events in open holes and unhealed gaps."""
+    """Number of events that are in open holes or in gaps that have not healed."""
     uncounted: int = 0
-    """Number of events in unfollowed streams."""
+    """Number of received events in streams without a place."""
     unfollowed: dict[str, int] = {}
-    """First unfollowed streams, with the number of events that each has received since."""
+    """Names of the first streams without a place, each with the number of its events that arrived since it had none."""
     others: bool = False
-    """Whether there are more unfollowed streams than `unfollowed` remembers."""
+    """Whether further streams without a place exist, whose names are not remembered."""
     let_go: int = 0
-    """Number of expected events in formerly followed streams, up to the time at which each lost its place."""
+    """Number of events that were expected in streams that later lost their places."""
     tails: int = 0
-    """Number of missing events that were found only because a goodbye stated the streams' ends."""
+    """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
-    """Whether goodbyes stated more missing events than the ledger accepts."""
+    """Whether the client stated more missing events than `TAILS_MAX`, so that a gap of unknown size was reported."""
     never_sent: int = 0
-    """Number of events that the client discarded without sending them, as stated by the client."""
+    """Number of events that, according to the client, it discarded without sending them."""
     unnumbered: int = 0
-    """Number of `never_sent` events in gaps without a number, because no missing number represents these events."""
+    """Number of discarded events that are reported by gaps without a number, because no missing sequence number
+    represents them.
+    """
     datagrams: int = 0
-    """Number of datagrams that carried the events; 0 for a byte stream."""
+    """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether an event ended in the first half of another event's time, apart from the events' sizes.
+    """Return whether the event with mark `mark` ended in the first half of the time from 0 to the end of the event with
+    mark `other`.
 
-    Within an incarnation, the ends of a stream's events increase. A mark is at least the end, and at most twice the end
-    plus the size. For times so small that sizes matter, the result is False."""
+    Within an incarnation, the end times of a stream's events increase. A mark is the sum of start, end and size of an
+    event. Therefore it is at least the end, and at most twice the end plus the size. The comparison allows for the
+    largest difference of sizes, so that the result is False for very small times.
+    """
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole at the given sorted ranges. The parts inside the ranges get the reason `reason`."""
+    """Split a hole at the sorted `ranges`, and return the parts in order.
+
+    Parts that lie in one of the ranges get the reason `reason`.
+    """
     parts = []
     at = hole.first
     for other in ranges:
@@ -232,13 +265,16 @@ def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRan
 
 
 def find(ranges: list[SeqRange], seq: int) -> int | None:
-    """Return the index of the range that contains a number, or None."""
+    """Return the index of the range that contains a number; None if no range contains it."""
     at = bisect_right(ranges, seq, key=_first) - 1
     return at if at >= 0 and seq <= ranges[at].last else None
 
 
 def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
-    """Remove a number from its range. Return the range as it was before, or None if no range contains the number."""
+    """Remove one number from the sorted ranges, splitting the range that contains it.
+
+    Return this range as it was before, or None if no range contains the number.
+    """
     at = find(ranges, seq)
     if at is None:
         return None
@@ -253,8 +289,10 @@ def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
 
 
 def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` up to, but not including, `stop` from the range that contains `seq`. Return the
-    removed numbers as a range, or None if no range contains `seq`."""
+    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`.
+
+    Return the removed numbers as a range, or None if no range contains `seq`.
+    """
     at = find(ranges, seq)
     if at is None:
         return None
@@ -269,9 +307,12 @@ def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Write a mark into its slot. Return the number of added slots; a stream has at most `most` slots.
+    """Store a mark at index `slot`, after adding slots if necessary. Return the number of added slots; a stream has at
+    most `most` slots.
 
-    Beyond `HEAD`, all slots are added at once, because compiled kernels process the stream from then on."""
+    Up to `HEAD` slots are added as needed. Then all `most` slots are added at once, because compiled kernels work on a
+    stream with all slots.
+    """
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.frombytes(bytes(marks.itemsize * more))
@@ -280,20 +321,23 @@ def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
 
 
 MARK_BYTES = 10
-"""Memory (bytes) of a mark."""
+"""Memory (bytes) of one remembered mark."""
 
 _heard = attrgetter("heard")
 
 
 class HeldMarks:
-    """Counts the marks that the streams of one session hold."""
+    """Counts the marks that the streams of one session hold, and drops marks to save memory."""
 
     what = Evicted.MARKS
 
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of marks in all streams. Callers of `StreamCounter.remember` add the new marks."""
+        """Number of marks in all streams of the session.
+
+        A caller of `StreamCounter.remember` adds the returned number to it.
+        """
         self.evicted = 0
 
     @property
@@ -301,7 +345,10 @@ class HeldMarks:
         return MARK_BYTES * self.count
 
     def give_way(self, size: int) -> None:
-        """Drop marks until `size` bytes are free, longest silent streams first."""
+        """Drop marks until `size` bytes are free.
+
+        Begin with the streams that have had no event for the longest time.
+        """
         goal = max(0, self.held - size)
         for stream in sorted(self._streams.values(), key=_heard):
             if self.held <= goal:
@@ -322,24 +369,32 @@ class HeldMarks:
 
 
 Fit = Literal["same", "near", "old", "far"]
-"""How an event may belong to an incarnation. `same`: the event is remembered. `near`: the number is missing, or due
-soon. `old`: the event that arrived under the number is forgotten. `far`: nothing excludes the event, because the stream
-is new or the number far ahead."""
+"""How well an event fits a session's streams, from which an incarnation is judged.
+
+`same`: the same event already arrived. `near`: the event's number is missing, or is expected soon. `old`: the number
+has arrived, but its mark is no longer remembered. `far`: nothing contradicts the event, because its stream is new or
+its number is far ahead.
+"""
 
 
 class StreamNumbers:
-    """Answers questions about the numbers of one session's streams."""
+    """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Answer for streams that remember the marks of their last `window` numbers. Counters have `bits` bits."""
+        """Use the state of a session's streams, which remember the marks of their last `window` numbers.
+
+        Wire numbers have `bits` bits.
+        """
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event may belong to these streams although another incarnation has begun. Return None if the
-        event cannot belong to them."""
+        """Return how well an event fits these streams of an ended incarnation.
+
+        Return None if the event cannot belong to it.
+        """
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"
@@ -357,7 +412,7 @@ class StreamNumbers:
         return "old" if unknown else None
 
     def contradicts(self, name: str, count: int, mark: int) -> bool:
-        """Return whether the stream remembers a different event under this event's number."""
+        """Return whether a different event has already arrived under the event's number."""
         stream = self._streams.get(name)
         distance = (count - stream.next) & self._mask if stream and stream.counted else 0
         if stream is None or distance < self._half:
@@ -368,12 +423,12 @@ class StreamNumbers:
         return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
-        """Return whether a wire number is a stream's next number."""
+        """Return whether a wire number is the next number that a stream expects. A new stream expects 0."""
         stream = self._streams.get(name)
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, wire number and mark of the newest events that the streams remember."""
+        """Yield stream, wire number and mark of each event among the last `window` numbers of the streams."""
         window = self._window
         for name, stream in self._streams.items():
             for seq in range(max(stream.base, stream.next - window), stream.next):
@@ -381,14 +436,20 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return each stream's next number and the mark of its last event."""
+        """Return for each counted stream its next number and the mark of its last event.
+
+        Leave out streams whose next number is 0.
+        """
         window = self._window
         streams = self._streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return a stream's next number, above the client's last discarded range, and the mark of the stream's last
-        event. Return None if neither is known."""
+        """Return the number after a stream's last event, whether this event was received, missing or discarded, and the
+        mark of the last received event.
+
+        Return None if the stream is unknown, its numbers are not checked, or it has no events.
+        """
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None
@@ -396,11 +457,13 @@ class StreamNumbers:
         return (following, stream.last_mark(self._window)) if following else None
 
     def accounts_for(self, name: str) -> range:
-        """Return the range of a stream's numbers that arrived, are missing, or were discarded."""
+        """Return the range of a stream's numbers that this session received, reports as missing, or knows to be
+        discarded.
+        """
         end = self.end_of(name)
         return range(self._streams[name].base, end[0]) if end else range(0)
 
     def last_mark(self, name: str) -> int:
-        """Return the mark of a stream's last number; 0 for a stream without events."""
+        """Return the mark of the received event with a stream's highest number; 0 for an unknown stream."""
         stream = self._streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER

@@ -1,7 +1,7 @@
-"""Close holes into gaps: decide how long late events may fill a hole, and which reason the gap gets.
+"""Decide when a hole closes and becomes a gap, and which reason the gap gets.
 
-A hole closes when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed, when the
-session has too many holes, or when the incarnation ends.
+Late events may fill an open hole. A hole closes when `reorder_events` later events of its stream have arrived, when
+`reorder_time` has passed, when the session has too many holes, or when the incarnation ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Memory (bytes) of a hole or gap, including the gap row that a hole may become at any moment."""
+"""Memory (bytes) of a hole or gap. The size includes a gap row, because a hole may become one at any moment."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -30,7 +30,7 @@ def _heard(named: tuple[str, StreamCounter]) -> int:
 
 
 class Windows:
-    """Manages the open holes of one session's streams."""
+    """Opens and closes the holes of one session's streams."""
 
     what = Evicted.GAPS
 
@@ -42,29 +42,31 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of holes, gaps and discarded ranges that this session holds, a part of the source's total."""
+        """Number of holes, gaps and discarded ranges of this session. The source's total contains this number."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
                 self._open.add(name)
         self._due = self._next_due() if self._open else _NEVER_DUE
-        """Earliest time (Unix ns) at which a hole is due to close."""
+        """Earliest time (Unix ns) at which `reorder_time` of an open hole ends."""
 
     @property
     def waiting(self) -> bool:
-        """Return whether an open hole can close by the passing of time."""
+        """Return whether holes are open, so that the passing of time alone may close one."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with open holes, and the number of events missing in the holes."""
+        """Yield the name of each stream with open holes, and the number of events that are missing in these holes."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Open a hole for missing numbers. The hole begins at a stream's next number, or ends directly before the
-        stream's first number.
+        """Open a hole: record that its numbers are missing. A hole begins at the stream's next number, or ends directly
+        before the stream's first number.
 
-        A hole that begins at the next number advances the stream beyond the hole."""
+        If the hole begins at the next number, the stream's next number becomes the one after the hole. Numbers that the
+        client reported as discarded get the reason `sender`.
+        """
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -77,14 +79,17 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Close the holes that are due after new events of the given streams."""
+        """Close the holes that are due at time `now`, after events of the streams `names` arrived."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
             self.expire(now, self._open.intersection(names))
 
     def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
-        """Close the due holes of some streams; None means all streams."""
+        """Close those holes of the streams `names` that are due at time `now`; None stands for all streams.
+
+        A hole is due when `reorder_events` later events of its stream have arrived, or `reorder_time` has passed.
+        """
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(self._open if names is None else names):
             stream = self._state.streams[name]
@@ -102,26 +107,28 @@ class Windows:
             self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Shift the start times of all holes and gaps by a downtime (ns) in which no event could arrive."""
+        """Extend the time for late events by a pause of `time` ns in which the collector could receive nothing: move
+        the start of all holes and gaps forward.
+        """
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Close all holes."""
+        """Close the holes of all streams of the session."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
     def close_stream(self, name: str, stream: StreamCounter) -> None:
-        """Close the holes of one stream."""
+        """Close all holes of one stream."""
         holes, stream.holes = stream.holes, []
         for hole in holes:
             self._close(name, stream, hole)
         self._open.discard(name)
 
     def forget(self) -> None:
-        """Remove all streams."""
+        """Forget which streams have open holes, because all streams were removed from the session."""
         self._open.clear()
         self._due = _NEVER_DUE
 
@@ -131,7 +138,9 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Convert a hole into gaps: one gap for events that the kernel dropped, one for all other events."""
+        """Turn a hole into one gap, or into two gaps: first the events that the operating system's kernel dropped, then
+        all others.
+        """
         self.count(-1 - len(stream.gaps))
         share, commons = Share(0), self._commons
         if hole.reason == Reason.NETWORK:
@@ -147,7 +156,7 @@ class Windows:
                 self.findings.append(
                     Finding(Kind.GAP, name, first, count, reason, estimate=share.estimate)
                 )
-                # A gap of its own, so that a later statement about a part of the gap affects one row.
+                # Adjacent gaps are not joined, so that each remembered gap stays the gap of one row.
                 gap = SeqRange(first, last, hole.since, hole.before, reason)
                 insort(stream.gaps, gap, key=_first)
         while len(stream.gaps) > self._limits.holes_max:
@@ -155,7 +164,7 @@ class Windows:
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
-        """Add ranges to the counts; a negative number removes ranges."""
+        """Add `more` to the number of ranges of this session and of its source. A negative number subtracts ranges."""
         self.ranges += more
         self._commons.state.ranges += more
 
@@ -164,7 +173,10 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Close holes and forget gaps until `size` bytes are free, longest silent streams first."""
+        """Close holes and forget gaps until `size` bytes are free.
+
+        Begin with the streams that have had no event for the longest time.
+        """
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:
@@ -185,8 +197,11 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Enforce the limits on ranges. Close the oldest holes of a stream that has too many holes. If the source has
-        too many ranges, drop ranges of this stream."""
+        """Enforce the limits on the numbers of holes and gaps, after a stream has changed.
+
+        If the stream has too many holes, close its oldest ones; if it has too many gaps, forget its oldest ones. If the
+        source has too many ranges, drop ranges of this stream.
+        """
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))

@@ -1,3 +1,3 @@
-"""The export of the daemon's figures to Prometheus."""
+"""Export the daemon's figures to Prometheus."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The list of all metrics, and the laws between metrics that hold at each scrape.
+"""List all metrics, and the laws between them that hold at each scrape.
 
-Metrics of the daemon have only their own label. Metrics of a source also have the label `source`, with one value for
-each configured source. Metrics of a session have the labels `source` and `session`. REFERENCE.md is generated from
-these tables. Tests compare the tables with the metrics of a daemon, and check the laws at each scrape.
-
-A metric has a name, a type, labels and a bound, and the name of the status field with its value.
+Each metric has a name, a type, labels, a maximum number of samples, and the name of the field in the status that
+contains its value. Metrics of the daemon have only their own label. Metrics of a source also have the label `source`,
+with one value for each configured source. Metrics of a session have the labels `source` and `session`. REFERENCE.md is
+generated from these tables. Tests compare the tables with the metrics of a running daemon, and check the laws at each
+scrape.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ UNITS = frozenset(
         "ticks",
     }
 )
-"""Units that may be the last part of a metric's name."""
+"""Units with which the name of a metric may end."""
 
 
 class Type(StrEnum):
     COUNTER = "counter"
-    """A value that never decreases, except at a restart."""
+    """A number that never decreases, except when the daemon restarts."""
     GAUGE = "gauge"
     STATES = "states"
-    """One gauge for each value of the label: 1 for current values, else 0."""
+    """Several gauges, one for each value of the label: 1 if the state of this name holds now, else 0."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """A gauge with the constant value 1, whose labels contain the information."""
+    """A gauge that is always 1. Its labels contain the information."""
 
     @property
     def exposed(self) -> str:
-        """Return the name of the type in OpenMetrics."""
+        """Return the name that this type has in OpenMetrics."""
         return "gauge" if self is Type.STATES else self.value
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return the suffixes of the sample names."""
+        """Return the endings with which the names of a metric's samples differ from the metric's name."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -69,19 +69,19 @@ class Type(StrEnum):
 
 
 class Restart(StrEnum):
-    """The effect of a restart of the daemon on a value."""
+    """The effect of a restart of the daemon on the value of a metric."""
 
     KEPT = "goes on"
-    """The value is part of the ingest's saved state."""
+    """The value continues, because checkpoints of the ingest contain it."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
 
 class Label(NamedTuple):
-    """A label in addition to `source` and `session`.
+    """A label of a metric, besides `source` and `session`.
 
-    `of` is the plural noun for the label's values. `values` returns all possible values for a source type and a
-    format, all of which are exposed from the start. `values` is None if the set is not fixed.
+    `of` is a plural noun for its values. `values` returns all values that are possible for a type of source and a
+    format; samples for all of them exist from the start. It is None if the possible values are not known in advance.
     """
 
     name: str
@@ -89,15 +89,15 @@ class Label(NamedTuple):
     values: Callable[[str, str], Collection[str]] | None = None
 
     def all(self, type_: str = "", format_: str = "") -> list[str]:
-        """Return all possible values, or an empty list for a label without a fixed set."""
+        """Return all possible values of the label in order; an empty list if they are not known in advance."""
         return sorted(self.values(type_, format_)) if self.values else []
 
 
 class Metric(NamedTuple):
-    """A metric family.
+    """A metric: a family of samples.
 
-    `field` is the path of its value in the status. The value is a number, a number for each label value, or, for
-    `states`, the current states.
+    `field` is the path to its value in the status. The value is a number, or a number for each value of the label; for
+    the type `states`, it is the state or the states that hold now.
     """
 
     name: str
@@ -107,27 +107,27 @@ class Metric(NamedTuple):
     help: str
     label: Label | None = None
     counts: str = ""
-    """The unit, if it is not the last part of the name."""
+    """Unit of the value, if the metric's name does not end with it."""
     optional: bool = False
-    """Whether the metric's value may be absent. The metric's help text has the reason."""
+    """Whether the metric may have no value. Its help text states when."""
 
     @property
     def unit(self) -> str:
-        """Return the unit, or an empty string for a truth value."""
+        """Return the unit of the value; empty if the metric counts nothing."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else self.counts
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Return the names of the samples."""
+        """Return the names of all samples of this metric."""
         return tuple(self.name + ending for ending in self.type.endings)
 
 
 class Law(NamedTuple):
-    """A relation between metrics at every scrape: `left` equals (`=`) or is at most (`<=`) `right`.
+    """A relation between metrics that holds at every scrape: `left` is equal to (`=`) or at most (`<=`) `right`.
 
-    The relation holds for each value of the labels `by`. Both sides are sums and differences of families and numbers.
-    A family stands for the sum over its other labels.
+    It holds separately for each combination of values of the labels in `by`. Both sides are sums and differences of
+    metrics and numbers. A metric stands for the sum of its samples over all labels that are not in `by`.
     """
 
     left: str
@@ -142,7 +142,7 @@ class Law(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the metric families in the law."""
+        """Return the names of all metrics on both sides of the law."""
         return [w for w in f"{self.left} {self.right}".split() if w.startswith("tailrace_")]
 
 
@@ -154,7 +154,10 @@ _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
-    """Return the rules that records of a format can break. Only events without sequence numbers have ids."""
+    """Return the names of all rules that records of a format can break.
+
+    The rules about ids apply only to formats without sequence numbers.
+    """
     of_format = FORMATS[format_]
     return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
 
@@ -270,16 +273,19 @@ SESSION = (
     Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When the session's last events arrived (Unix time)."),
     Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When the session's clock last advanced (Unix time)."),
 )  # fmt: skip
-"""Metrics of the followed sessions, at most `metrics.series_max`. The values restart with the daemon."""
+"""Metrics of sessions whose clock is compared with wall time: at most `metrics.series_max` sessions.
+
+The values begin anew when the daemon restarts.
+"""
 
 LAWS = (
     Law("tailrace_source_received_bytes", "=", "tailrace_source_decoded_bytes + tailrace_source_malformed_bytes + tailrace_source_pending_bytes"),
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # A missing event without a gap belongs to an open window.
+    # A missing event without a gap is still in an open hole.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
-    # A missing event without a gap counts as awaited.
+    # A missing event without a gap is counted as awaited.
     Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
@@ -288,7 +294,7 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # The table contains only decoded bytes, and the spool keeps all bytes that are not in the table.
+    # Bytes in the table were decoded before, so no byte is uncommitted without being in the spool.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
@@ -296,27 +302,28 @@ LAWS = (
 METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_": "tail"}
-"""Name prefixes of metrics that only one source type has, with the type."""
+"""For each beginning of a metric's name that belongs to one type of source only, this type."""
 
 
 def type_of(metric: Metric) -> str | None:
-    """Return the only source type with this metric, or None if all types have the metric."""
+    """Return the type of source that alone has this metric; None if all types have it."""
     return next((t for prefix, t in _OF_ONE_TYPE.items() if metric.name.startswith(prefix)), None)
 
 
 def laws_of(metric: Metric) -> Iterator[Law]:
-    """Return the laws that contain this metric."""
+    """Return all laws in which this metric occurs."""
     return (law for law in LAWS if metric.name in law.names)
 
 
 def bound(metric: Metric) -> str:
-    """Return the maximum number of samples, as an expression over configuration keys and numbers of sources.
+    """Return the maximum number of samples of a metric, as an expression with configuration keys and numbers of
+    sources.
 
-    In the expression, `sources` is the number of all sources, and `udp sources` the number of UDP sources.
+    In the expression, `sources` stands for the number of all sources, and `udp sources` for the number of UDP sources.
     """
     own = 1
     if metric.type is HISTOGRAM:
-        own = len(Durations.BOUNDS) + 3  # plus the bucket +Inf, the sum and the count
+        own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count
     elif metric.label:
         own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
     if metric in DAEMON:

@@ -1,4 +1,7 @@
-"""Conversion of the status into Prometheus families, from scratch at each scrape, so that removed sources disappear."""
+"""Convert the daemon's status into Prometheus metrics.
+
+Each scrape creates all of them anew, so that metrics of removed sources disappear.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from tailrace.figures import Durations, SourceStatus, Status
 from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, Label, Metric, Type, type_of
 
 OTHER = "other"
-"""Label value for the sum of all values beyond a bound."""
+"""Value of a label for the sum of all values that were left out because there are too many."""
 
 
 def families(status: Status, series_max: int) -> Iterator[Family]:
-    """Yield all families.
+    """Yield all metrics of the daemon, its sources and its sessions.
 
-    A label without a fixed set of values has at most `series_max` label sets over all sources, and at least one for
-    each source.
+    If the values of a label are not known in advance, the sources share `series_max` values of it, and each source has
+    at least one.
     """
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
@@ -44,7 +47,10 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 
 
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
-    """Return at most `most` entries. The last entry (`other`) is the sum of the rest."""
+    """Return at most `most` entries of `values`.
+
+    If there are more, the last one (`other`) is the sum of those that are left out.
+    """
     if len(values) <= most:
         return dict(values)
     kept = dict(list(values.items())[: most - 1])
@@ -55,8 +61,10 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return the number for each label value, including zeros, because Prometheus does not count the first sample of
-    a series as an increase."""
+    """Return a number for each value of the label.
+
+    Include zeros: Prometheus does not see an increase if a series begins with a number other than zero.
+    """
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
@@ -73,7 +81,10 @@ def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the suffix, additional labels and value of each sample, or nothing for None."""
+    """Yield for each sample of a metric the ending of its name, its additional labels and its value.
+
+    Yield nothing if an optional metric has no value.
+    """
     label = metric.label.name if metric.label else ""
     match value:
         case None if metric.optional:

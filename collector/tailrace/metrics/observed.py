@@ -1,7 +1,7 @@
-"""Metrics of a store's collectors, read from the table by an observer on any host.
+"""Define metrics of a store's collectors, for an observer on any host that reads them from the table.
 
-The metrics have the time of the newest heartbeat, and the alerting rule computes its age. An age computed by the
-observer would stop growing when the observer stops.
+A metric states when the newest heartbeat was created. The alerting rule computes its age: an age computed by the
+observer would no longer grow if the observer stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLLECTORS = (
     Metric("tailrace_collector_spool_bytes", "spool_bytes", GAUGE, NOW, "Size of the collector's spool when its newest heartbeat was made; absent if that does not say.", optional=True),
     Metric("tailrace_collector_missing_events", "missing_events", GAUGE, NOW, "Events that the collector's ledger lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
 )  # fmt: skip
-"""Metrics of each collector, with the labels in `SUBJECT`. `ObservedCollector` has the fields."""
+"""Metrics of each collector. They have the labels in `SUBJECT`, and take their values from `ObservedCollector`."""
 
 SUBJECT = ("collector", "host", "identity")
 
@@ -38,7 +38,7 @@ OBSERVED = (READ, *COLLECTORS)
 
 
 class ObservedCollector:
-    """The figures of one collector. A figure is None if unknown."""
+    """The figures of one collector as the table shows them; None for unknown ones."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN
@@ -52,10 +52,10 @@ class ObservedCollector:
 
 
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
-    """Yield the families about the collectors in `found`, which were read at time `read` (Unix ns).
+    """Yield the metrics of the collectors in `found`, which were read from the table at the time `read` (Unix ns).
 
-    Each set of labels is unique. Among collectors without an identity, only the one with the newest heartbeat is
-    included.
+    No two collectors get the same labels: of several collectors without an identity, only the one with the newest
+    heartbeat is included.
     """
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):

@@ -9,7 +9,7 @@ class Reason(StrEnum):
     NETWORK = "network"
     """The producer's counters or totals show a hole that nothing else explains."""
     KERNEL = "kernel"
-    """The socket's receive buffer overflowed; the kernel counted the drops."""
+    """The receive buffer of a socket overflowed, and the operating system's kernel counted the dropped datagrams."""
     SENDER = "sender"
     """The client reports that it discarded the events."""
     ELSEWHERE = "elsewhere"
@@ -27,16 +27,23 @@ class Reason(StrEnum):
     UNCOUNTED = "uncounted"
     """The collector has no room to follow the stream's numbers, so any of its events may be missing."""
     DAMAGED = "damaged"
-    """The events were stored, but their data file is damaged."""
+    """The events were in the table, but the data file that contained them is damaged."""
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons that the ingest finds and counts. Damage is found in the table instead, at a start and by upkeep: the
-condition `damage` reports damage, not the ingest's counters."""
+"""Reasons that the ingest finds and counts.
+
+Only DAMAGED is left out: a start or an upkeep finds damage in the table and reports it by the condition `damage`.
+"""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""Reasons that clients report. The client no longer has these events, so the collector does not request them."""
+"""Reasons that clients report themselves.
+
+A client no longer has such events, so the collector does not ask for them again.
+"""
 
 DAMAGED_SESSION = "damaged"
-"""Session name of a gap whose events may belong to any session of the source, because the damaged file did not identify
-the session."""
+"""Session name of a gap caused by a damaged data file.
+
+The file does not show to which session its events belonged, so they may belong to any session of the source.
+"""

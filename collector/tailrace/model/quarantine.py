@@ -1,8 +1,8 @@
-"""Define the format of a quarantine file: one frame for each undecodable piece of input.
+"""Define the format of a quarantine file. It contains all pieces of one session's input that could not be decoded.
 
-A frame is, little-endian, `u64 offset | u32 size | u16 length of reason | reason (UTF-8) | bytes`; `offset` is the
-offset of the bytes in the session's input. One file contains all frames of a session in sequence. A gap row's
-`quarantine` attribute is a position in this file.
+Each piece is one frame, in little-endian order: `u64 offset | u32 size | u16 length of reason | reason (UTF-8) |
+bytes`. `offset` is the position of the bytes in the session's input. The frames follow each other without gaps. The
+attribute `quarantine` of a gap row is the position of a frame in this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[QuarantineFrame]:
-    """Yield all complete frames of a file; skip a truncated frame at the end."""
+    """Yield all complete frames in the content of a quarantine file. Ignore an incomplete frame at the end."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)

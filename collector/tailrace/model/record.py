@@ -1,10 +1,12 @@
-"""Define the output of decoders: one `Record` for each unit of a format, and for each unreadable piece.
+"""Define the output of decoders: one `Record` for each unit of a format, and one for each piece of input that cannot be
+read.
 
-A record is a named tuple instead of a struct, so that one `zip` turns a chunk's records into columns. Its fields are
-the table's columns (see `rows.schema`) as far as they are known without the session: `start` and `end` are the
-producer's own ticks, `counter` is the wire number.
+A record is a named tuple, not a struct, so that one call of `zip` turns the records of a chunk into columns. Its fields
+are the columns of the table (see `rows.schema`) as far as a decoder knows them: `start` and `end` are ticks of the
+producer's clock, and `counter` is the number on the wire.
 
-Unsigned 64-bit values are bit-cast to signed values (`as_int64`), because the table has no unsigned type.
+The table has no unsigned types. So an unsigned 64-bit value is stored as the signed value with the same bits
+(`as_int64`).
 """
 
 from __future__ import annotations
@@ -19,22 +21,27 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Attributes by which an event requests names that are unknown when the event is read. `$name` holds the key of the
-event's own name, or several keys, one per line: the first known key counts. `$late` is an object that maps further
-members of the attributes to the keys of their names."""
+"""Names of attributes by which an event refers to names that are not known when the event is decoded.
+
+The value of `$name` is the key of the event's own name, or several keys, one a line: the first one with a known name
+counts. The value of `$late` is an object, which maps further members of the attributes to the keys of their values.
+"""
 
 FLAW_OF_ROW = "$flaw"
-"""Attribute of a row that names the row's flaw. It precedes the attributes of the flawed record."""
+"""Name of the attribute that states which rule of its format a record breaks.
+
+It comes before all other attributes of the row.
+"""
 
 BEGIN_WORDS = "$begin"
-"""Attribute of a span with the attributes of the begin whose values differ from the end's values."""
+"""Name of a span's attribute that contains the attributes of its begin, as far as the end has other values for them."""
 
 KEY, SCOPE = "$key", "$scope"
-"""Attributes of a `name` row: the key of the name, and the scope in which the name is valid."""
+"""Names of the attributes of a `name` row: the key to which a name is assigned, and the scope in which this holds."""
 
 
 class Kind(StrEnum):
-    """Values of the table's `kind` column, and `malformed`, which only decoders use."""
+    """Kinds of records: the values of the table's column `kind`, and `malformed`, which only decoders use."""
 
     SPAN = "span"
     BEGIN = "begin"
@@ -50,11 +57,12 @@ class Kind(StrEnum):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """Announcement of a session by a client: `id` is the same on all connections of the session, and differs from the
-    ids of all other sessions.
+    """A client's announcement of its session.
 
-    `turn` increases with each announcement that requests a full acknowledgement. `acknowledge` states whether the
-    client wants acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch."""
+    `id` is the same on all connections of the session, and unique among sessions. `turn` grows with each announcement
+    by which the client asks for a complete acknowledgement. `acknowledge` states whether the client wants
+    acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch.
+    """
 
     id: str
     turn: int = 0
@@ -63,9 +71,11 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """End of a session, stated by its client: for each stream, the wire number that the next event would have had. With
-    `more`, another goodbye follows for further streams. `part` is the number of a part, from 0 on, in a goodbye of
-    several parts."""
+    """A client's statement that its session ends: for each stream, the wire number that the next event would have had.
+
+    With `more`, another goodbye with further streams follows. If a goodbye is sent in several numbered parts, `part` is
+    the number of this one, from 0 on.
+    """
 
     streams: dict[str, int]
     more: bool = False
@@ -73,22 +83,28 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the goodbye contains only lower bounds, because its streams may have continued."""
+        """Return whether the stated numbers are only lower bounds, because the streams may have gone on after this
+        goodbye.
+        """
         return self.more and self.part is None
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts that a session record (Heph `epoch`, JETS header and footer) passes to the later stages.
+    """Facts from a session record, such as Heph's `epoch` or JETS's header and footer, that the later stages need.
 
-    `clock` is unix_ns, monotonic_ns, clk or logical. `epoch` is tick 0 in Unix nanoseconds. `starts`: the record begins
-    a new incarnation of the producer if earlier records exist. `totals`: number of records of each kind (begin, end,
-    annotation, instant) that the producer wrote in this session. `ends`: the producer has written its last record.
+    `clock` is unix_ns, monotonic_ns, clk or logical. `epoch` is the time of tick 0 (Unix ns). `starts` states that the
+    record begins a new incarnation of the producer if there were earlier records. `totals` has the number of records of
+    each kind (begin, end, annotation, instant) that the producer wrote in this session. `ends` states that the producer
+    has written its last record.
 
-    `announces` is the client's session, and `goodbye` its end. `discarded` lists the ranges that the client no longer
-    has (stream, first wire number, length). The client discarded these events or, with `elsewhere`, another collector
-    has acknowledged them. `never_sent` is the number of events that the client has discarded without sending in the
-    session so far. `process` is the number of the process that wrote all following records, in an input of several
-    processes. Each process has an incarnation of its own."""
+    `announces` is a client's session, and `goodbye` its end. `discarded` lists ranges of events that the client no
+    longer has (stream, first wire number, length): it discarded them or, with `elsewhere`, another collector has
+    acknowledged them. `never_sent` is the number of events that the client discarded without sending them, in the
+    session so far.
+
+    `process` is for an input with records of several processes: it is the number of the process that wrote all
+    following records. Each process has incarnations of its own.
+    """
 
     clock: str | None = None
     ticks_per_second: float | None = None
@@ -105,14 +121,15 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Part of a producer's run in one input, for runs whose events have the ids 1, 2, 3, …: other inputs may contain
-    the other parts.
+    """The part of a producer's run that one input contains. The ids of the run's events are 1, 2, 3, …, and other
+    inputs may contain other parts.
 
-    `pid` and `host` identify the producer, "" for an unknown host. `ranges` contains the received ids in order, and is
-    empty if ids prove nothing. `last` is the id of the run's last event, 0 if the run's end did not arrive. `counts`:
-    whether the input shows that its ids count events. `unnumbered` is the number of malformed records that may have any
-    id. `settled`: the decoder has reported the missing ids between first and last event. `waits`: the decoder has both
-    events, but later input may still show that ids prove nothing."""
+    `pid` and `host` identify the producer; `host` is empty if unknown. `ranges` has the received ids in order; it is
+    empty if ids prove nothing here. `last` is the id of the run's last event, or 0 if this event has not arrived.
+    `counts` states that in this input the ids really count events. `unnumbered` is the number of malformed records,
+    whose ids are unknown. `settled` states that the decoder has reported all missing ids between the first and the last
+    event. `waits` states that the decoder has both events, but later input may still show that ids prove nothing.
+    """
 
     pid: str
     host: str
@@ -125,9 +142,12 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts of a gap record beyond its columns: the number of missing events (0: unknown), the kind of the missing
-    records, and the evidence as a term of the format. `piece` is the run's part before the record, if other inputs may
-    contain the missing events. `last` is the upper bound of the missing numbers."""
+    """Facts of a gap record that have no column.
+
+    `count` is the number of missing events (0 if unknown), `of` their kind, and `detail` the evidence as a term of the
+    format. `piece` is set if other inputs may contain the missing events: it is the part of the run before the gap.
+    `last` is the highest number in a gap in which not every number is missing.
+    """
 
     count: int
     of: str | None = None
@@ -137,13 +157,14 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(NamedTuple):
-    """One decoded unit.
+    """One decoded unit, or one piece of input that cannot be read.
 
-    `offset` and `size` are bytes of the decoder's input; the records of an input cover the input without overlap.
-    `attributes` is a JSON object as text, or None for an empty object. `flaw` is the name of the rule that a readable
-    record breaks (one of the format's `flaws`), or the reason why a malformed record is unreadable (one of the format's
-    `malformed`), or None. `detail` holds data without a column: the facts of a session record, the bytes of a malformed
-    record, or the `Missing` of a gap."""
+    `offset` and `size` are its place in the decoder's input, in bytes. The records of an input cover it completely and
+    without overlap. `attributes` is a JSON object as text, or None if it has no members. `flaw` is None, or the name of
+    the rule that a readable record breaks (one of the format's `flaws`), or the reason why a record cannot be read (one
+    of the format's `malformed`). `detail` has what no column has: the facts of a session record, the bytes of a
+    malformed record, or the `Missing` of a gap.
+    """
 
     offset: int
     size: int
@@ -163,7 +184,7 @@ class Record(NamedTuple):
 
 
 def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record:
-    """Return a record with unreadable bytes, kept whole, and the reason."""
+    """Return a record with bytes that cannot be read, and the reason."""
     return Record(
         offset, len(data), Kind.MALFORMED, stream,
         None, None, None, None, None, None, None, None, None, reason, data,
@@ -182,7 +203,10 @@ def missing(
     piece: RunPiece | None = None,
     last: int | None = None,
 ) -> Record:
-    """Return a gap record: the bytes before `offset` prove that events from number `first` on are missing."""
+    """Return a gap record.
+
+    It states that the input before `offset` shows that events from number `first` on are missing.
+    """
     about = Missing(count=count, of=of, detail=detail, piece=piece, last=last)
     return Record(
         offset, 0, Kind.GAP, stream,
@@ -200,9 +224,12 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a name record for all events that request `key` (see `NAME_OF_ROW`) within a scope.
+    """Return a record that assigns a name to a key, for all events that refer to the key (see `NAME_OF_ROW`) within a
+    scope.
 
-    The scope is the session, its group of files, or the whole source (for a key derived from the name's content)."""
+    The scope is the session, its group of files, or the whole source. The whole source is for keys that are computed
+    from the name itself.
+    """
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,
@@ -211,5 +238,5 @@ def named(
 
 
 def as_int64(value: int) -> int:
-    """Return the signed 64-bit value with the same bits as an unsigned one."""
+    """Return the signed 64-bit value that has the same bits as the unsigned value."""
     return value if value < 0x8000_0000_0000_0000 else value - 0x1_0000_0000_0000_0000

@@ -1,4 +1,7 @@
-"""Convert paths and arguments to text: the system treats them as bytes, but columns and checkpoints hold UTF-8."""
+"""Convert paths and command-line arguments to text.
+
+The operating system treats them as bytes, but columns and checkpoints contain UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 
 
 def spelled(name: str) -> str:
-    r"""Return a system name as text; each byte that is not UTF-8 becomes \xNN."""
+    r"""Return a path or argument as text in which each byte that is not valid UTF-8 is written as \xNN."""
     if name.isascii():
         return name
     return os.fsencode(name).decode(errors="backslashreplace")

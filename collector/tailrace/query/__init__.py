@@ -1,3 +1,3 @@
-"""Run SQL statements over the views of the table."""
+"""Run SQL statements over views of a store's table."""
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Send requests to the admin endpoint of a collector, with the collector's certificate and a token from the
-token file."""
+"""Request pages from the admin endpoint of a collector.
+
+Authenticate with a token from the configured token file, and check the collector's TLS certificate.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,17 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return at most ANSWER_BYTES of a page of the endpoint at `address`, even if the HTTP status reports an
-    unhealthy collector.
+    """Return at most ANSWER_BYTES of the page `path` from the admin endpoint at `address`. Also return the page if its
+    HTTP status is 503, which reports an unhealthy collector.
 
-    Raise OSError when the endpoint does not answer or refuses the request, and StoreError when no token is
-    available."""
+    Raise OSError if the endpoint does not answer or refuses the request, and StoreError if the token file contains no
+    token.
+    """
     scheme = "https" if admin.tls_certificate else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
         request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
-    # Bypass any proxy that environment variables set for the outside world.
+    # Do not use a proxy from environment variables: the endpoint is on this host or in this network.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -48,8 +51,10 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts exactly the configured certificate and does not check the host name,
-    since the endpoint may be called by any address."""
+    """Return a TLS context that trusts only the configured certificate; None without TLS.
+
+    The context does not check the host name, because clients may reach the endpoint under any address.
+    """
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))

@@ -1,7 +1,7 @@
-"""Read the answer to a statement page by page, while DuckDB still computes the rest.
+"""Read the rows that an SQL statement returns page by page, while DuckDB still computes further rows.
 
-DuckDB's Python values are not exact for all types: nanoseconds are cut off, and months become days. To keep
-values exact, DuckDB converts all values to text, except numbers, truth values and text.
+DuckDB does not convert all types to Python exactly: it cuts nanoseconds off, and turns months into days. Therefore
+DuckDB first converts all values to text, except numbers, truth values and text.
 """
 
 from __future__ import annotations
@@ -31,24 +31,35 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of DuckDB errors that are not caused by files. With Arrow, every DuckDB error is an OSError."""
+"""Pattern of messages of DuckDB errors whose cause is not a file.
+
+When DuckDB returns rows through Arrow, it raises all errors as OSError, so only the message shows the cause.
+"""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""Pattern of the names of the views' JSON object columns. DuckDB adds a number to a repeated name."""
+"""Pattern of the names of the views' columns with JSON objects.
+
+If a statement returns two columns of one name, DuckDB appends a number to the second.
+"""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
 class Shape(StrEnum):
     TEXT = "text"
-    """Shape for text output: numbers stay numbers, and everything else becomes text."""
+    """For text output: numbers stay numbers, and all other values become text."""
     JSON = "json"
-    """Shape for JSON output: numbers and truth values are unchanged. JSON, nested values and the views'
-    columns of JSON objects become JSON text. Everything else becomes text."""
+    """For JSON output: numbers and truth values stay as they are.
+
+    JSON, nested values, and the views' columns with JSON objects become JSON text. All other values become text.
+    """
 
 
 class AnswerColumn:
-    """One column of an answer. Names are unique, because DuckDB numbers repeated names."""
+    """One column of the rows that a statement returns.
+
+    Column names are unique, because DuckDB appends numbers to repeated names.
+    """
 
     __slots__ = ("embedded", "name", "number", "objects", "sql", "type")
 
@@ -59,8 +70,10 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether the values are JSON text that is embedded in a JSON answer. In a column of `objects`, only
-        objects are embedded."""
+        """Whether the values are JSON texts to be inserted in JSON output without quotes.
+
+        In a column with `objects` set, only texts that are JSON objects are inserted so.
+        """
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:
@@ -72,7 +85,10 @@ class AnswerColumn:
 
 
 class RowPages:
-    """Pages of rows as tuples, with DuckDB's values. The constructor reads the first page."""
+    """Pages of rows as tuples, with the values as DuckDB converts them to Python.
+
+    The constructor runs the statement and reads the first page.
+    """
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
@@ -83,9 +99,11 @@ class RowPages:
         keep(self)
 
     def next_page(self) -> Page:
-        """Return at most PAGE_ROWS rows, or an empty page at the end.
+        """Return the next rows, at most PAGE_ROWS; return an empty page after the last row.
 
-        Raise QueryError or BrokenOffError if the remaining rows cannot be read."""
+        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
+        statement.
+        """
         if self._first is not None:
             page, self._first = self._first, None
             return page
@@ -96,7 +114,7 @@ class RowPages:
 
 
 class RowAnswer(RowPages):
-    """Pages of rows as tuples in the order of `columns`, with exact values."""
+    """Pages of rows as tuples in the order of `columns`, without loss of precision."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
@@ -106,7 +124,7 @@ class RowAnswer(RowPages):
 
 
 class ArrowAnswer:
-    """Record batches with DuckDB's own types. The constructor reads the first batch."""
+    """Arrow record batches with DuckDB's own types. The constructor runs the statement and reads the first batch."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
         relation = connection.sql(statement.sql, params=statement.parameters)
@@ -116,8 +134,11 @@ class ArrowAnswer:
         keep(self)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch, or None at the end. Raise QueryError or BrokenOffError if the remaining rows
-        cannot be read."""
+        """Return the next record batch, or None after the last one.
+
+        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
+        statement.
+        """
         if self._first is not None:
             batch, self._first = self._first, None
             return batch
@@ -127,12 +148,12 @@ class ArrowAnswer:
             duckdb.Error,
             OSError,
             ValueError,
-        ) as error:  # pyarrow raises OSError and ValueError
+        ) as error:  # OSError and ValueError come from pyarrow
             raise _broken_off(error) from error
 
 
 def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
-    """Return the number of rows of a statement's answer."""
+    """Return the number of rows that an SQL statement returns."""
     if statement.explains:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
@@ -153,8 +174,7 @@ def _columns(
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return the statement, wrapped in a SELECT that converts each column to values that Python represents
-    exactly."""
+    """Return SQL that runs the statement and converts each column whose values Python cannot represent exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

@@ -1,11 +1,10 @@
-"""Define views in a database when a statement names them.
+"""Define views in a database when an SQL statement names them.
 
-To bind all views takes 130 ms, four times as long as most statements over a small table. So a database begins
-without views. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
-repeatedly (`inner_views.KEPT`). `ViewCatalog.prepare` then defines the views that the statement names, and
-the views and macros that the named views use. Names are found as words of the statement's text, so the
-catalog may define too much, but not too little. If a statement lists the database's tables or views, all
-views are defined.
+Defining all views takes 130 ms, four times as long as most statements over a small table. Therefore a database begins
+without views. Before a statement runs, `ViewCatalog.prepare` copies the rows that views read repeatedly to tables
+(`inner_views.KEPT`). Then it defines the views that the statement names, and the views and macros that these views use.
+It looks for each view's name among the words of the statement's text; so it may define too many views, but never too
+few. If a statement lists the database's tables or views, it defines all views.
 """
 
 from __future__ import annotations
@@ -43,10 +42,13 @@ from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
-"""Name of the view of `stored` from which all other views are made."""
+"""Name of the view on which all other views are built.
+
+It shows the rows of `stored`, except those of replaced sessions and copies.
+"""
 
 FEW_ROWS = "part.kept_few"
-"""Name of the table in `KEPT` from which all other tables in `KEPT` are made."""
+"""Name of the table in `KEPT` with all rows of rare kinds. The other tables in `KEPT` are filled from it."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
@@ -54,15 +56,14 @@ _WORD = re.compile(r"\w+")
 
 _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
-"""Prefixes of words (such as `pg_`) that mark a statement as one that lists the database's tables and
-views."""
+"""Beginnings of words (such as `pg_`) that show that a statement lists the database's tables or views."""
 
 _MADE_OF = {
     "part.known": "part.kept_names",
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""Tables, each with the table that must be filled first."""
+"""For each table, the table from which it is filled, which must be filled before."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -72,28 +73,32 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of conditions on the starts of begins to remember for one snapshot. After `REGIONS_KEPT`
-conditions, the catalog searches all begins of the snapshot."""
+"""Maximum number of different conditions on start times whose begins are kept in a table for one snapshot.
+
+For any further condition, all begins of the snapshot are put in the table.
+"""
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that restricts `stored` to files that may have rows of the given regions. None selects all
-files."""
+"""Function that limits `stored` to those files that may contain rows in one of the given regions.
+
+None stands for all files.
+"""
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Leave `stored` unrestricted."""
+    """Do not limit the files that `stored` reads. This is the default."""
 
 
 class Stated(Protocol):
-    """Facts about a snapshot that are known before its files are read."""
+    """Facts about a snapshot that the table's log states, so that no data file has to be read."""
 
     @property
     def untimed(self) -> int | None:
-        """Return the number of rows without a time, None if the number is unknown."""
+        """Return the number of rows without a time; None if the log does not state it."""
 
 
 class Definition(NamedTuple):
-    """The SQL of a view or macro, and the names of the views, macros and tables that the SQL uses."""
+    """The SQL that defines a view or macro, and the names of the views, macros and tables that this SQL uses."""
 
     name: str
     sql: str
@@ -101,8 +106,10 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """The views that are defined in one database, and the facts about the snapshot that determine the views'
-    SQL."""
+    """The views that are already defined in one database.
+
+    The facts about the snapshot, such as whether it contains late names, decide which SQL defines a view.
+    """
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
@@ -115,17 +122,20 @@ class ViewCatalog:
 
     @property
     def whole(self) -> bool:
-        """Return whether all views are defined in the database."""
+        """Return whether all views are already defined in the database."""
         return self._defined.keys() >= _definitions(self._facts).keys()
 
     @property
     def timed(self) -> bool:
-        """Return whether every row is known to have its time if its clock allows one."""
+        """Return whether it is known that no row lacks a time that could be computed from its session's clock."""
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about `stored`, which has changed. The tables of rows from `stored` are filled
-        again when a statement needs them."""
+        """Forget all facts about the snapshot, because `stored` now shows another one. `stated` is what the log states
+        about the new one.
+
+        When a statement needs the tables with rows of `stored`, they are filled again.
+        """
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -139,14 +149,16 @@ class ViewCatalog:
         pick: Pick = _pick_all,
         regions: list[Region] | None = None,
     ) -> None:
-        """Define the views that a statement names, and fill the tables on which these views depend. Raise
-        DuckDB's errors.
+        """Define the views that an SQL statement names, and fill the tables from which these views read. Raise DuckDB's
+        errors.
 
-        `regions` are the regions of rows that the statement reads."""
+        `regions` limits the rows that the statement reads (see `table.Region`); None stands for all rows. `pick` limits
+        the files that are read.
+        """
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all public and inner views. Raise DuckDB's errors."""
+        """Define all views, those for users and the inner ones. Raise DuckDB's errors."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -175,7 +187,10 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table of the rare kinds of rows, and derive the facts that determine the views."""
+        """Fill the table with the rows of rare kinds.
+
+        Derive from it the facts about the snapshot that decide which SQL defines the views.
+        """
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
@@ -197,8 +212,10 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one table of `KEPT`. After `part.kept_names`, also fill the table of the names that keys ask
-        for."""
+        """Fill one table of `KEPT`.
+
+        After the table of `name` rows, also fill the table from which names are looked up.
+        """
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -208,11 +225,11 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill the tables of begins and of open begins, for these regions and for the regions of earlier
-        statements.
+        """Fill the table of begins and the table of begins without a span, limited to rows in `regions` and in the
+        regions of earlier statements.
 
-        The regions of earlier statements are included so that the tables only gain rows, and a statement that
-        another cursor has prepared can still run."""
+        Rows for earlier statements stay in the tables, because another cursor may still run such a statement.
+        """
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -238,8 +255,10 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Create the missing views and macros. During the creation, `part.shown` has no rows, because DuckDB
-        would open files to bind a view."""
+        """Define those of the views and macros in `needed` that are not defined yet.
+
+        Until all are defined, `part.shown` has no rows: otherwise DuckDB would open data files to check each view.
+        """
         definitions = _definitions(self._facts)
         new = {
             name: each.sql
@@ -261,12 +280,12 @@ class ViewCatalog:
 
 
 def nothing() -> str:
-    """Return a SELECT without rows that has the table's columns."""
+    """Return a SELECT statement that returns no rows and has the columns of the stored table."""
     return f"SELECT {', '.join(map(null, COLUMNS))} WHERE false"
 
 
 def null(column: Column) -> str:
-    """Return the SQL of a null with a column's type and name."""
+    """Return SQL for a null with the type and the name of a column."""
     return f'NULL::{TYPES[column.type]} AS "{column.name}"'
 
 
@@ -276,7 +295,10 @@ def _show(select: str) -> str:
 
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
-    """Return all views and macros by name. Each view or macro is listed after those that it uses."""
+    """Return the definitions of all views and macros by name, ordered so that each comes after the ones that it uses.
+
+    `facts` decide which SQL defines a view.
+    """
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
@@ -296,13 +318,14 @@ _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
 
 
 def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
-    """Return the names in the schema `part` that a statement of ours uses."""
+    """Return the names of inner views and macros that occur in the given SQL, which this program wrote."""
     return {name for name in _INNER.findall(sql) if name in definitions}
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:
-    """Return the given names of views, macros and tables, and the names of everything that they use,
-    including tables of `KEPT`."""
+    """Return the given names of views, macros and tables, and the names of all views, macros and tables that these need
+    directly or indirectly.
+    """
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -317,7 +340,10 @@ def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[st
 
 
 def _named_in(statement: str) -> Iterable[str]:
-    """Return the views, macros and tables of `KEPT` whose names occur in a statement."""
+    """Return the views, macros and tables of `KEPT` whose names occur as words in an SQL statement.
+
+    Return all of them if the statement lists tables or views.
+    """
     words = {word.lower() for word in _WORD.findall(statement)}
     if words & _LISTING or any(word.startswith(_LISTING_PREFIXES) for word in words):
         return _GENERAL

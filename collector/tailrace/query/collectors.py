@@ -1,8 +1,7 @@
-"""Find the collectors that ever wrote to a store, and their health, from the heartbeats in the table.
+"""Find the collectors that ever wrote to a store, and the health of each, from the heartbeat rows in the table.
 
-The table is the only source of facts about a collector on another host. If the newest heartbeat of a
-collector is too old, the collector counts as *silent*, whatever health the heartbeat reported, because its
-current health is unknown.
+For a collector on another host, the table is the only source of facts. If its newest heartbeat is too old, the
+collector counts as *silent*, because its present health is unknown. The health in this heartbeat is then ignored.
 """
 
 from __future__ import annotations
@@ -20,17 +19,19 @@ from tailrace.store import presence
 from tailrace.store.presence import directories, is_held
 
 BEATS_MISSED = 3
-"""Number of heartbeat intervals after which a collector without a new heartbeat counts as silent."""
+"""Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Additional time (seconds) before a collector counts as silent. The time covers the commit of a heartbeat
-and the difference of clocks."""
+"""Time (seconds) that is added to these intervals before a collector counts as silent.
+
+It allows for the commit of a heartbeat and for clocks that differ.
+"""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
 
 NAMED = 3
-"""Maximum number of collectors on other hosts that an answer names."""
+"""Maximum number of collectors on other hosts that a warning lists by name."""
 
 ELSEWHERE = (
     "{which} {names}: not stopped, and cannot be asked from here; the table may lack what came in since the last commit"
@@ -39,7 +40,7 @@ ELSEWHERE = (
 
 
 class _About(msgspec.Struct):
-    """The attributes of a heartbeat row."""
+    """The attributes of a heartbeat row in the table."""
 
     collector: str = MAIN
     identity: str = ""
@@ -53,22 +54,28 @@ class _About(msgspec.Struct):
 
 
 class CollectorHistory(msgspec.Struct, kw_only=True):
-    """One collector and the figures of its newest heartbeat. Times are Unix nanoseconds. None means
-    unknown."""
+    """One collector that wrote to the store, with the figures of its newest heartbeat.
+
+    Times are Unix nanoseconds; None stands for an unknown figure.
+    """
 
     name: str
     host: str
     identity: str
-    """Identity of the collector's spool, which identifies the collector in the table."""
+    """Identity of the collector's spool. It tells collectors with equal names apart."""
     since: int
-    """Start of the collector's current or last run."""
+    """Time (Unix ns) at which the collector's latest run started."""
     heartbeat: int
     interval_seconds: float
-    """Time between the collector's heartbeats."""
+    """Time (seconds) between two heartbeats of the collector."""
     age_seconds: float
     health: str
-    """Health of the collector: `ok` or `degraded` as the collector reports; `stopped`; `killed`; `silent` if
-    the newest heartbeat is too old; `unknown` if the collector's clock is ahead."""
+    """Health of the collector. `ok` and `degraded` are what its heartbeat reports, `stopped` and `killed` how its
+    latest run ended.
+
+    It is `silent` if the newest heartbeat is too old, and `unknown` if this heartbeat lies too far in the future, so
+    that the clocks differ.
+    """
     conditions: str
     silent_since: int | None
     uncommitted_bytes: int | None
@@ -98,7 +105,7 @@ _LIVES = f"""
 
 
 class CollectorWatch:
-    """Watches the collectors of one store, with one engine for repeated looks."""
+    """Determines the health of a store's collectors repeatedly, with one database connection."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._store = store
@@ -106,10 +113,11 @@ class CollectorWatch:
         self._engine: Engine | None = None
 
     def look(self, now: int) -> list[CollectorHistory]:
-        """Return the collectors at the time `now` (Unix ns), from the newest version of the table. Raise
-        QueryError or StoreError.
+        """Return the collectors of the store with their health at the time `now` (Unix ns), from the newest version of
+        the table.
 
-        After an error, the next call opens the table again."""
+        Raise QueryError or StoreError if the table cannot be read; the next call then opens the table again.
+        """
         engine, self._engine = self._engine, None
         if engine is None:
             engine = Engine(self._store, self._options)
@@ -131,7 +139,10 @@ class CollectorWatch:
 
 
 def gone(store: Path) -> set[str]:
-    """Return the identities of a local store's collectors whose lock no process holds. Raise OSError."""
+    """Return the identities of those collectors of a local store that no longer run: no process holds their lock.
+
+    Raise OSError if a directory of a collector cannot be read.
+    """
     found = set()
     for directory in directories(store).values():
         who = presence.introduction_of(directory)
@@ -143,22 +154,25 @@ def gone(store: Path) -> set[str]:
 def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
-    """Return the collectors that have heartbeats in the table, at the time `now` (Unix ns), sorted by name
-    and host. The collectors with an identity in `gone` do not run any more.
+    """Return the collectors with heartbeats in the table, with their health at the time `now` (Unix ns), sorted by name
+    and host.
 
-    Raise QueryError or StoreError."""
+    `gone` are the identities of collectors that are known to run no more. Raise QueryError or StoreError if the table
+    cannot be read.
+    """
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
     return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning that names the collectors on other hosts that may have received rows which the
-    snapshot lacks. Return an empty text if no collector on another host may have more rows.
+    """Return a warning that names collectors on other hosts that may have received events which the snapshot lacks.
+    Return an empty text if there are none.
 
-    Collectors with an identity in `here` can be asked directly. For any other collector, only a clean
-    shutdown proves that no rows will follow, because rows after the newest heartbeat may not be committed
-    yet. For a local store, `live.ask` reads the collectors' directories instead. Raise QueryError or
-    StoreError."""
+    `here` are the identities of collectors that can be asked directly. Any other collector counts unless its last run
+    ended with a normal shutdown, because its newest rows may not be committed yet. For a local store, return an empty
+    text, because `live.ask` finds the collectors by their directories. Raise QueryError or StoreError if the table
+    cannot be read.
+    """
     if engine.table.local:
         return ""
     others = {
@@ -175,7 +189,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the newest run of each collector."""
+    """Return one item for each collector, with the times and the newest heartbeat of its latest run."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

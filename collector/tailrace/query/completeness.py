@@ -1,8 +1,8 @@
-"""Compute the events that an answer lacks.
+"""Compute how many events are missing from the rows that a statement or command returns.
 
-Every answer reports the missing events, and some callers refuse an answer that lacks any. Gap rows have a
-source, a session and mostly a stream, but no time. For a range of time, the gaps of all sessions that were
-open within the range count.
+Every such answer reports its missing events, and some callers refuse an incomplete answer. Gap rows have a source, a
+session and mostly a stream, but no time. For an answer about a range of time, all gaps of those sessions count that
+were open within the range.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from tailrace.query.engine import Engine
 
 METADATA = b"tailrace.completeness"
-"""Key in an Arrow schema's metadata that has the completeness of the rows as JSON."""
+"""Key in the metadata of an Arrow schema. Its value is the completeness of the rows as JSON."""
 
 
 class Completeness(NamedTuple):
-    """The events that an answer lacks.
+    """How complete an answer is.
 
-    `missing` counts missing events by reason, minus those that arrived later. `unknown` counts gaps of
-    unknown size. `awaited` counts events that the running collector still waits for. `unasked` is why
-    that collector could not be asked; it is empty if the collector answered or none runs. `selected` is
-    whether any event matches the question."""
+    `missing` counts missing events by reason, excluding those that arrived later. `unknown` counts gaps of unknown
+    size. `awaited` counts events that running collectors still wait for. `unasked` is the reason why a running
+    collector did not report what it waits for; it is empty if all did, or if none runs. `selected` states whether any
+    event matches the question at all.
+    """
 
     missing: dict[str, int]
     unknown: int
@@ -39,13 +40,13 @@ class Completeness(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether some event matches, and none is known to be missing or still awaited."""
+        """Return whether at least one event matches the question, and no event is known to be missing or still awaited."""
         short = self.unknown or self.awaited or self.unasked or any(self.missing.values())
         return self.selected and not short
 
     @property
     def text(self) -> str:
-        """Return the same in words."""
+        """Return the completeness as a sentence for people."""
         if self.complete:
             return "nothing is known to be missing"
         parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
@@ -57,7 +58,7 @@ class Completeness(NamedTuple):
 
     @property
     def words(self) -> dict[str, object]:
-        """Return the same as an object of JSON."""
+        """Return the completeness as a dictionary for JSON output."""
         return {"complete": self.complete, **self._asdict()}
 
     def _gaps(self) -> list[str]:
@@ -78,16 +79,19 @@ class Completeness(NamedTuple):
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError unless the answer is complete. `which` names the command or method that lists what is missing."""
+        """Raise IncompleteError if the answer is not complete.
+
+        `which` names the command or method that lists the missing events; the error recommends it.
+        """
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers: a selection, and a condition on the gaps that may concern these rows.
+    """Which rows an answer covers (`selection`, `rows`), and which gaps may have cost it rows (`gaps`).
 
-    For a range of time, `rows` is the condition on events within the range, and `then` selects the sessions
-    whose gaps count."""
+    For a range of time, `rows` selects the events within the range, and `then` the sessions whose gaps count.
+    """
 
     selection: Selection
     gaps: RowCondition
@@ -102,7 +106,7 @@ class Scope(NamedTuple):
 EVERYTHING = Scope.of(Selection())
 
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
-"""SQL for the number of missing events in gaps, limited to 64 bits."""
+"""SQL for the number of missing events in a group of gaps, limited to 64 bits."""
 
 _MOST = 2**63 - 1
 
@@ -110,10 +114,11 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return the completeness of an answer, from the gaps in the snapshot and from the running collectors'
-    awaited events.
+    """Return the completeness of an answer about `scope`, from the gaps in the snapshot and from the events in `live`,
+    for which running collectors still wait.
 
-    Raise QueryError or StoreError when the gaps cannot be read."""
+    Raise QueryError or StoreError if the gaps cannot be read.
+    """
     if engine.empty:
         awaited = sum(each.events for each in live.of(scope.selection))
         return Completeness({}, 0, awaited, live.unasked, selected=False)
@@ -128,7 +133,7 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 class _Missing:
-    """The missing events of an answer, counted by reason."""
+    """The missing events of an answer by reason, and the number of gaps of unknown size."""
 
     def __init__(self, engine: Engine, scope: Scope) -> None:
         self.by_reason: dict[str, int] = {}
@@ -178,7 +183,8 @@ _Session = tuple[str, str]
 def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
     """Return those of the given sessions that may have been open in the range of time.
 
-    Events are read only for sessions whose session rows do not prove that the session was open."""
+    The times in session rows prove this for most sessions, so events are read only for the others.
+    """
     words = then.by_words
     known = "SELECT source, session FROM part.worded_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {words.sql}", words.values)} & sessions
@@ -190,10 +196,11 @@ def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Sessi
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether the scope contains an event.
+    """Return whether any event matches the question.
 
-    The collector's own events prove nothing about a producer, so they count only if the selection names their
-    source."""
+    Events of the collector itself, such as heartbeats, count only if the selection names their source: they prove
+    nothing about a producer.
+    """
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]
@@ -216,10 +223,11 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """A selection of rows in the range of time from `since` (inclusive) to `until` (exclusive), in Unix
-    nanoseconds. None means no bound.
+    """Selects rows by a filter, and by times from `since` (inclusive) to `until` (exclusive), in Unix nanoseconds. None
+    stands for no limit.
 
-    A row without a time is in no bounded range."""
+    If there is a limit, a row without a time is not selected.
+    """
 
     selection: Selection = Selection()
     since: int | None = None
@@ -227,19 +235,20 @@ class Window(NamedTuple):
 
     @property
     def rows(self) -> RowCondition:
-        """Return the SQL condition on rows of a view with a column `time`."""
+        """Return the SQL condition for a view with a column `time`."""
         return all_of([self.selection.condition, *self._times()])
 
     @property
     def of_sessions(self) -> RowCondition:
-        """Return the SQL condition on rows of a view without a column `time`, by the times of their
-        sessions."""
+        """Return the SQL condition for a view without a column `time`: it selects rows by the times of their session."""
         return all_of([self.selection.condition, *self._sessions()])
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of the rows. The scope has the gaps of all sessions that may have been open in the
-        range of time."""
+        """Return the scope for the completeness of an answer about these rows.
+
+        It includes the gaps of all sessions that may have been open in the range of time.
+        """
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(

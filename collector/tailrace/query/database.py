@@ -1,15 +1,14 @@
-"""Use a database safely in a program that may fork, or may close descriptors of other modules.
+"""Use a database safely in a program that may fork, or that may close descriptors of other modules.
 
-A program that reads a store may fork (`multiprocessing`, a DataLoader). The child lacks the threads of the
-database and of the table's library. A statement in the child would wait for ever, and the destruction of a
-connection would crash the child. A forked child raises an error (`check_process`), never destroys the objects
-that it inherited (`keep`), and at exit removes no file that its parent still reads (`finalize`).
+A program that reads a store may fork, for example with `multiprocessing` or a DataLoader. The forked child lacks the
+threads of the database and of the library that reads the table. There, a statement would wait for ever, and destroying
+a connection would crash the process. Therefore a forked child raises an error (`check_process`), never destroys the
+inherited objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
 
-A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
-The next files that the program opens get the numbers of the closed descriptors. The table's library would
-then wait for ever, or write into files of the program. Tailrace cannot open the library's descriptors again,
-so `check_process` also raises an error if the library's descriptors are closed. `PipeEnd` guards a descriptor
-of Tailrace's own.
+A program may also close all descriptors that it did not open itself, for example with `os.closerange` to become a
+daemon. The next files that it opens get the same descriptor numbers. The library would then wait for ever, or write
+into these files. Tailrace cannot open the library's descriptors again, so `check_process` raises an error in this case,
+too. `PipeEnd` protects the pipes of Tailrace itself in the same way.
 """
 
 from __future__ import annotations
@@ -34,17 +33,19 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Prefixes of the targets of descriptors that libraries keep open. Libraries open and close regular files all
-the time."""
+"""Beginnings of the links in /proc of those descriptors that libraries keep open.
+
+Regular files are left out, because libraries open and close them all the time.
+"""
 
 
 class _DatabaseHome:
-    """Facts about the process in which the database runs. `home` is its process id, None before the first
-    table is opened."""
+    """The process that opened the first table: its PID (`home`, None before that) and its descriptors."""
 
     home: int | None = None
     descriptors: dict[str, str]
-    """Targets of the descriptors of the table's library, by descriptor number."""
+    """For each descriptor number of the library that reads tables, what the descriptor referred to when it was opened.
+    """
     kept: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
@@ -56,10 +57,11 @@ _process = _DatabaseHome()
 
 
 def first_opened(opening: Callable[[], T]) -> T:
-    """Call `opening`, and return the opened table. The first table starts the library's threads and opens its
-    descriptors.
+    """Call `opening` to open a table, and return its result. At the first call in a process, record which descriptors
+    the library opened.
 
-    Raise StoreError in a process that cannot open tables any more."""
+    Raise StoreError if this process cannot open tables any more: it was forked, or its descriptors were closed.
+    """
     check_process()
     if _process.home is not None:
         return opening()
@@ -73,22 +75,25 @@ def first_opened(opening: Callable[[], T]) -> T:
 
 
 def keep(inherited: T) -> T:
-    """Register an object so that it is never destroyed in a process in which `is_whole` is false. Return the
-    object."""
+    """Register an object of the database, and return it.
+
+    The object is never destroyed in a forked child, or after the program has closed the library's descriptors.
+    """
     _process.kept.add(inherited)
     return inherited
 
 
 def is_whole() -> bool:
-    """Return whether this process has the threads and descriptors that its database needs, or has no database
-    yet.
+    """Return whether this process still has the threads and descriptors of its database, or has not opened a table yet.
 
-    If the result is false, no object of the database may be destroyed, because the destruction would wait for
-    threads that do not exist in this process, or close files of the program."""
+    If the result is False, nothing of the database may be destroyed: this would wait for threads that do not exist
+    here, or close files of the program.
+    """
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Other threads may have opened some of these descriptors at the same moment, and may close them.
+    # Some of these descriptors may belong to other threads, which opened them at the same moment and may close them. So
+    # half of the descriptors suffice.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()
@@ -96,7 +101,7 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError if this process cannot use its database any more."""
+    """Raise StoreError if this process cannot use its database any more: it was forked, or its descriptors were closed."""
     if is_whole():
         return
     if _process.home != os.getpid():
@@ -113,7 +118,7 @@ def check_process() -> None:
 def finalize(
     owner: object, end: Callable[..., object], *given: object
 ) -> weakref.finalize[..., Any]:
-    """Call `end` when the owner is destroyed or this process exits. A forked child does not call `end`."""
+    """Call `end(*given)` when `owner` is destroyed or this process exits. In a forked child, nothing is called."""
     return weakref.finalize(owner, _end_at_home, os.getpid(), end, *given)
 
 
@@ -123,11 +128,14 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 
 
 class PipeEnd(io.RawIOBase):
-    """An end of a pipe. Only the process that created the object uses and closes it, and only while the
-    descriptor number still refers to the pipe."""
+    """One end of a pipe to another process.
+
+    A read, write or close touches the descriptor only in the process that created this object, and only while the
+    descriptor number still refers to the pipe.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Duplicate the descriptor of `stream`, and close `stream`."""
+        """Take over the pipe of `stream`: duplicate its descriptor, and close `stream`."""
         self._writes = stream.writable()
         self._number = os.dup(stream.fileno())
         stream.close()
@@ -153,8 +161,10 @@ class PipeEnd(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close the copy of this pipe end in a forked child. An open copy would hide from the process at the
-        other end that the parent closed the pipe."""
+        """Close the copy of this pipe end that a forked child inherited.
+
+        Otherwise the process at the other end would not notice when the parent closes the pipe.
+        """
         if self._is_ours():
             os.close(self._number)
 
@@ -169,7 +179,7 @@ class PipeEnd(io.RawIOBase):
 
 
 def _leads_to(number: int | str) -> str:
-    """Return the target of a descriptor as the kernel reports it, empty if the descriptor is closed."""
+    """Return what a descriptor refers to, as its link in /proc shows; empty if the descriptor is closed."""
     try:
         return str((_DESCRIPTORS / str(number)).readlink())
     except OSError:
@@ -184,8 +194,7 @@ def _open_descriptors() -> dict[str, str]:
 
 
 def _hold_all() -> None:
-    """Add a permanent reference to each kept object, so that even the end of the interpreter does not destroy
-    it."""
+    """Keep all registered objects alive for ever, so that not even the end of the interpreter destroys them."""
     if _process.kept:
         atexit.register(_mute_libraries)
     while _process.kept:
@@ -200,11 +209,12 @@ def _in_child() -> None:
 
 
 def _mute_libraries() -> None:
-    """Redirect the C library's `stderr` to /dev/null.
+    """Redirect the C library's `stderr` to /dev/null. Otherwise, DuckDB's binding would print a line at exit for each
+    object that was never destroyed.
 
-    Without the redirection, DuckDB's binding would print each object that was never destroyed to this stream
-    at exit. Python's own standard error does not use the C library's stream."""
-    with suppress(ValueError, AttributeError):  # another C library
+    Python's own standard error does not use this stream.
+    """
+    with suppress(ValueError, AttributeError):  # a C library without these symbols
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
         ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")

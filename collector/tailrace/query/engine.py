@@ -1,10 +1,9 @@
-"""Run DuckDB over one snapshot of the table.
+"""Run SQL in DuckDB over one snapshot (version) of the table.
 
-The configuration of DuckDB is locked before the first statement. DuckDB can open only the files in the
-table's directory. DuckDB can use no network, load no extension and change no setting; `statement` restricts
-statements further. DuckDB itself reads the files of a local table, which is 3 to 20 times as fast as through
-Arrow (10 M rows, few of them selected). Files behind a URL come through a pyarrow dataset, and DuckDB opens
-no file at all.
+Before the first statement, DuckDB's configuration is locked. From then on, DuckDB can open only files in the table's
+directory, use no network, load no extension and change no setting. `statement` restricts statements further. DuckDB
+itself reads the files of a local table; this is 3 to 20 times as fast as reading them through Arrow (10 M rows, few of
+them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
 """
 
 from __future__ import annotations
@@ -33,22 +32,28 @@ from tailrace.store.refusal import line
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Number of snapshots to try if upkeep deletes files of a snapshot during a read."""
+"""Maximum number of snapshots that a read tries, if files of a snapshot are deleted by upkeep during the read."""
 
 SPILL_DIRECTORY = "spill"
-"""Name of the directory, in the private directory of a statement's process, to which DuckDB spills what does
-not fit into memory."""
+"""Name of the directory in which DuckDB stores temporary data that does not fit into memory.
+
+It is in the private directory of the statement's process.
+"""
 
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
-"""SQL of the partition column, which data files do not contain. DuckDB's option `hive_partitioning` would
-take directories above the table for columns, and would need ten times as long to bind."""
+"""SQL that derives the column `day` from a file's path, because the data files do not contain it.
+
+DuckDB's option `hive_partitioning` would also treat directories above the table as columns, and needs ten times as
+long.
+"""
 
 
 class Engine:
-    """A database connection over one snapshot. An engine runs one statement at a time.
+    """A database connection over one snapshot of the table. It runs one statement at a time.
 
-    Methods raise StoreError when the table cannot be read and QueryError when a statement cannot run. Another
-    thread may call `interrupt`, which makes the running statement fail."""
+    Methods raise StoreError if the table cannot be read, and QueryError if a statement cannot run. Another thread may
+    call `interrupt` to make the running statement fail.
+    """
 
     def __init__(
         self,
@@ -59,11 +64,11 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open the table's snapshot with the given version, or the newest snapshot.
+        """Open version `version` of the store's table, or the newest version.
 
-        `room` is a private directory of this process. If `room` is given, the process changes into this
-        directory and reads the table through a link, so that neither DuckDB nor a statement can see a path of
-        the host."""
+        `room` is a private directory of this process. If it is given, the process changes into this directory and reads
+        the table through a link, so that neither DuckDB nor a statement can learn a path of the host.
+        """
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -78,12 +83,12 @@ class Engine:
         keep(self)
 
     def beside(self) -> Engine:
-        """Return another engine on this snapshot, for a statement that runs while the answer of this engine
-        is still read.
+        """Return a second engine on the same snapshot, to run a statement while rows of this engine's statement are
+        still being read.
 
-        When either engine moves to a newer snapshot, running statements of the other engine keep the old
-        snapshot, and the other engine must not begin a new statement. Closing the original engine also ends
-        the statements of the returned engine."""
+        After one of the engines has moved to a newer snapshot, the other one finishes its running statement on the old
+        snapshot, and must not begin a new one. Closing this engine also ends the statements of the second one.
+        """
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -92,62 +97,62 @@ class Engine:
         return keep(other)
 
     def restrict(self, source: str) -> None:
-        """Restrict all views to the rows of one source.
-
-        Raise StoreError when the table cannot be read."""
+        """Let all views show only rows of one source. Raise StoreError if the table cannot be read."""
         self._source = source
         self._show()
 
     @property
     def version(self) -> int:
-        """Return the version of the table in the engine's snapshot."""
+        """Return the version number of the table that this engine reads."""
         return self.table.version()
 
     @property
     def empty(self) -> bool:
-        """Return whether the snapshot has no files, and therefore no rows."""
+        """Return whether the snapshot consists of no files, and therefore has no rows."""
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, and return whether it is newer."""
+        """Move to the newest version of the table. Return whether it is newer than the version before."""
         newer = self.table.refresh()
         if newer:
             self._show()
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Run a statement until its first rows are available.
+        """Run an SQL statement up to its first rows, and return an object that reads all rows.
 
-        If files of the snapshot are deleted meanwhile, run the statement again on the newest snapshot."""
+        If files of the snapshot are deleted meanwhile, run the statement again on the newest version of the table.
+        """
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a trusted statement, and yield the rows one by one. Untrusted text must be a parameter or
+        """Run a statement of this program, and yield its rows one by one. Text from outside must be a parameter, or
         quoted.
 
-        A trusted statement is not examined, because the examination would plan the statement a second time.
-        The columns of a trusted statement are not converted, so they must be numbers, truth values or
-        text."""
+        The statement is not checked, because a check would plan it a second time. Its columns are not converted, so
+        they must be numbers, truth values or text.
+        """
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Run a statement until its first rows are available, and return the rows as Arrow."""
+        """Run an SQL statement up to its first rows, and return an object that reads all rows as Arrow record batches."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """Return the number of rows of a statement's answer."""
+        """Return the number of rows that an SQL statement returns."""
         return self._ask(sql, parameters, lambda statement: count(self.connection, statement))
 
     def interrupt(self) -> None:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of the completed share of the statement, from 0 to 1. Return 0 if DuckDB
-        does not count. Safe from any thread."""
+        """Return DuckDB's estimate of how much of the running statement is done, from 0 to 1; 0 if DuckDB has no
+        estimate. Any thread may call this.
+        """
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
@@ -155,7 +160,7 @@ class Engine:
             self.connection.close()
 
     def prepare_all(self) -> None:
-        """Define all views for direct use of `connection`."""
+        """Define all views, so that a caller can use `connection` directly."""
         self._based(self._prepare_all)
 
     def _prepare_all(self) -> None:
@@ -169,8 +174,10 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Restrict `stored` to the files of a local table that may have rows of these regions. None selects
-        all files."""
+        """Limit `stored` to those files of a local table that may contain rows in one of the regions.
+
+        None stands for all files.
+        """
         if not self.table.local:
             return
         picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
@@ -182,8 +189,11 @@ class Engine:
         return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
 
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
-        """Define the views that a statement needs, select the files that may have its rows, and call `run`.
-        If files of the snapshot are deleted meanwhile, repeat these steps on the newest snapshot."""
+        """Define the views that an SQL statement needs, limit the files to those that may contain its rows, and return
+        the result of `run`.
+
+        If files of the snapshot are deleted meanwhile, do all this again on the newest version of the table.
+        """
 
         def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
@@ -192,8 +202,11 @@ class Engine:
         return on_current(self.table, attempt, lambda error: QueryError(str(error)), self._show)
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
-        """Return the statement if it may run. If the statement contains an unknown name, define all views
-        before the error is raised, so that DuckDB can suggest names."""
+        """Return the statement if it passes the checks of `statement.examine`.
+
+        If it contains an unknown name, define all views before the error is raised, so that DuckDB can suggest similar
+        names in the error.
+        """
         try:
             return examine(self.connection, sql, parameters)
         except QueryError as error:
@@ -203,14 +216,15 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare`, which reads the table. If files of the snapshot are deleted, repeat the call on a
-        newer snapshot.
+        """Call `prepare`, which reads the table. If files of the snapshot are deleted meanwhile, call it again on the
+        newest version of the table.
 
-        Raise StoreError when the table cannot be read, QueryError when the call was interrupted."""
+        Raise StoreError if the table cannot be read, QueryError if the call was interrupted.
+        """
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
-        """Update the views to the table's current snapshot."""
+        """Let the views show the table's current version."""
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)
@@ -219,10 +233,11 @@ class Engine:
 def connect(
     table: TableReader, limits: Limits, room: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a locked connection with the views over the table's snapshot.
+    """Return a DuckDB connection with a locked configuration and the view `stored` over the table's snapshot.
 
-    The connection spills to a directory in `room`, the working directory. Without `room`, the connection
-    spills to a temporary directory that is removed with the connection."""
+    Temporary data that does not fit into memory goes to a directory in `room`, which is the working directory. Without
+    `room`, it goes to a new directory, which is removed with the connection.
+    """
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -242,8 +257,10 @@ def connect(
 
 
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Limit the bytes that DuckDB spills to disk. The limit is set by a statement, because DuckDB 2.0 ignores
-    it in the configuration of `connect`."""
+    """Limit how many bytes of temporary data DuckDB writes to disk.
+
+    A statement sets this limit, because DuckDB 2.0 ignores it in the configuration of `connect`.
+    """
     spill = limits.spill
     if spill is None and limits.memory is not None:
         spill = limits.memory * SPILL
@@ -252,8 +269,10 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB compute `progress`. In a notebook, DuckDB computes `progress` only if ipywidgets are
-    installed."""
+    """Make DuckDB estimate the progress of statements, without printing it.
+
+    In a notebook without ipywidgets, DuckDB refuses this setting; there is no progress then.
+    """
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
@@ -262,10 +281,11 @@ def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
 def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
-    """Define `stored` over the rows of the table's snapshot, of one source or of all. If files of the
-    snapshot are deleted, use a newer snapshot.
+    """Define the view `stored` with the rows of the table's snapshot, limited to one source if `source` is given.
 
-    Raise StoreError when the table cannot be read, QueryError when the read was interrupted."""
+    If files of the snapshot are deleted meanwhile, use the newest version of the table. Raise StoreError if the table
+    cannot be read, QueryError if the read was interrupted.
+    """
 
     def attempt() -> None:
         attach(connection, table, source)
@@ -277,8 +297,7 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Set the variables and relations of a connection that `stored` reads. Each connection has its own
-    variables and relations."""
+    """Set the variables and relations from which `stored` reads, on one connection. Each connection has its own."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -292,7 +311,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Set the files of a local table that `stored` reads."""
+    """Set the list of files from which `stored` reads, for a local table."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 
@@ -302,17 +321,18 @@ def on_current(
     refusal: Callable[[Exception], TailraceError],
     moved: Callable[[], None] | None = None,
 ) -> T:
-    """Return the result of `attempt`. If files of the snapshot are deleted meanwhile, repeat the call on the
-    newest snapshot.
+    """Return the result of `attempt`. If files of the snapshot are deleted meanwhile, move the table to its newest
+    version, call `moved`, and repeat.
 
-    Call `moved` after each move to a newer snapshot. Raise QueryError if `attempt` was interrupted, and the
-    result of `refusal` for any other error."""
+    Raise QueryError if `attempt` was interrupted, StoreError if files are deleted too fast, and the result of `refusal`
+    for any other error.
+    """
     for _ in range(ATTEMPTS):
         try:
             return attempt()
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:  # a dataset raises OSError
+        except (duckdb.Error, OSError) as error:  # OSError comes from a pyarrow dataset
             if not overtaken(table):
                 raise refusal(error) from error
             if moved is not None:
@@ -325,10 +345,11 @@ def unreadable(table: TableReader, error: Exception) -> StoreError:
 
 
 def overtaken(table: TableReader) -> bool:
-    """Move the table to a newer version if files of the current version are deleted. Return whether the table
+    """Move the table to its newest version, if files of the version in use were deleted. Return whether the table
     moved.
 
-    Raise StoreError if a file is missing that the newest version still needs."""
+    Raise StoreError if a file is missing that the newest version needs as well.
+    """
     missing = table.missing_files()
     if table.local and not missing:
         return False
@@ -363,7 +384,7 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 
 
 def _reading(table: TableReader) -> str:
-    """Return a SELECT of all rows of a local table."""
+    """Return a SELECT statement over all rows of a local table. Columns that the table does not have yet are null."""
     if not table.file_uris():
         return f"FROM ({nothing()})"
     lacking = table.lacking()
@@ -373,10 +394,10 @@ def _reading(table: TableReader) -> str:
 
 
 def _of(source: str | None) -> str:
-    """Return an SQL WHERE clause that selects the rows of a source, empty for None."""
+    """Return a WHERE clause that selects the rows of a source; empty if `source` is None."""
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 
 def literal(path: str) -> str:
-    """Return a glob pattern that matches only this path."""
+    """Return a glob pattern that matches exactly this path, even if the path contains `*`, `?` or `[`."""
     return re.sub(r"[*?[]", r"[\g<0>]", path)

@@ -1,6 +1,7 @@
-"""Build SQL conditions on a view's columns. Every value is a question mark.
+"""Build SQL conditions on columns of views.
 
-Column names come from this program, never from a caller.
+Every value is a parameter, written as a question mark. Column names are those of this program, never text from a
+caller.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tailrace.model.gap import DAMAGED_SESSION
 
 
 class RowCondition(NamedTuple):
-    """An SQL condition. The question marks in `sql` stand for `values`, in order."""
+    """An SQL condition. Each question mark in `sql` stands for one of `values`, in this order."""
 
     sql: str
     values: tuple[object, ...] = ()
@@ -23,7 +24,7 @@ _LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key 
 
 
 def quote(text: str) -> str:
-    """Return a text as a quoted SQL literal."""
+    """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -35,7 +36,7 @@ def one_of(column: str, values: Sequence[str | int]) -> RowCondition:
 
 
 def begins_with(column: str, beginnings: Sequence[str]) -> RowCondition:
-    """Return the condition that the text in a column begins with one of the given texts."""
+    """Return the condition that the text in a column begins with at least one of the given texts."""
     return any_of([RowCondition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
 
 
@@ -48,7 +49,7 @@ def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
 
 
 class RunLabel(NamedTuple):
-    """A label of a run, which selects the sessions of the run."""
+    """A label that a user gave to a run. It selects the sessions of all runs with this label."""
 
     key: str
     value: str
@@ -58,8 +59,11 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """A filter by ranks, nodes and jobs. A session must match each given list; None does not restrict. The id
-    of a job matches all steps of the job."""
+    """Selects sessions by rank, node and job. A session must match each list that is given; None stands for no
+    restriction.
+
+    A job id also matches the job's steps.
+    """
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -67,7 +71,7 @@ class JobFilter(NamedTuple):
 
     @property
     def conditions(self) -> Iterator[RowCondition]:
-        """Yield SQL conditions on `part.places`."""
+        """Yield an SQL condition on `part.places` for each restriction."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
@@ -78,8 +82,9 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """A filter by sources, beginnings of session ids, streams, labels (a session must have all of them), and
-    places in a job. None does not restrict."""
+    """Selects rows by source, by the beginning of the session id, by stream, by labels (a session must have all of
+    them), and by rank, node and job. None stands for no restriction.
+    """
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -106,13 +111,15 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """Return the SQL condition on rows of a view that has the columns of this filter."""
+        """Return the SQL condition for a view with the columns by which this selection restricts."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
     def gaps(self) -> RowCondition:
-        """Return the SQL condition on gaps that may concern the selected rows, including gaps of unknown
-        streams or sessions."""
+        """Return the SQL condition for gaps that may have cost selected rows.
+
+        It includes gaps whose stream or session is unknown.
+        """
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
@@ -135,20 +142,22 @@ class Selection(NamedTuple):
 
 
 class Then(NamedTuple):
-    """A range of time in which a session may have been open (see `Window`)."""
+    """A range of time. It selects the sessions that may have been open in it (see `Window`)."""
 
     since: int | None
     until: int | None
 
     @property
     def by_times(self) -> RowCondition:
-        """Return the SQL condition on `part.session_times`. An unknown time matches every range."""
+        """Return the SQL condition on `part.session_times`. A session whose times are unknown is selected, too."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_words(self) -> RowCondition:
-        """Return an SQL condition on `part.worded_times`. Every session that meets the condition also meets
-        `by_times`."""
+        """Return an SQL condition on `part.worded_times`, which needs no events.
+
+        It selects only sessions that `by_times` selects, but not all of them.
+        """
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

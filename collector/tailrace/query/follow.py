@@ -1,14 +1,14 @@
-"""Follow the table: yield each committed row once.
+"""Follow a table: yield each row once, when it is committed.
 
-A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
-that was stopped for longer cannot continue from the log. After a long stop, a follower compares a snapshot
-with its *marks*. A mark is the position in a session's bytes up to which the follower has yielded rows; the
-position of a span is that of its end. The follower yields no row twice. The follower omits no row except,
-possibly, a gap row that was found late and lies before the mark.
+A follower reads each new version's files from the table's log. Upkeep deletes a version from the log after a quarter of
+an hour. A follower that was stopped for longer reads a snapshot instead, and yields those rows in it that lie behind
+its *marks*. A mark is a position in a session's bytes up to which the follower has yielded rows; a span counts at the
+position of its end. Thus no row is yielded twice. The only rows that may be left out are gap rows that were found late
+and lie before the mark.
 
-`Commits` reads the rows that each version added, from the log's files, local or behind a URL. A merge of
-files also makes a version. In the log, a merge has `dataChange` false, so the follower yields no rows for a
-merge. See the Delta transaction log protocol, "Add File and Remove File".
+`Commits` reads the rows that each version added, from the log of a local table or of a table behind a URL. Merging
+files also creates a version, without new rows: its entries in the log have `dataChange` false. See the Delta
+transaction log protocol, "Add File and Remove File".
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from tailrace.rows.schema import COLUMNS
 PAGE_ROWS = 2000
 
 FollowedRow = tuple[Any, ...]
-"""A stored row: the values of all COLUMNS, with `day` as a date."""
+"""A row as it is stored: the values of all COLUMNS, with `day` as a date."""
 
 
 class Commit(NamedTuple):
-    """One version of the table: the files with new rows, and the paths of all files that the version adds and
-    removes."""
+    """The changes of one version of the table: the files with new rows, and the paths of all files that it added and
+    removed.
+    """
 
     new: list[AddedFile]
     added: list[str]
@@ -64,15 +65,17 @@ _STORED = [column.name for column in COLUMNS if column.name != "day"]
 
 
 class Commits:
-    """Reads the log and the data files of the Delta table at `root`."""
+    """Reads the log and the data files of the Delta table at `root`, a path or URL."""
 
     def __init__(self, root: str, options: dict[str, str]) -> None:
         self._root = root
         self._files = PyFileSystem(DeltaStorageHandler(root, options or None))
 
     def read(self, version: int) -> Commit | None:
-        """Return the changes of a version, or None if the log does not have the version yet or no longer has
-        it."""
+        """Return what a version changed.
+
+        Return None if the log does not contain the version: it does not exist yet, or was deleted by upkeep.
+        """
         path = f"_delta_log/{version:020}.json"
         try:
             with self._files.open_input_file(path) as file:
@@ -94,7 +97,10 @@ class Commits:
         )
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a file page by page. Raise FileNotFoundError if upkeep has deleted the file."""
+        """Yield the rows of a data file page by page.
+
+        Raise FileNotFoundError if upkeep has deleted the file, StoreError if it cannot be read.
+        """
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):
@@ -112,17 +118,23 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Kinds of rows that have separate marks. The offset of derived rows is the number of received bytes, which
-exceeds the offsets of records. The begins of open spans have separate marks because they are written at a
-commit, after records with greater offsets."""
+"""Groups of row kinds with a mark of their own, by kind. All other kinds share one mark for each session.
+
+Gap, heal and session rows have the number of bytes received so far as their offset, which exceeds the offsets of
+records in later rows. The begins of open spans are written at a commit, after records with greater offsets.
+"""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared. The columns `day` and `wall` are excluded, because
-readers return them in different types."""
+"""Indices of the columns by which two rows are compared.
+
+`day` and `wall` are left out, because the two ways of reading return them in different types.
+"""
 
 LOOK_EVERY = 16
-"""Number of failed reads of the next version after which the whole log is checked. A missing version usually
-does not exist yet, but the log may also have been cleaned up."""
+"""Number of times that the next version is not found in the log, after which the newest version is looked up.
+
+Usually the next version does not exist yet, but upkeep may also have deleted it.
+"""
 
 ATTEMPTS = 5
 
@@ -130,8 +142,11 @@ FollowedKey = tuple[str, str, str]
 
 
 class Mark:
-    """The greatest yielded offset, and the hashes of the rows yielded at this offset. The collector's own
-    rows share one offset."""
+    """How far the rows of one session and kind have been yielded: the greatest offset, and the hashes of the rows at
+    this offset.
+
+    Several rows can have one offset; the collector's own rows all have.
+    """
 
     __slots__ = ("hashes", "offset")
 
@@ -141,10 +156,11 @@ class Mark:
 
 
 class Follower:
-    """Follows the rows of a store's table from now on or, with `from_start`, all rows with the oldest files
-    first.
+    """Yields the rows of a store's table that are committed from now on. With `from_start`, it first yields all rows
+    that the table has, oldest files first.
 
-    `notices` collects messages for the user, one line each."""
+    `notices` collects messages for the user, one line each.
+    """
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
@@ -161,9 +177,10 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
-        """Yield the new rows page by page. The caller must exhaust the iterator.
+        """Yield the rows that were committed since the last call, page by page.
 
-        Raise StoreError when the table cannot be read."""
+        The caller must exhaust the iterator. Raise StoreError if the table cannot be read.
+        """
         backlog, self._backlog = self._backlog, []
         try:
             yield from self._give(backlog)
@@ -196,7 +213,10 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Mark all rows that are now in the table as yielded."""
+        """Set the marks so that all rows that the table has now count as yielded.
+
+        Return a reader of this version of the table.
+        """
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
@@ -206,7 +226,10 @@ class Follower:
         return engine.table
 
     def _has_lost_the_thread(self) -> bool:
-        """Return whether the log lacks the next version but has later ones."""
+        """Return whether the log no longer contains the next version although the table has later ones.
+
+        Only each `LOOK_EVERY`th call looks this up.
+        """
         self._misses += 1
         if self._misses % LOOK_EVERY:
             return False
@@ -214,7 +237,9 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a snapshot that lie after the marks."""
+        """Yield those rows of the newest snapshot that lie behind the marks, because versions between were deleted or
+        merged.
+        """
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -243,8 +268,11 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies after its mark. If the row lies at the mark, remove its hash from the mark's
-    hashes."""
+    """Return whether a row has not been yielded yet, judged by its mark in `given`.
+
+    A row exactly at the mark has been yielded if its hash is among the mark's hashes. Remove this hash then, so that it
+    counts for one row.
+    """
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset
@@ -261,7 +289,7 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position of the record that caused the row."""
+    """Return the position in the session's bytes at which the record of this row ended."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

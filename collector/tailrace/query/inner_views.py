@@ -1,12 +1,12 @@
-"""Define the macros and inner views from which the public views are made, as SQL over one snapshot called
-`stored`.
+"""Define the macros and inner views on which the public views are built, as SQL over `stored`, one snapshot of the
+table.
 
-The inner views are in the schema `part`, which users need not see; only `all_gaps` is public. Views read rows
-of the rare kinds repeatedly, so these rows are in tables (`part.kept_…`). `ViewCatalog` fills the tables from
-a snapshot when a statement needs them.
+The inner views are in the schema `part`, which users do not need; only `all_gaps` is public. Views read rows of rare
+kinds repeatedly, so these rows are copied to tables (`part.kept_…`). `ViewCatalog` fills these tables when a statement
+needs them.
 
-No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits,
-or is not valid JSON or not a number, becomes null.
+No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
+null, and so does text that is not valid JSON or not a number where one is expected.
 """
 
 from __future__ import annotations
@@ -289,8 +289,10 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""SQL for the gaps of lost names, which are listed after all other gaps of a session. The SQL is used only if
-some session asks for names."""
+"""SQL that adds gaps for names that events of a session ask for and that never arrived.
+
+They come after all other gaps of a session. It is used only if a session asks for names.
+"""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -350,7 +352,7 @@ LEFT JOIN part.damaged_sources AS d USING (source);
 """
 
 EVENTS = ("annotation", "counter", "instant", "span")
-"""The frequent kinds of rows."""
+"""The kinds of rows that make up most of a table."""
 
 _FEW_ROWS = "FROM stored WHERE " + " AND ".join(f"kind <> '{kind}'" for kind in EVENTS)
 
@@ -364,8 +366,11 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begins that no span supersedes. The row of a whole span has the offset of its begin. `within`
-is a condition on spans."""
+"""SQL for the begin rows of spans that have no row of the whole span yet. A span row has the same offset as its begin
+row.
+
+`within` is replaced by a condition that limits which span rows are read.
+"""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -388,15 +393,16 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL of the contents of each table, in the order in which the tables are filled.
+"""For each table with copied rows, the SQL that selects its rows; in the order in which the tables are filled.
 
-One pass over the files reads the rows of all rare kinds into `part.kept_few`; all other tables are made from
-this table. The condition has only inequalities on `kind`, so that DuckDB reads the other columns only of
-pages that contain such a row. With a list of kinds (`IN`), DuckDB would read all columns.
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`. All other tables are filled from
+this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`, so that DuckDB reads the other
+columns only for those pages of a file with such a row. With `IN` and a list of kinds, DuckDB would read all columns.
 
-After narrow questions, `kept_begins` and `kept_open` have only the begins of the questions' regions.
-`kept_ends` has the ends whose begins the collector had evicted; the row of the begin has the remaining
-columns of the span."""
+If a statement reads only some regions, `kept_begins` and `kept_open` contain only the begins in them. `kept_ends`
+contains the ends whose begins the collector had forgotten to save memory. Such a span's begin row has its other
+columns.
+"""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -408,9 +414,12 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL for facts about the rows of rare kinds: the number without a time; the number of these with a start;
-whether any begins, names by id or names by key exist; whether any session may replace another one or be a
-copy; whether any session asks for names; and whether several sessions were announced."""
+"""SQL that returns facts about the rows of rare kinds, on which the definitions of the views depend.
+
+The columns are: number of rows without a time; number of those with a start; whether there are begins; names by id;
+names by key; sessions that may replace another one or be a copy; sessions that ask for names; and more than one session
+that a client announced.
+"""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -447,17 +456,17 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is
-the SQL condition on the rows that are searched.
+"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is replaced by
+a condition that limits which rows are searched.
 
-A file is a copy while it rests with the content of another file, if both files are of one rank. A truncated,
-rewritten or replaced file is no copy, because a later run may write equal bytes elsewhere. An import itself
-compares the files that it reads. Two runs that wrote one path in succession are not copies. Many files begin
-with an equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
+A file counts as a copy if it rests (is taken to grow no more) with the same content as another file of the same rank. A
+file that was truncated, rewritten or replaced is no copy, because a later run may write equal bytes elsewhere. Two runs
+that wrote the same path one after the other are not copies. An import compares the files that it reads itself. Many
+files begin with the same header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
 
-Size and checksum exclude lost bytes, so a session with lost bytes is compared with no other session. If the
-rows of a session's first days were deleted, its row `open` is gone too, and the session hides no other
-session."""
+Size and checksum of a file leave out bytes that were lost, so a session with lost bytes is never a copy. If the rows of
+a session's first days were deleted, its `open` row is gone. Such a session hides no other session.
+"""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -477,8 +486,9 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions that `part.shown` omits, and deletes their rows from the table of
-rare kinds."""
+"""SQL that fills a table with the sessions that no view shows (replaced sessions and copies), and deletes their rows
+from the table of rare kinds.
+"""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
@@ -486,6 +496,7 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the rows of `part.shown`: all rows except those of replaced sessions, and except
-    duplicates of another session's rows."""
+    """Return the SQL of the view `part.shown`: all rows of `stored`, except those of hidden sessions (`replacing`) and
+    events that another session of the same client also has (`moved`).
+    """
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

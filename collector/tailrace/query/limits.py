@@ -1,13 +1,13 @@
-"""Limit a statement's memory, processor time and wall time. The kernel enforces the limits on a separate
-process.
+"""Limit the memory, processor time and elapsed time of an SQL statement, with limits that the operating system's kernel
+enforces on a separate process.
 
-DuckDB checks its own limits only between two steps of its work. A single step may last long: for example a
-function that sleeps, pads a text to a gigabyte or recurses too deeply. Therefore an untrusted statement runs
-in a process that the kernel ends, and the program that started the process explains the end (`verdict`).
+DuckDB checks its own limits only between two steps of its work. A single step may take very long, for example a
+function that sleeps, pads a text to a gigabyte or recurses deeply. Therefore an untrusted statement runs in a process
+that the kernel kills at a limit. The program that started this process reports the reason (`verdict`).
 
-`go_apart` runs the rest of a command in such a process. `go_apart` forks before a database is loaded, which
-takes a millisecond. The child writes directly to the terminal, file or pipe of the parent, so that a slow
-reader slows the child down and no output is copied.
+`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which takes a
+millisecond. The child writes directly to the terminal, file or pipe of the parent. Thus no output is copied, and a slow
+reader slows the child down.
 """
 
 from __future__ import annotations
@@ -33,24 +33,30 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of the memory limit that is set as DuckDB's own limit. The remaining memory is for allocations that
-DuckDB does not count."""
+"""Part of a statement's memory limit that DuckDB gets as its own limit.
+
+The rest is for memory that DuckDB does not count.
+"""
 
 MACHINES_SHARE = 0.8
-"""Default memory limit as a share of the machine's memory. The limit prevents the kernel from killing another
-process, such as the collector, when memory is short."""
+"""Part of the machine's memory that a statement may use if no limit is configured.
+
+Without it, the kernel could kill another process, such as the collector, when memory runs out.
+"""
 
 SPILL = 10
-"""Maximum number of bytes that a statement may spill to disk, as a multiple of the memory limit."""
+"""Default limit for the bytes of temporary data that a statement may write to disk, as a multiple of its memory limit.
+"""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a statement.
+    """Limits of one SQL statement.
 
-    `seconds` is the wall time until the last row is read; None means no limit. `memory` is the number of
-    bytes beyond those of an idle database; None means 80 % of the machine's memory. `threads` is the number
-    of threads; None means all processors. `spill` is the number of bytes that may be written to disk when
-    memory is short; None means ten times the memory."""
+    `seconds` is the time until its last row is read; None stands for no limit. `memory` (bytes) does not include the
+    memory of an idle database; None stands for 80 % of the machine's memory. `threads` is the number of threads; None
+    stands for all processors. `spill` is the number of bytes that may be written to disk when memory runs out; None
+    stands for ten times the memory.
+    """
 
     seconds: float | None = None
     memory: int | None = None
@@ -59,11 +65,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Apply the time limits to this process, irrevocably.
+    """Apply the time limits to this process; they cannot be removed again. Also make the process end when its parent
+    ends.
 
-    The process ends with its parent: `lifeline` is the read end of a pipe, and only the parent has the write
-    end. The parent handles Ctrl-C. Output of libraries to standard error at exit is discarded, while Python's
-    own standard error still works."""
+    `lifeline` is the read end of a pipe whose write end only the parent has. This process ignores Ctrl-C, because the
+    parent handles it. The libraries' output to standard error at exit is discarded; Python's own standard error still
+    works.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -78,7 +86,10 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Limit this process to its current memory plus the memory limit, irrevocably."""
+    """Limit this process to the memory limit in addition to the memory that it has now.
+
+    The limit cannot be removed again.
+    """
     memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
     most = _taken() + memory
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -86,7 +97,7 @@ def bound_memory(limits: Limits) -> None:
 
 @contextmanager
 def memory_limit_named(limits: Limits) -> Iterator[None]:
-    """Convert a MemoryError to a QueryError that states the limit."""
+    """Raise QueryError with the limit in its text in place of a MemoryError of the block."""
     try:
         yield
     except MemoryError:
@@ -97,8 +108,10 @@ def memory_limit_named(limits: Limits) -> Iterator[None]:
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Return the reason why a signal ended a statement's process. `status` is the negative exit code of the
-    process."""
+    """Return an error text that explains why a signal ended a statement's process.
+
+    `status` is the negative exit code of the process.
+    """
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
         return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
@@ -109,11 +122,13 @@ def verdict(status: int, limits: Limits) -> str:
 
 
 def _end_with(lifeline: int) -> None:
-    """Make the kernel kill this process when the other end of a pipe is closed."""
+    """Make the kernel kill this process when the other end of the pipe `lifeline` is closed."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # the other end was closed earlier
+    if select.select([lifeline], [], [], 0)[
+        0
+    ]:  # The other end was closed before the kernel watched it.
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -122,7 +137,7 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Return the size (bytes) of the private writable memory, which the kernel counts towards RLIMIT_DATA."""
+    """Return the size (bytes) of this process's private writable memory, which the kernel compares with RLIMIT_DATA."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
@@ -137,11 +152,12 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Fork. In the child, apply the time limits and return the path of a private directory.
+    """Run the rest of the command in a forked child. In the child, apply the time limits and return the path of a
+    private directory.
 
-    The parent waits until the child ends and removes the directory. The parent then ends with the child's
-    exit code (SystemExit), or raises QueryError if the child was killed. On Ctrl-C the parent kills the
-    child."""
+    The parent waits until the child ends, and removes the directory. It then exits with the child's exit code
+    (SystemExit), or raises QueryError if a signal ended the child. On Ctrl-C it kills the child.
+    """
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -154,7 +170,7 @@ def go_apart(limits: Limits) -> str:
     os.close(lifeline)
     try:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # KeyboardInterrupt
+    except BaseException:  # KeyboardInterrupt is the usual case
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         _clear_notice()
@@ -168,7 +184,10 @@ def go_apart(limits: Limits) -> str:
 
 
 def make_room(what: str = "query") -> str:
-    """Create a private, empty directory for temporary files, and return its path. Raise QueryError."""
+    """Create an empty private directory for temporary files, and return its path.
+
+    Raise QueryError if it cannot be created.
+    """
     try:
         return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
     except OSError as error:
@@ -178,7 +197,7 @@ def make_room(what: str = "query") -> str:
 
 
 def _clear_notice() -> None:
-    """Clear the terminal line on which the child showed the elapsed time."""
+    """Clear the line of the terminal on which the child showed the elapsed time."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

@@ -1,5 +1,6 @@
-"""Ask the collectors of a store which events they still await, since the table does not contain these events
-yet."""
+"""Ask the running collectors of a store which events they still wait for, because the table does not report these
+events as missing yet.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream that have not arrived and may still arrive. `session` and `stream` are None if only
-    the source is known."""
+    """Events of a stream that have not arrived, and for which a collector still waits.
+
+    `session` and `stream` are None if only the source is known.
+    """
 
     source: str
     format: str
@@ -33,12 +36,13 @@ class AwaitedEvents(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The merged answer of the running collectors.
+    """The reports of a store's running collectors, merged into one.
 
-    `sources` are the collectors' sources, with or without rows in the table. `awaited` are the events that
-    the collectors still await. `unasked` is the reason why a collector gave no answer; the answers of the
-    other collectors are included nevertheless. `here` are the identities of all collectors that have a
-    directory on this host."""
+    `sources` are the names of the collectors' sources, even those without rows in the table. `awaited` are the events
+    for which the collectors still wait. `unasked` is the reason why a collector did not answer, and empty if all
+    answered; the others' answers are included nevertheless. `here` are the identities of all collectors with a
+    directory on this host.
+    """
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -46,12 +50,12 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return the awaited events that may belong to the selection."""
+        """Return those events for which collectors wait that may belong to the selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 
 NOBODY = Live()
-"""The answer if no collector runs: no event is awaited."""
+"""The report if no collector runs: no collector waits for an event."""
 
 UNFINISHED = (
     "{whose} was killed, and its next start will commit what it had received;"
@@ -66,8 +70,10 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of requests to the collectors for one snapshot. A collector commits once a second and
-answers much faster."""
+"""Maximum number of times that the collectors are asked about one snapshot.
+
+An answer counts only if no commit came in between; collectors commit once a second and answer much faster.
+"""
 
 LiveLook = Callable[[], Live]
 
@@ -89,7 +95,7 @@ class _Heartbeat(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """The fields of `figures.Status` that this module uses."""
+    """Those fields of a collector's status page (`figures.Status`) that this module reads."""
 
     sources: dict[str, _Source]
     heartbeat: _Heartbeat
@@ -99,10 +105,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers of a store's running collectors, by their names.
+    """The answers of a store's running collectors, by collector name.
 
-    `unasked` states why other collectors gave no answer, or why they may run unseen; it is empty if no such
-    collector exists. `here` are the identities of all collectors that have a directory."""
+    `unasked` states why a collector did not answer, or why one may run without being seen; it is empty if there is
+    none. `here` are the identities of all collectors with a directory on this host.
+    """
 
     answers: dict[str, T]
     unasked: str
@@ -110,9 +117,10 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Request the awaited events from the collectors that run on this configuration's store.
+    """Ask the collectors on this configuration's store which events they still wait for. Return their merged answer.
 
-    The answer may be newer than a snapshot; `beside` returns an answer that matches a snapshot."""
+    The answer may be newer than a snapshot that was taken before; `beside` returns one that matches.
+    """
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -125,8 +133,10 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector that may run on this host for this configuration's store, and return the fields of
-    `type_` in its status."""
+    """Ask each collector of this configuration's store that may run on this host for its status.
+
+    Return the fields of `type_` in each status.
+    """
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
     unasked: list[str] = []
@@ -151,13 +161,14 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return the events of a snapshot that the collectors still await. The snapshot may first move to a newer
-    version. Collectors on other hosts cannot be asked; the snapshot's table shows whether such collectors may
-    still run.
+    """Return for which events the collectors still wait, matching the given snapshot. First move the snapshot to the
+    newest version if necessary.
 
-    `ask` requests the collectors' answer. An open hole in the snapshot stays awaited until its gap is
-    committed, and the commit makes a newer version. An answer is valid for a snapshot that was taken before
-    the request and is still the newest after the answer. Raise QueryError or StoreError."""
+    An event that the snapshot lacks is either awaited by a collector, or already committed as missing in a newer
+    version. Therefore an answer matches only if no newer version exists after `ask` has returned it. Collectors on
+    other hosts cannot be asked; if the table shows that such a collector may still run, `unasked` names it. Raise
+    QueryError or StoreError if the table cannot be read.
+    """
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of texts that a spreadsheet may take for a formula, possibly after it has trimmed the
-text."""
+"""First characters of a text that a spreadsheet may take for a formula, even if it removes white space first."""
 
 _SPECIAL = re.compile('[,"\r\n]')
-"""Pattern of the characters that require quotes around a CSV field."""
+"""Pattern of the characters for which a CSV field needs quotes."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""Pattern of DEL and the C1 control characters in UTF-8. The JSON encoder escapes the C0 control
-characters."""
+"""Pattern of DEL and the C1 control characters in UTF-8.
+
+The JSON encoder escapes all other control characters itself.
+"""
 
 
 def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
@@ -66,8 +67,10 @@ def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: Bina
 def write_csv(
     columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
-    """Write rows as CSV. With `safe`, put a `'` before each text that a spreadsheet could take for a
-    formula."""
+    """Write rows as CSV, with the column names in the first line.
+
+    With `safe`, put a `'` before each text that a spreadsheet may take for a formula.
+    """
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
     shown = _defused if safe else list
@@ -83,8 +86,10 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as the module `csv` writes it, except that an empty text is quoted. In Python 3.11,
-    `csv` writes an empty text like null."""
+    """Return a value as a CSV field: as the module `csv` writes it, but with quotes around an empty text.
+
+    In Python 3.11, `csv` writes an empty text like a null.
+    """
     if value is None:
         return ""
     text = (
@@ -103,10 +108,11 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The output of the CSV writer, with newlines as line ends.
+    """The file to which the CSV writer writes, with LF as the end of each line.
 
-    The CSV writer quotes fields with a character of its line terminator. The line terminator of the CSV
-    writer is CR LF, so that both characters cause quotes; this class writes only the LF."""
+    The CSV writer puts quotes around each field that contains a character of its line terminator. So its line
+    terminator is CR LF, to get quotes for both, and this class then writes only LF.
+    """
 
     END = "\r\n"
 
@@ -126,14 +132,15 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    out.flush()  # also write the end of the stream, which is everything if there are no rows
+    out.flush()  # also write the end of the stream, which is all there is without rows
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return valid JSON as it is, and other text as a string.
+    """Return a text that is valid JSON for insertion in JSON output, and any other text as a string.
 
-    DuckDB gives some invalid JSON the type JSON (for example NaN). In a column of objects, a text may be
-    something other than an object."""
+    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. With `only_objects`, only a JSON
+    object is inserted.
+    """
     if only_objects and not text.startswith("{"):
         return text
     try:
@@ -150,11 +157,11 @@ def _escape(match: re.Match[bytes]) -> bytes:
 NULL = "-"
 GAP = "  "
 LEAST = 6
-"""Minimum width (cells) to which a column may be cut."""
+"""Minimum width (terminal cells) to which a column may be cut."""
 READABLE = 10
-"""Width (cells) below which no column is cut while spare columns remain."""
+"""Width (terminal cells). Columns are not cut below it while columns remain that may be left out instead."""
 IDS = frozenset({"session", "id", "parent"})
-"""Columns that are never cut, because users pass their values to other commands."""
+"""Names of columns that are never cut, because users pass their values to other commands."""
 
 TextStyle = Callable[[str], str]
 
@@ -167,8 +174,11 @@ def layout(
     heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a table without line ends. `width` is the terminal's width; None cuts nothing.
-    `spare` are the columns that may be left out, in this order."""
+    """Yield the lines of a table, without line ends.
+
+    `width` is the terminal's width in cells; with None, nothing is cut. `spare` are names of columns that may be left
+    out if the table is too wide, in this order. `heading` styles the first line.
+    """
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
     second = next(rest, None)
@@ -206,8 +216,11 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the shown columns. The `empty` columns are shown only if all columns fit. Columns
-    of `spare` are left out until the others have a readable width."""
+    """Return the indices of the columns to show in a table that is `width` cells wide.
+
+    The `empty` columns are shown only if all columns fit without cuts. Then `spare` columns are left out one by one,
+    until the others fit with at least a readable width.
+    """
     readable = [
         w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
     ]
@@ -222,8 +235,11 @@ def _chosen(
 
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths, with the largest ones reduced equally until their sum fits into `room`. Return None
-    if the columns cannot fit. Columns marked in `fixed` keep their width."""
+    """Return the widths of columns, reduced so that their sum is at most `room`; the widest columns are reduced first.
+    Return None if they cannot be reduced enough.
+
+    Columns marked in `fixed` keep their width.
+    """
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
         free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
@@ -245,7 +261,7 @@ def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[in
 
 
 def cells(text: str) -> int:
-    """Return the number of terminal cells that the text occupies."""
+    """Return how many terminal cells a text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - 20 ms, mostly not needed
@@ -254,12 +270,15 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells. A cut text has an ellipsis in one cell."""
+    """Return the text, cut if necessary so that it occupies at most `width` terminal cells.
+
+    An ellipsis replaces what is cut.
+    """
     return text if cells(text) <= width else _cut(text, width)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
-    """Yield each row as a heading and one line for each value."""
+    """Yield for each row a heading and one line for each column, for tables that are too wide."""
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):
         yield heading(f"row {number}")
@@ -277,8 +296,10 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return `text` cut to exactly `width` cells, with an ellipsis. A path is cut at the beginning, any other
-    text at the end."""
+    """Return the text cut to exactly `width` terminal cells, including an ellipsis.
+
+    A path is cut at its beginning, any other text at its end.
+    """
     if text.isascii() and text.startswith("/") and width > 1:
         return f"…{text[1 - width :]}"
     if text.isascii():

@@ -1,7 +1,7 @@
-"""Wait for an engine's calls. Ctrl-C interrupts the engine, and a terminal shows the elapsed time.
+"""Run calls of an engine in a thread, so that Ctrl-C can interrupt them and a terminal can show the elapsed time.
 
-DuckDB ignores signals while it runs a statement, so the statement runs in a thread while the main thread
-waits.
+DuckDB handles no signals while it runs a statement. So the statement runs in a thread, and the main thread waits for
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _CLEAR = "\r\x1b[K"
 
 
 class Patience:
-    """Makes calls of an engine in a thread. `notice` is the terminal that shows the waiting time, or None."""
+    """Runs calls of an engine in a thread.
+
+    `notice` is the terminal on which to show the elapsed time; None shows nothing.
+    """
 
     def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
         self._engine = engine
@@ -36,8 +39,10 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Run `call` in a thread, and return its result or raise its error. On KeyboardInterrupt, interrupt
-        the engine."""
+        """Run `call` in the thread.
+
+        Return its result, or raise its error. On KeyboardInterrupt, interrupt the engine.
+        """
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()
@@ -47,7 +52,9 @@ class Patience:
                 shown = self._show_waiting(time.monotonic() - began)
             return future.result()
         except KeyboardInterrupt:
-            while not future.done():  # the engine may be between two statements
+            while (
+                not future.done()
+            ):  # An interrupt between two statements has no effect, so repeat it.
                 self._engine.interrupt()
                 wait([future], EVERY_SECONDS)
             raise

@@ -1,12 +1,13 @@
-"""Run statements in separate processes.
+"""Run SQL statements in separate processes, so that limits can be enforced and a crash does no harm.
 
-The kernel enforces the limits of such a process (`limits`). If the process reaches a limit or crashes, the
-answer ends with a QueryError. If the program stops reading, the process blocks on a full pipe.
+The operating system's kernel enforces the limits of such a process (see `limits`). If the process reaches a limit or
+crashes, reading its rows raises QueryError. If the program stops reading, the process waits for it, blocked by a full
+pipe.
 
-The program sends a pickled question on standard input. The process answers on standard output with frames,
-each preceded by its length. The first frame is a `Head`; then follow either frames with pages of rows, or an
-Arrow IPC stream without frames. An error is a `Failure` in JSON on standard error, after standard output is
-closed.
+The program sends a pickled `FramedQuestion` to the process's standard input. The process answers on standard output
+with frames, each preceded by its length. The first frame is a `Head`. Frames with pages of rows follow, or an Arrow IPC
+stream without frames. In case of an error, the process closes standard output, and writes a `Failure` as JSON to
+standard error.
 """
 
 from __future__ import annotations
@@ -40,16 +41,23 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
-"""Maximum length (characters) of an error's text. A statement can cause an error with a text of any
-length."""
+"""Maximum length (characters) of an error text.
+
+It is needed because an error text may quote a statement of any length.
+"""
 
 FAILURES: dict[str, type[TailraceError]] = {
     each.__name__: each for each in (BrokenOffError, QueryError, StoreError)
 }
-"""Error classes that the program raises again as the process raised them, by name."""
+"""Error classes by name.
+
+An error of these classes in a statement's process is raised again in the program with the same class.
+"""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""DuckDB types of numbers that a frame carries as text."""
+"""Beginnings of DuckDB's names for number types whose values a frame contains as text, because MessagePack cannot
+represent them.
+"""
 
 
 class AnswerForm(StrEnum):
@@ -60,8 +68,10 @@ class AnswerForm(StrEnum):
 
 
 class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The question that the program sends to a statement's process: a statement, and the version of the
-    table."""
+    """The message that the program sends to a statement's process.
+
+    It contains the statement, the store and the version of its table, the form of the answer, and the limits.
+    """
 
     store: str
     options: dict[str, str]
@@ -74,7 +84,9 @@ class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The first frame of an answer: the table's version, and the names and types of the columns."""
+    """First frame of an answer: the version of the table, and the names and types of the columns, or the number of
+    rows.
+    """
 
     version: int
     columns: list[tuple[str, str]] = []
@@ -82,15 +94,17 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The text of an error, and the name of its class, which is a key of `FAILURES`."""
+    """An error as a statement's process sends it: its text, and the name of its class, a key of `FAILURES`."""
 
     text: str
     error: str
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure for an error. The class becomes its base class in `FAILURES`, or StoreError if
-        `FAILURES` has none."""
+        """Return the failure that represents an error.
+
+        If the error's class is not in `FAILURES`, use its base class there, or else StoreError.
+        """
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 
@@ -99,7 +113,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def is_large(type_: str) -> bool:
-    """Return whether numbers of a DuckDB type may exceed 64 bits."""
+    """Return whether values of a DuckDB type may not fit in 64 bits, so that frames contain them as text."""
     return type_.startswith(_LARGE)
 
 
@@ -110,8 +124,10 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame, or None at the end. Raise EOFError if the stream ends within a
-    frame."""
+    """Return the content of the next frame; None at the end of the stream.
+
+    Raise EOFError if the stream ends within a frame.
+    """
     start = stream.read(LENGTH.size)
     if not start:
         return None
@@ -126,11 +142,11 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""Default size (bytes) of a pipe's buffer in Linux."""
+"""Size (bytes) of a pipe's buffer in Linux by default; reads from the pipe are buffered in this size."""
 
 
 class StoreVersion:
-    """The location of a store, and the version of its table to read."""
+    """The location of a store, and the version of its table that statements read."""
 
     def __init__(self, store: str, options: dict[str, str], version: int) -> None:
         self.store = store
@@ -139,15 +155,14 @@ class StoreVersion:
 
 
 class RemoteEngine:
-    """Runs one statement over a store in a separate process, with the interface and the errors of an
-    Engine."""
+    """Runs statements over a store in separate processes, with the same methods and errors as `Engine`."""
 
     def __init__(self, place: StoreVersion, limits: Limits) -> None:
         self._place = place
         self._limits = limits
         self._worker: Worker | None = None
         self.version = place.version
-        """Version of the table in the answer's snapshot."""
+        """Version number of the table that the latest statement has read."""
 
     def ask(
         self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()
@@ -169,7 +184,7 @@ class RemoteEngine:
             self._worker.end()
 
     def progress(self) -> float:
-        """Return 0, since the progress of the process is unknown."""
+        """Return 0: the progress of a statement in another process is unknown."""
         return 0.0
 
     def close(self) -> None:
@@ -185,8 +200,7 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process that runs one statement. The private directory of the process is removed when the process
-    ends."""
+    """The process that runs one statement. When the process ends, its private directory is removed."""
 
     def __init__(
         self,
@@ -198,7 +212,7 @@ class Worker:
     ) -> None:
         self._limits = limits
         self.finished = False
-        """Whether the process completed its work, which means that the answer is complete."""
+        """Whether the process has ended without an error, so that its answer is complete."""
         room = make_room()
         question = FramedQuestion(
             store=place.store,
@@ -231,12 +245,15 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the decoded content of the answer's next frame, or None at the end."""
+        """Return the decoded content of the next frame of the answer; None at the end.
+
+        Raise QueryError or StoreError if the process failed.
+        """
         if self.finished:
             return None
         try:
             data = read_frame(self.answer)
-        except (EOFError, ValueError):  # ValueError: another thread has closed the stream
+        except (EOFError, ValueError):  # ValueError: another thread has closed the pipe
             data = None
         if data is None:
             self.finish()
@@ -244,9 +261,11 @@ class Worker:
         return msgspec.msgpack.decode(data, type=type_)
 
     def finish(self) -> None:
-        """Wait for the end of the process, after the end of its answer.
+        """Wait until the process has ended, after its answer has ended.
 
-        Raise QueryError or StoreError unless the process completed its work."""
+        Raise the error that the process reports. Raise QueryError if a signal ended the process, or the program
+        interrupted it.
+        """
         if not self.end.alive:
             raise QueryError("interrupted")
         errors = self._errors.read()
@@ -266,7 +285,7 @@ class Worker:
 
 
 class RemoteAnswer:
-    """The rows of a statement's process as tuples, in the order of `columns`."""
+    """The rows that a statement's process returns, as tuples in the order of `columns`."""
 
     def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
         self._worker = worker
@@ -278,9 +297,11 @@ class RemoteAnswer:
         ]
 
     def next_page(self) -> Page:
-        """Return the next page of rows, or an empty page at the end.
+        """Return the next page of rows, or an empty page after the last row.
 
-        Raise QueryError or BrokenOffError if the remaining rows cannot be read."""
+        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
+        statement.
+        """
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -289,7 +310,7 @@ class RemoteAnswer:
 
 
 class RemoteArrowAnswer:
-    """The record batches of a statement's process, with DuckDB's own types."""
+    """The Arrow record batches that a statement's process returns, with DuckDB's own types."""
 
     def __init__(self, worker: Worker) -> None:
         import pyarrow  # noqa: PLC0415 - 100 ms, and only needed here
@@ -304,8 +325,11 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch, or None at the end. Raise QueryError or BrokenOffError if the remaining rows
-        cannot be read."""
+        """Return the next record batch, or None after the last one.
+
+        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
+        statement.
+        """
         if self._worker.finished:
             return None
         try:
@@ -313,7 +337,7 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        if batch is None:  # the end, or the process was ended between two batches
+        if batch is None:  # at the end, or if the process was ended between two batches
             self._worker.finish()
         return batch
 

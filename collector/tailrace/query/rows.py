@@ -1,42 +1,39 @@
-"""Define the SQL that turns stored rows into the rows that views show, in as few steps as the snapshot needs.
+"""Define the SQL that turns stored rows into the rows that views show, in as few steps as a snapshot needs.
 
-Most snapshots have no begin that waits for its span, no name that arrived late, and no row without a time.
-The views of such a snapshot read the files directly: DuckDB applies a question's conditions to the statistics
-of row groups, counts rows without reading them, and plans the statement in half the time.
+In most snapshots, each begin has its span, no name arrived after its event, and each row has its time. The views of
+such a snapshot read the files directly. Then DuckDB can skip parts of files by their statistics, can count rows without
+reading them, and needs half the time to plan a statement.
 
-**Names.** The terms are those of `model.record`. A `name` row assigns a name to a key, within a scope. An
-event asks for its own name by the attribute `$name`, and for further members by `$late`. Names from the
-event's own session come first, then names from sessions of its run, then names from the rest of its source.
-If a key has several names, the last one counts: from the session that was opened last, at the highest
-position there.
+**Names.** The terms are those of `model.record`. A `name` row assigns a name to a key, within a scope. The attribute
+`$name` of an event contains the key of its own name, and `$late` the keys of further members. The name is looked up
+first in the event's own session, then in sessions of the same run, then in the rest of the source. If a key has several
+names, the one from the session that was opened last counts, and in this session the one at the highest position.
 
-All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an expression.
-A lookup needs no join, and a column that a statement does not use costs nothing. Still, a lookup reads
-attributes, the largest column, wherever a name is shown. So if a snapshot has no names, rows are shown as
-stored.
+All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup is an expression and
+needs no join, and a column that a statement does not use costs nothing. But a lookup reads attributes, the largest
+column, wherever a name is shown. So if a snapshot has no names, rows are shown as stored.
 
-**Clients that moved.** Each event of a client is shown once, even if the table has several sessions of the
-client. A client announces its session to every collector to which it connects, and its sequence numbers
-continue from one collector to the next (clients/PROTOCOL.md). Each collector receives only a part of the
-events. To each collector, the events of the other collectors look missing. If a client sent events again
-because no collector had acknowledged them, two collectors store these events. The table has several sessions
-of a client also if a collector forgot the session, or started with a new spool. No collector can correct this
-alone, but the table shows the connection: all of these sessions have one announced id, in the form that
-tables store. A client with several sessions has *moved*, and the views count the client as a whole:
+**Clients that moved.** Each event of a client is shown once, even if the table has several sessions of the client. A
+client announces its session to every collector to which it connects, and its sequence numbers continue from one
+collector to the next (clients/PROTOCOL.md). Each collector receives only some of the events, and reports as missing
+those that other collectors received. If no collector acknowledged an event, the client sends it again, and two
+collectors may store it. The table also has several sessions of a client if a collector forgot the session, or started
+with a new spool. All these sessions have the same announced id in the table; only the views see them together. A client
+with several sessions has *moved*, and the views count the client as a whole:
 
-- Equal rows with one number in one stream are shown once: only the row in the first session.
-- A number is missing if the ledger of a session misses the number, and no session of the client has an event
-  with this number. Each missing number is counted in one gap. If several sessions miss a number, the gap with
-  the most specific reason counts it: first events that the client discarded, then events lost while a
-  collector received the stream, then events before the first that a collector received (`late_join`).
-- A goodbye to any collector ends the client. Without a goodbye, only the session that ended last has a gap
-  for the missing end; no session has this gap while a running collector has a session of the client open.
+- Equal rows with one number in one stream are shown once, in the first of the sessions.
+- A number is missing if it is in a gap of one of the sessions, and no session of the client has an event with this
+  number. If several sessions report a number as missing, only one gap counts it, chosen by its reason: first events
+  that the client discarded, then events lost while a collector received the stream, then events before the first one
+  that a collector received (`late_join`).
+- A goodbye to any of the collectors ends the client. Without a goodbye, only the session that ended last has a gap for
+  the missing end. While a running collector has a session of the client open, no session has this gap.
 - A client reports the total of its discarded events to each collector. The gaps of events without a number
   (`unnumbered`) count only in the session with the most such events.
 
-Numbers from 2^32 on were assigned by a collector: the wire has 32 bits, and a collector to which a client
-comes late counts from 0 again. So the views do not change the gaps of streams with such numbers. Sessions of
-files do not count as clients; `HIDE` handles copies of files.
+A number on the wire has 32 bits, so numbers from 2^32 on were assigned by a collector after a wrap. A collector to
+which the client came later counts from 0 again. Therefore the views do not change the gaps of streams with such
+numbers. Sessions of files do not count as clients; `HIDE` handles copies of files.
 """
 
 from __future__ import annotations
@@ -138,7 +135,7 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table of names from the snapshot."""
+"""SQL that fills the table from which names are looked up."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -157,7 +154,10 @@ FROM (
   )
 )
 """
-"""SQL for rows in which the names that keys ask for are filled in."""
+"""SQL that replaces the keys in rows by the names that were assigned to them, as far as these are known.
+
+`rows` is replaced by the name of a view.
+"""
 
 
 _PRODUCERS = """
@@ -193,26 +193,31 @@ GROUP BY source, session, word;
 """
 
 NAMES = (_NAMES, _PRODUCERS)
-"""SQL of the macros and views that look up names, and SQL of the views that show producers with these
-names."""
+"""The SQL of the macros and views that look up names, and the SQL of the view that shows what producers report about
+themselves.
+"""
 
 
 class RowFacts(NamedTuple):
-    """The steps that rows of a snapshot need before views show them. While the facts about a snapshot are
-    unknown, every step counts as needed (True)."""
+    """Which steps the rows of a snapshot need before views can show them.
+
+    Until the facts about the snapshot are known, all are True.
+    """
 
     begun: bool = True
-    """Whether the snapshot has begins, which spans may supersede."""
+    """Whether the snapshot has begin rows, whose spans may have been stored later."""
     asked: bool = True
-    """Whether the snapshot has `name` rows that assign names to keys."""
+    """Whether the snapshot has rows that assign a name to a key."""
     late: bool = True
-    """Whether the snapshot has names by id, which arrived after their events."""
+    """Whether the snapshot has rows that assign a name to an id, stored after events with this id."""
     untimed: bool = True
-    """Whether the snapshot has rows that were stored before the epoch of their session was known."""
+    """Whether the snapshot has rows without a time, because they were stored before the epoch of their session's clock
+    was known.
+    """
     lacking: bool = True
-    """Whether a session asks for names that the session lacks."""
+    """Whether events of a session ask for names by keys, so that some of these names may be missing."""
     moved: bool = True
-    """Whether a client has several sessions."""
+    """Whether a client has several sessions in the snapshot."""
 
 
 _CURRENT = "FROM part.shown"
@@ -221,7 +226,7 @@ FROM part.shown WHERE kind <> 'begin'
 UNION ALL
 FROM part.kept_open
 """
-"""SQL for all rows except superseded begins."""
+"""SQL for all rows, except begin rows whose span is stored as well."""
 
 _SPANS = "SELECT *, false AS open FROM part.shown WHERE kind = 'span'"
 _NO_SPANS = f"{_SPANS} AND false"
@@ -232,17 +237,19 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
-"""SQL for spans that have a begin row but no row of a whole span. Such a span is open, or it ended after the
-collector had forgotten its begin."""
+"""SQL for spans with a begin row and no row of the whole span.
+
+Such a span is still open, or it ended after the collector had forgotten its begin.
+"""
 _SPANS_BEGUN = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
-"""SQL for all spans, ended or still open."""
+"""SQL for all spans, whether they have ended or are still open."""
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL for rows with the names that arrived later for their ids."""
+"""SQL that fills in names which arrived after the events with their ids. `rows` is replaced by the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -252,8 +259,11 @@ FROM {rows} AS e
 LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
-"""SQL for rows in which missing times are computed from the session's clock, if the clock is known now.
-Stored times are unchanged, so that DuckDB can skip row groups by conditions on time."""
+"""SQL that computes missing times of rows from their session's clock, if its epoch is known now. `rows` is replaced by
+the name of a view.
+
+Rows that have a time are selected unchanged, so that DuckDB can skip parts of files by a condition on time.
+"""
 
 
 _SEEN = """
@@ -265,11 +275,12 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL for the stored events of each stream.
+"""SQL that summarises the stored events of each stream: numbers, times and count.
 
-Rows that were stored before the clock was known get their times from their first and last start. A session
-has one format, so the format is not a group column. The condition on `kind` excludes kinds rather than
-listing the wanted kinds. Both measures together halve the time."""
+For rows without a stored time, only the first and last start are selected, from which the times can be computed. Two
+measures halve the running time: the format is no group column, since a session has only one format; and the condition
+excludes kinds of rows instead of listing the others.
+"""
 
 _TIMES = """
 SELECT source, session,
@@ -285,13 +296,18 @@ FROM (
 LEFT JOIN part.worded_times AS w USING (source, session)
 LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for the range of time in which each session may have had events. The range begins at the first byte or
-the earliest event, and ends at the close or the latest event. Null means unknown; `ends` is null while the
-session is open."""
+"""SQL for the range of time in which each session may have had events.
+
+It begins at the session's opening or earliest event, whichever is earlier, and ends at its close or latest event,
+whichever is later. Null stands for an unknown time; `ends` is null while the session is open.
+"""
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views of rows, by name. Each view is listed after those that it uses."""
+    """Return the SQL of the views that show rows, by name, with only the steps that `facts` require.
+
+    Each view comes after those that it uses.
+    """
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,
@@ -337,7 +353,10 @@ WHERE client IS NOT NULL
 GROUP BY source, session
 HAVING count(*) = 1
 """
-"""SQL for the announced sessions, each with the name that stands for its client's id."""
+"""SQL for the sessions that clients announced, each with the id that its client gave.
+
+Sessions of files are left out.
+"""
 
 MOVED_SESSIONS = f"""
 CREATE OR REPLACE TABLE part.moved AS
@@ -355,10 +374,11 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of clients that have several sessions, and returns them.
+"""SQL that fills a table with the sessions of clients with more than one session, and returns these sessions.
 
-If an announcement arrived after events, the announcement has a session of its own, which then resumes the
-session of these events. The table then has the resumed session instead of the announcement's session."""
+If an announcement arrived after events, it has a session of its own, which then resumes the session of these events.
+The table contains the session with the events instead.
+"""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -409,11 +429,12 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
   PARTITION BY client, stream, seq, kind, substream, name, start, "end", attributes
 )
 """
-"""SQL that fills three tables.
+"""SQL that fills three tables about clients with several sessions.
 
-`moved_numbers` has the sequence numbers with events, as ranges by session. `moved_ranges` has the ranges for
-all sessions of a client together, each with the count of such numbers below the range. `moved_twins` has the
-rows that an earlier session of the client also has."""
+`moved_numbers` has the sequence numbers of stored events, as ranges for each session and stream. `moved_ranges` has the
+same ranges for all sessions of a client together, each with the count of stored numbers below it. `moved_twins`
+identifies the rows that an earlier session of the same client also has.
+"""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 
@@ -509,5 +530,8 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the SQL of the views of gaps, and of the view of the session that a client had before."""
+    """Return the SQL of the views of gaps, and of a view with the previous session of each session's client.
+
+    `moved` states whether any client has several sessions.
+    """
     return _ENDS + _JOINED if moved else _NOWHERE + _WHOLE

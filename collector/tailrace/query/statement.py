@@ -1,18 +1,17 @@
-"""Refuse statements that could do more than read the table, and find the regions of the table that a
-statement reads.
+"""Refuse SQL statements that could do more than read the table, and find out which rows of the table a statement can
+read.
 
-DuckDB has no switch that limits a statement to reading. The lock of DuckDB's configuration (see `engine`)
-restricts a statement to the table's files, but a statement could still write these files: to DuckDB, `WITH x
-AS (COPY ... TO ...) SELECT` is a SELECT. So a statement must be the only one in the text, and its kind must
-return rows. The statement's plan, which shows nested and generated statements, must not write, and must call
-no table function except `READERS` and those of the views. Some functions act without a trace in the plan (for
-example `json_execute_serialized_sql`), since the plan does not show what DuckDB computed while it planned. So
-the text of the statement is also checked: a statement must call no function that reveals the host, and no
-table function that only the views may call.
+DuckDB has no setting that allows only reading. The locked configuration (see `engine`) restricts a statement to the
+table's files, but a statement could still write to these files: for DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
+SELECT. Therefore three checks apply. First, the text must consist of one statement, of a kind that returns rows.
+Second, the statement's plan, which also shows nested and generated statements, must contain no step that writes, and no
+table function except `READERS` and those of the views. Third, the text must call no function that reveals facts about
+the host, and no table function that only the views may call. The third check is needed because the plan does not show
+functions that DuckDB runs while it plans (for example `json_execute_serialized_sql`).
 
-A statement uses only those rows of a view that match the WHERE clause beside the view's name. The part of
-this clause about columns with statistics is the view's region. A region may be too large, but never too
-small: a condition that the parser does not support bounds nothing.
+A statement uses only those rows of a view that match the WHERE clause beside the view's name. The conditions in this
+clause on columns with statistics form a region (`table.Region`): files without rows in the region need not be read. A
+region may be too large, but never too small; so a condition that this module does not understand restricts nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +35,21 @@ READERS = frozenset(
         "PRAGMA_VERSION", "RANGE", "REPEAT", "REPEAT_ROW", "UNNEST",
     }
 )  # fmt: skip
-"""Table functions that a statement may call."""
+"""Names of the table functions that a user's statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""Table functions that only the views may call. The arguments of `READ_PARQUET` and `PYTHON_ARROW_SCAN` are
-file paths, or addresses in this process's memory."""
+"""Names of table functions that only the views may call, because their arguments are file paths or addresses in this
+process's memory.
+"""
 
 REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
-"""Functions that a statement must not call. Such a function reveals paths of the table or of this process, or
-runs another statement whose text is not examined."""
+"""Names of functions that a user's statement must not call.
+
+They reveal paths of the table or of this process, or run another statement that was not checked.
+"""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words that mark a plan step as a write."""
+"""Words in the name of a plan's step which show that the step writes."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -57,11 +59,11 @@ _LINE = re.compile(r"(?m)^LINE (\d+):")
 
 
 Parameters = Sequence[object] | Mapping[str, object]
-"""Values of a statement's parameters: a sequence for `?`, or a mapping for `$name`."""
+"""Values for the parameters of an SQL statement: a sequence for `?`, or a mapping for `$name`."""
 
 
 class Statement(NamedTuple):
-    """A statement that has been examined and may be run."""
+    """A statement that has passed the checks and may run. `explains` states whether it is an EXPLAIN."""
 
     sql: str
     explains: bool
@@ -71,14 +73,14 @@ class Statement(NamedTuple):
 def examine(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
 ) -> Statement:
-    """Return the single statement in `sql`. Raise QueryError if the statement may not run."""
+    """Check the SQL text, and return the single statement in it. Raise QueryError if the statement must not run."""
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
     except (
         duckdb.Error,
         ValueError,
-    ) as error:  # ValueError: the binding does not support this kind of statement
+    ) as error:  # ValueError: DuckDB's Python binding does not know this kind of statement
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
@@ -96,17 +98,19 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """Return the statement without its semicolon and final comment, so that the text can stand in
-    parentheses."""
+    """Return the statement without its final semicolon and what follows, so that the text can be put in parentheses."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    data = statement.encode(errors="surrogatepass")  # DuckDB's positions are in bytes
+    data = statement.encode(errors="surrogatepass")  # DuckDB counts positions in bytes
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
 
 
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-    """Check the functions that the statement's text calls, before DuckDB evaluates any of them."""
+    """Raise QueryError if the statement's text calls a function that is not allowed.
+
+    This happens before DuckDB evaluates any function.
+    """
     serialized = connection.execute(
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
     ).fetchall()
@@ -122,8 +126,7 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    """Yield each function that a syntax tree calls, as its name in capitals and whether it is a table
-    function."""
+    """Yield each function that a syntax tree calls: its name in capitals, and whether it is called as a table function."""
     waiting = [(tree, False)]
     while waiting:
         node, gives_table = waiting.pop()
@@ -139,12 +142,14 @@ def _calls(tree: object) -> Iterator[tuple[str, bool]]:
 def _examine_plan(
     connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters
 ) -> None:
-    """Bind and plan the statement without running it, and check the steps of the plan."""
+    """Let DuckDB plan the statement without running it. Raise QueryError if a step of the plan is not allowed."""
     try:
         explain = f"EXPLAIN (FORMAT json)\n{statement}"
         plan = connection.execute(explain, parameters).fetchall()[0][1]
     except duckdb.IOException:
-        raise  # the snapshot's files may be deleted, which is no fault of the statement
+        # The files of the snapshot may have been deleted. This is no fault of the statement, and the caller tries
+        # again.
+        raise
     except duckdb.Error as error:
         raise QueryError(_LINE.sub(_line_before, str(error))) from error
     for step, function in _steps(json.loads(plan)):
@@ -155,8 +160,10 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each step in a plan, and the table function in capitals that the step calls, or
-    None."""
+    """Yield for each step of a plan its name, and the name of the table function that it calls, or None.
+
+    Both are in capitals.
+    """
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -164,14 +171,15 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 
 
 def _line_before(line: re.Match[str]) -> str:
-    """Return the line number in an error, corrected for the line that this module put before the
-    statement."""
+    """Return the line number of an error message, minus the line that this module put before the statement."""
     return f"LINE {int(line[1]) - 1}:"
 
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Names of views in the schema `part` whose rows are already in tables when the statement runs."""
+"""Names of inner views (in the schema `part`) that read no data files while a statement runs: their rows have been
+copied to tables before.
+"""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
@@ -182,13 +190,16 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""Views that yield each row of the files once, with their columns of `_TEXTS` and `_NUMBERS`. The views show
-the listed columns as stored. A column name that is not listed here is defined by the statement itself."""
+"""Views that show each stored row at most once, with those of their columns (among `_TEXTS` and `_NUMBERS`) that show
+the stored values.
+
+If a statement uses any other column name, it has defined the column itself.
+"""
 
 _WORD = re.compile(r"\w+")
 
 _LAST = "\U0010ffff"
-"""The greatest Unicode character."""
+"""The highest Unicode character, which sorts after all others."""
 
 _FLIPPED = {
     "COMPARE_EQUAL": "COMPARE_EQUAL",
@@ -204,8 +215,10 @@ SyntaxNode = dict[str, Any]
 def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
-    """Return the regions that a statement reads, or None for the whole table. Return None if the database
-    cannot parse the statement."""
+    """Return the regions of the table in which all rows lie that a statement can read.
+
+    Return None if it can read all rows, or DuckDB cannot parse it.
+    """
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
@@ -219,8 +232,10 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions that a statement reads, or None for the whole table. `tree` is the statement's
-    syntax tree from `json_serialize_sql`."""
+    """Return the regions of the table in which all rows lie that a statement can read; None if it can read all rows.
+
+    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it.
+    """
     named: set[str] = set()
     bounded: dict[int, Region] = {}
     tables: list[SyntaxNode] = []
@@ -259,15 +274,17 @@ def _nodes(tree: object) -> Iterator[SyntaxNode]:
 
 
 def _is_plain(table: SyntaxNode) -> bool:
-    """Return whether a FROM clause is a single table or view, without column aliases and without a sample."""
+    """Return whether a FROM clause names a single table or view, without renaming columns and without taking a sample."""
     return (
         table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
     )
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return the bounds of columns that follow from a condition. Every matching row is within all of these
-    bounds."""
+    """Return the bounds of columns that a condition of a WHERE clause implies.
+
+    Each row that matches the condition lies within all of them.
+    """
     if condition is None:
         return {}
     if condition["type"] == "CONJUNCTION_AND":
@@ -289,8 +306,10 @@ def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Paramet
 def _comparison(
     node: SyntaxNode, table: SyntaxNode, parameters: Parameters
 ) -> Iterator[tuple[str, Bounds]]:
-    """Yield the column that a comparison bounds, and its bounds. Yield nothing if the comparison bounds no
-    column."""
+    """Yield the column that a comparison restricts, and the bounds of its values.
+
+    Yield nothing for a comparison that restricts no column with statistics.
+    """
     if node["type"] == "COMPARE_BETWEEN":
         compared = node["input"], [node["lower"], node["upper"]]
     elif node["type"] == "COMPARE_IN":
@@ -332,13 +351,15 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
 
 
 def _behind(prefix: str) -> str | None:
-    """Return a text that sorts after all texts with the prefix, or None if no such text exists."""
+    """Return a text that sorts after all texts that begin with `prefix`; None if there is none."""
     kept = prefix.rstrip(_LAST)
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
-    """Return the name of the column that a node refers to, or None unless the column has statistics."""
+    """Return the name of the column to which a node of the syntax tree refers; None if it refers to no column of the
+    view with statistics.
+    """
     if node["type"] != "COLUMN_REF":
         return None
     *of, name = (each.lower() for each in node["column_names"])
@@ -348,15 +369,17 @@ def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
 
 
 def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
-    """Return the value of a node if it is a literal or a parameter, and an integer or a text. Return None
-    otherwise."""
+    """Return the integer or text that a node of the syntax tree stands for, as a literal or a parameter.
+
+    Return None for any other node.
+    """
     if node["type"] == "VALUE_PARAMETER":
         name = node["identifier"]
         try:
             given: object = (
                 parameters[name] if isinstance(parameters, Mapping) else parameters[int(name) - 1]
             )
-        except (LookupError, ValueError):  # DuckDB reports a missing parameter
+        except (LookupError, ValueError):  # DuckDB itself reports a missing parameter.
             return None
         return given if isinstance(given, int | str) and not isinstance(given, bool) else None
     literal = node.get("literal") or {}

@@ -1,9 +1,8 @@
-"""Supply one version of the table to DuckDB, and a newer version on request, with as few files as a statement
-needs.
+"""Open one version of the table for DuckDB, and find the files in it that a statement needs to read.
 
-A file is left out only if its statistics in the log prove that no row of the file can match. A column may
-lack statistics in a file if another program wrote the file, or if its texts are too long. A condition on a
-column without statistics leaves out no file.
+A file is left out only if the statistics about it in the table's log prove that no row of it can match. A column may
+lack statistics if another program wrote the file, or if its texts are too long. A condition on such a column leaves out
+no file.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ StatedValue = int | str
 
 
 class Bounds(NamedTuple):
-    """The range of a column's values in matching rows, from `least` to `most`, both inclusive. None means no
-    bound."""
+    """The range of values of one column, from `least` to `most`, both inclusive. None stands for no limit."""
 
     least: StatedValue | None = None
     most: StatedValue | None = None
@@ -45,19 +43,21 @@ class Bounds(NamedTuple):
         return Bounds(max(leasts, default=None), min(mosts, default=None))
 
     def either(self, *others: Bounds) -> Bounds:
-        """Return the smallest range that contains all of the given ranges."""
+        """Return the smallest range that contains this range and all of the others."""
         leasts, mosts = zip(self, *others, strict=True)
         least = None if None in leasts else min(leasts)
         return Bounds(least, None if None in mosts else max(mosts))
 
 
 Region = Mapping[str, Bounds]
-"""Bounds of columns, by name. A matching row is within all of the bounds."""
+"""Bounds of columns by name. A row lies in the region if all its values lie within the bounds."""
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in the regions meet, on `time` if every row has a time, or else
-    on `start`."""
+    """Return an SQL condition that all rows in the regions meet: on `time` if every row has a time, else on `start`.
+
+    It is `true` if the regions allow no such condition.
+    """
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -74,8 +74,10 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """Statistics in the log about the data files of one version: paths, sizes, and least and greatest values
-    of columns. The number of a file is its position in the log."""
+    """The entries of the table's log about the data files of one version.
+
+    They state path, number of rows, and least and greatest values of columns. Files are numbered by their position in the log.
+    """
 
     def __init__(self, table: DeltaTable) -> None:
         actions = table.get_add_actions(flatten=True)
@@ -86,10 +88,11 @@ class FileStatistics:
         """Paths of the files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may contain a row of one of these regions.
+        """Return the numbers of the files that may contain a row in one of the regions.
 
-        Unless all rows are known to have times (`timed`), a row without a time may match, since its time may
-        follow from its clock."""
+        Unless `timed` states that all rows have times, a row without a stored time may lie in any range of time,
+        because its time may follow from its session's clock.
+        """
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -97,7 +100,7 @@ class FileStatistics:
 
     @property
     def untimed(self) -> int | None:
-        """Return the number of rows without a time, None if the log does not state the number."""
+        """Return how many rows of the table have no time; None if the log does not state it."""
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
@@ -120,7 +123,7 @@ class FileStatistics:
         return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
-        """Return one column of the log's statistics for all files, with None for missing values."""
+        """Return one statistic from the log for all files, such as `min.time`; None where the log lacks it."""
         if name not in self._read:
             number = self._columns.get(name)
             values = (
@@ -133,33 +136,37 @@ class FileStatistics:
 
 
 class AddedFile(NamedTuple):
-    """A Parquet file with rows of one day. `path` is relative to the table."""
+    """A Parquet file of the table with rows of one day. `path` is relative to the table."""
 
     path: str
     day: date
 
 
 class TableReader(TableSnapshot):
-    """Reads one version of a table. Methods raise StoreError, which names the table, if the table is missing
-    or cannot be read.
+    """Reads one version of a store's table. Methods raise StoreError with the table's path if the table is missing or
+    cannot be read.
 
-    Files of a version are kept for at least an hour after a newer version has replaced them. A statement, or
-    a stopped process, may take longer."""
+    Upkeep keeps the files of a version for at least an hour after a newer version has replaced them. They may be gone
+    if a statement takes longer, or the process was stopped.
+    """
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
-        """Open `version` if it can still be read, otherwise the newest version."""
+        """Open version `version` of the table if it still can be read, else the newest version."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
         self.seen_at = self.root
-        """Path of a local table as DuckDB opens its files."""
+        """Path under which DuckDB opens the files of a local table."""
         super().__init__(open_table(self.root, options, check_readable))
         if version is not None and version != self._table.version():
             self._go_to(version)
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
-        """Change into the directory `room`, and create a link to a local table there."""
+        """Change into the directory `room`.
+
+        Create a link to a local table there, so that DuckDB sees no other path of the host.
+        """
         os.chdir(room)
         if self.local:
             Path(TABLE_NAME).symlink_to(self.root)
@@ -167,17 +174,18 @@ class TableReader(TableSnapshot):
 
     @property
     def watched(self) -> bool:
-        """Return whether a running collector has the store.
+        """Return whether a running collector uses the store.
 
-        The result is true if the running collectors are unknown: for a store behind a URL, and if the
-        directories of the collectors cannot be read."""
+        Return True if this is unknown: for a store behind a URL, or if the collectors' directories cannot be read.
+        """
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
     @property
     def watchers(self) -> list[str] | None:
-        """Return the names of the running collectors of the store, None if they are unknown, as for a store
-        behind a URL."""
+        """Return the names of the collectors that run on the store; None if they are unknown, for example for a store
+        behind a URL.
+        """
         if not self.local:
             return None
         try:
@@ -188,47 +196,50 @@ class TableReader(TableSnapshot):
 
     @property
     def statistics(self) -> FileStatistics:
-        """Return the log's statistics about the files of this version. The log is read once for each
-        version."""
+        """Return what the table's log states about the files of this version. The log is read once for each version."""
         if self._statistics[0] != self._table.version():
             self._statistics = self._table.version(), FileStatistics(self._table)
         return self._statistics[1]
 
     def file_uris(self) -> list[str]:
-        """Return the paths or URLs of the files of this version."""
+        """Return the paths or URLs of the files that make up this version."""
         if not self.local:
             return super().file_uris()
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
-        """Return the files of a local table that may have rows of these regions.
+        """Return the files of a local table that may contain rows in one of the regions.
 
-        If no file matches, return one file, from which the database learns the columns. See
-        `FileStatistics.numbers` for `timed`."""
+        If no file may, return one file, because DuckDB needs a file to learn the columns. `timed` is that of
+        `FileStatistics.numbers`.
+        """
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 
     def files_by_age(self) -> list[AddedFile]:
-        """Return the snapshot's files, ordered by day and then by modification time."""
+        """Return the files of this version, ordered by day and then by modification time."""
         actions = self._table.get_add_actions(flatten=True)
         columns = ("partition.day", "modification_time", "path")
         rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
         return [AddedFile(path, day) for day, _, path in sorted(rows)]
 
     def missing_files(self) -> list[str]:
-        """Return the files of a local table that no longer exist."""
+        """Return those files of this version that do not exist any more; an empty list for a table behind a URL."""
         if not self.local:
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
 
     def lacking(self) -> set[str]:
-        """Return the columns that the table lacks because its schema is older."""
+        """Return the names of columns that this table does not have yet, because an older collector created it."""
         return {field.name for field in SCHEMA.fields} - {
             field.name for field in self._table.schema().fields
         }
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """Return the snapshot as a pyarrow dataset, for readers that cannot open its files themselves."""
+        """Return this version as a pyarrow dataset, for a table whose files DuckDB cannot open itself.
+
+        Raise StoreError if it cannot be read.
+        """
         try:
             dataset = self._table.to_pyarrow_dataset()
         except (DeltaError, OSError) as error:
@@ -240,7 +251,7 @@ class TableReader(TableSnapshot):
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
 
     def _go_to(self, version: int) -> None:
-        """Load a version, or the newest version if the requested one is gone."""
+        """Open a version of the table, or the newest version if that one no longer exists."""
         try:
             self._table.load_as_version(version)
         except (DeltaError, OSError):

@@ -1,4 +1,6 @@
-"""Refuse a question with a name that does not exist, because an empty answer would mislead."""
+"""Refuse a command or query that names a source, session, stream, label, rank, node or job that does not exist: an
+empty answer would be misleading.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,26 @@ from tailrace.query.filters import (
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
-"""Maximum number of known names that an error lists."""
+"""Maximum number of existing names that an error message lists."""
 
 
 def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completeness:
-    """Return the completeness of an answer. Raise UnknownError if the scope contains a name that does not
-    exist."""
+    """Return the completeness of an answer about `scope`.
+
+    Raise UnknownError if its selection contains a name that does not exist.
+    """
     check(engine, scope.selection, live)
     return completeness(engine, scope, live)
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError for a source, session, stream, label, rank, node or job that does not exist.
+    """Raise UnknownError if the selection contains a source, session, stream, label, rank, node or job that does not
+    exist.
 
-    A source exists if a row or a running collector has this source. A session exists if the selected sources
-    have the session. A stream exists if the selected sources and sessions have the stream. Labels exist if
-    one session has all of the labels. Ranks, nodes and jobs exist if one session matches all of them."""
+    A source exists if a row or a running collector has it. A session must exist in the selected sources, a stream in
+    the selected sources and sessions. At least one session must have all of the labels, and at least one must match
+    rank, node and job together.
+    """
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}
@@ -124,5 +130,5 @@ def _begins(session: str | None, beginning: str) -> bool:
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    """Return a sort key that orders names numerically, so that stream 2 precedes stream 10."""
+    """Return a sort key that sorts decimal numbers by value, so that stream 2 comes before stream 10."""
     return (len(name), name) if name.isdecimal() else (0, name)

@@ -1,8 +1,8 @@
-"""Define the public views and the meaning of each column, as SQL over one snapshot of the table.
+"""Define the views for users and the meaning of each column, as SQL over one snapshot of the table.
 
-All times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span
-(begun or ended, counted once), an instant, a counter or an annotation. An end without a begin is no event,
-because the event's begin is missing.
+Times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span (counted once, even
+if begin and end are stored separately), an instant, a counter or an annotation. An end whose begin is missing is not
+counted as an event: its begin already counts as missing.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ SELECT source, session, stream, substream, "offset", name, start, "end", time, d
   CASE WHEN parent_held.stops >= stops THEN parent_held.name END AS parent_name
 FROM found WHERE held IS NULL
 """
-"""SQL for the enclosing span of each span in a stream and substream, found by times.
+"""SQL that finds for each span the span that encloses it in the same stream and substream, by their times.
 
-The level of a span is the number of open spans when it begins: a running sum over begins and ends in order.
-Where spans nest, the innermost open span is the last one that began one level above. Two sorts suffice to
-find all enclosing spans, however many spans exist. Where spans overlap without nesting, the last span one
-level above may have ended; then the span has no parent."""
+The level of a span is the number of spans that are open when it begins: a running sum over all begins and ends in order
+of time. If spans nest, the enclosing span is the last one before it whose level is lower by one. Two sorts suffice for
+this, however many spans there are. If spans overlap without nesting, this last span may already have ended; then the
+span has no parent.
+"""
 
 
 class ViewColumn(NamedTuple):
     name: str
-    type: str  # DuckDB's name
+    type: str  # DuckDB's name of the type
     meaning: str
 
 
@@ -67,7 +68,7 @@ class View(NamedTuple):
     columns: tuple[ViewColumn, ...]
     sql: str
     order: str = ""
-    """SQL of the ORDER BY clause in which rows are shown, empty for no order."""
+    """SQL of the ORDER BY clause with which the view is shown; empty if the order does not matter."""
 
 
 TYPES = {

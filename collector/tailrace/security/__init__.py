@@ -1,3 +1,3 @@
-"""Access control of a listener by certificates, tokens and networks."""
+"""Control who may use a listener, by certificates, tokens and networks."""
 
 from __future__ import annotations

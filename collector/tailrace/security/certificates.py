@@ -1,8 +1,8 @@
-"""TLS of a listener: its certificate and key, and the authority for client certificates.
+"""Provide TLS for a listener from its certificate, its key and the authority for client certificates.
 
-The minimum version is TLS 1.2. Sessions are not resumed, so each connection is checked against the current files, and
-a client that only sends has no unread session tickets. A new certificate is tested in an in-memory handshake, which
-also returns its validity period.
+The minimum version is TLS 1.2. TLS sessions are not resumed. So each connection is checked against the current files,
+and no session tickets wait unread for a client that only sends. Before a new certificate is used, it is tested in a TLS
+handshake in memory, which also shows its validity period.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.clock import Clock
 from tailrace.security.files import Kept, UnusableError, read
 
 _NO_CHECK_TIME = 0x200000
-"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME."""
+"""Value of OpenSSL's flag X509_V_FLAG_NO_CHECK_TIME, for which Python has no name."""
 
 
 class _Usable(NamedTuple):
@@ -26,7 +26,7 @@ class _Usable(NamedTuple):
     """End of the validity period (Unix seconds)."""
 
     def validity(self, now: float) -> str | None:
-        """Return why the certificate is not valid at time `now`, or None."""
+        """Return why the certificate is not valid at time `now` (Unix seconds); None if it is valid."""
         if now < self.begins:
             return f"is not valid before {_day(self.begins)}"
         if now > self.ends:
@@ -35,18 +35,19 @@ class _Usable(NamedTuple):
 
 
 class Certificates:
-    """The TLS context of new connections, rebuilt when a file changes.
+    """Provides the TLS context for new connections, and builds it again when a file changes.
 
-    A certificate outside its validity period never replaces a valid one. At the start such a certificate is used
-    anyway: clients reject it, while other listeners work.
+    A certificate that is not valid now never replaces a valid one. At the start of the daemon, even such a certificate
+    is used: its clients reject it, but the daemon starts and its other listeners work.
     """
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
     ) -> None:
-        """Read the PEM files. With `authority`, clients must present a certificate signed by that authority.
+        """Read the PEM files.
 
-        Raise UnusableError.
+        With `authority`, clients must present a certificate that this authority has signed. Raise UnusableError if a
+        file cannot be used.
         """
         self._certificate = certificate
         self._key = key
@@ -61,12 +62,14 @@ class Certificates:
 
     @property
     def expires(self) -> float:
-        """Return the expiry time of the current certificate (Unix seconds)."""
+        """Return when the certificate in use expires (Unix seconds)."""
         return self._kept.get().ends
 
     @property
     def problem(self) -> str | None:
-        """Return why the current files are not used or the certificate is not valid, or None."""
+        """Return why the current files are not used, or why the certificate in use is not valid; None if there is no
+        problem.
+        """
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem
@@ -101,7 +104,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.num_tickets = 0
     _trust(
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
-    )  # detects a wrong certificate file before the key is loaded
+    )  # This detects an unusable certificate file before the key is read, so that the error names the right file.
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:
@@ -116,7 +119,10 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _demand(context: ssl.SSLContext, authority: Path) -> None:
-    """Require client certificates signed by the authority."""
+    """Let the TLS context accept only clients with a certificate that the authority has signed.
+
+    Raise UnusableError if its file cannot be used.
+    """
     if b"-----BEGIN CERTIFICATE-----" not in read(authority):
         raise UnusableError(authority, "holds no certificate in PEM")
     _trust(context, authority)
@@ -133,7 +139,11 @@ def _trust(context: ssl.SSLContext, certificates: Path) -> None:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """Return the validity period, as received by a client that trusts the certificate and checks no name."""
+    """Return begin and end (Unix seconds) of a certificate's validity period. Raise UnusableError if a TLS handshake
+    with the certificate fails.
+
+    The handshake is made in memory with a client that trusts this certificate and checks neither name nor time.
+    """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -156,7 +166,7 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Return the message of an OpenSSL error."""
+    """Return a readable message for an OpenSSL error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()
@@ -167,7 +177,7 @@ class _EncryptedError(Exception):
 
 
 def _no_password() -> str:
-    """Refuse an encrypted key. Otherwise OpenSSL would ask for a password at the terminal."""
+    """Raise an error when OpenSSL asks for the password of an encrypted key. Otherwise it would ask at the terminal."""
     raise _EncryptedError
 
 

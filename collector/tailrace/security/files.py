@@ -1,7 +1,8 @@
-"""Values built from files, rebuilt when a file changes. The last valid value is kept while a rebuild fails.
+"""Keep a value that is built from files, and build it again when a file changes. If this fails, keep the last valid
+value.
 
-A request for the value checks the files, at most once a second, so changes need no notification. While a pair of
-files is half-written, the rebuild fails and the last valid value is used.
+A request for the value checks the files, at most once a second, so nobody needs to report changes. If only one of two
+files that belong together has been written yet, building fails and the last valid value stays in use.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Generic, TypeVar
 from tailrace.clock import Clock
 
 LOOK_EVERY = 1.0
-"""Minimum interval (seconds) between two checks of the files."""
+"""Minimum time (seconds) between two checks of the files."""
 
 SIZE_MAX = 2**20
-"""Maximum size (bytes) of a file. Certificates, keys and lists of tokens are smaller."""
+"""Maximum size (bytes) of a file that is read. Certificates, keys and lists of tokens are smaller."""
 
 T = TypeVar("T")
 
 
 class UnusableError(Exception):
-    """A file is unusable. `message` has the reason."""
+    """Raised for a file that cannot be used. `path` is the file, and `message` the reason."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -33,12 +34,12 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """The last value that was built from the files."""
+    """A value that `make` builds from files: the last one that could be built."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Build the first value from the files. Raise UnusableError."""
+        """Build the value from the files for the first time. Raise UnusableError if this fails."""
         self.problem: str | None = None
-        """The reason why the current files are not used, or None."""
+        """Why the current content of the files is not used; None if it is."""
         self._paths = paths
         self._make = make
         self._clock = clock
@@ -54,8 +55,9 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Rebuild the value if a file changed or the last rebuild failed. A file may be complete now without a
-        visible change."""
+        """Build the value again if a file has changed, or if building failed the last time: the file may be complete
+        now although its state looks the same.
+        """
         state = self._state()
         if state == self._seen and self.problem is None:
             return
@@ -72,7 +74,10 @@ class Kept(Generic[T]):
 
 
 def read(path: Path, *, secret: bool = False) -> bytes:
-    """Return a file's content. A secret file must not be readable by all users of the host. Raise UnusableError."""
+    """Return the content of a file.
+
+    Raise UnusableError if it cannot be read, is too large, or is `secret` but readable by all users of the host.
+    """
     try:
         with open(path, "rb", opener=_open) as file:
             found = os.fstat(file.fileno())
@@ -89,7 +94,7 @@ def read(path: Path, *, secret: bool = False) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a file. For a pipe, do not wait for a writer."""
+    """Open a file. If it is a pipe, do not wait for a program that writes to it."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,4 +1,4 @@
-"""Access control of one listener by TLS, tokens and a list of networks, from its configuration keys."""
+"""Build the access control of one listener from its configuration: TLS, tokens and allowed networks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,32 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Number of addresses with a cached result. A lookup without the cache takes 4 µs."""
+"""Number of client addresses for which the result of the check is cached. A check without the cache takes 4 µs."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of IPv4-mapped IPv6 addresses."""
+"""First 12 bytes of an IPv6 address that stands for an IPv4 address."""
 
 
 class Networks:
-    """A list of allowed networks. An IPv4 address equals its IPv4-mapped form (::ffff:192.0.2.1)."""
+    """The networks from which clients may connect.
+
+    An IPv4 address and its IPv6 form (::ffff:192.0.2.1) count as the same.
+    """
 
     def __init__(self, networks: Iterable[str]) -> None:
-        """Parse networks in CIDR notation. An empty list allows every address. Raise ValueError."""
+        """Parse networks in CIDR notation.
+
+        An empty list allows every address. Raise ValueError if a network is invalid.
+        """
         self._networks = [
             (network.max_prefixlen, int(network.netmask), int(network.network_address))
             for network in map(parse_network, networks)
         ]
         self.allows = lru_cache(_REMEMBERED)(self._allows)
-        """Function that returns whether an address (`host`, without a port) is allowed."""
+        """Function that returns whether clients may connect from an address (`host`, without a port)."""
 
     def __bool__(self) -> bool:
-        """Return whether the list has networks."""
+        """Return whether the list restricts clients at all."""
         return bool(self._networks)
 
     def _allows(self, host: str) -> bool:
@@ -52,7 +58,7 @@ class Networks:
 
 
 def _packed(host: str) -> bytes:
-    """Return the bytes of an address that a socket reports, as IPv4 if the address is IPv4-mapped."""
+    """Return an address as bytes: 4 bytes for IPv4, also if it is written as IPv6, and 16 bytes for IPv6."""
     if ":" not in host:
         return socket.inet_pton(socket.AF_INET, host)
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
@@ -63,7 +69,10 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """The access control of one listener. A missing part (None, or an empty list) admits all clients."""
+    """The access control of one listener.
+
+    If a part is missing (None, or an empty list of networks), it restricts no client.
+    """
 
     certificates: Certificates | None = None
     tokens: Tokens | None = None
@@ -71,13 +80,13 @@ class Guard(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """Return the problems with the current certificate and token files, one message each."""
+        """Return a message for each problem with the current certificate and token files."""
         files = [self.certificates, self.tokens]
         return [each.problem for each in files if each is not None and each.problem is not None]
 
     @property
     def expires(self) -> float | None:
-        """Return the expiry time of the current certificate (Unix seconds), or None without TLS."""
+        """Return when the certificate in use expires (Unix seconds); None without TLS."""
         return self.certificates.expires if self.certificates else None
 
 
@@ -86,7 +95,10 @@ OPEN = Guard()
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Build the access control of section `owner`, such as "sources.runs". Raise ConfigError for unusable files."""
+    """Return the access control for a listener's configuration.
+
+    `owner` is its section, such as "sources.runs". Raise ConfigError if a file cannot be used.
+    """
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])
@@ -94,7 +106,9 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """Return the unusable files of a configuration, each with the location of its key."""
+    """Return a problem for each certificate, key or token file of a configuration that cannot be used, with the place
+    of its key in the configuration.
+    """
     config = loaded.config
     listeners = {("admin",): config.admin} | {
         ("sources", name): source
@@ -109,7 +123,7 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 
 def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
-    """Return the access control, and the problem of each key with an unusable file."""
+    """Return the access control for a listener's configuration, and a message for each key whose file cannot be used."""
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {key: expanded(path) for key in _CERTIFICATES if (path := getattr(config, key))}

@@ -1,6 +1,6 @@
-"""The tokens of a listener's clients: a file with one token on each line; `#` begins a comment line.
+"""Read the tokens of a listener's clients from a file: one token a line; a line that begins with `#` is a comment.
 
-Tokens are secrets. The duration of a comparison does not depend on the tokens, and memory contains only digests.
+Tokens are secrets. So the time of a comparison does not depend on their content, and only their digests stay in memory.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from tailrace.config.text import EncodingError, decoded, unmarked
 from tailrace.security.files import Kept, UnusableError, read
 
 SIZE_MIN = 16
-"""Minimum length (bytes) of a token. Shorter tokens can be guessed."""
+"""Minimum length (bytes) of a token. A shorter one could be guessed."""
 
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""Maximum number of tokens in a file. Each token is compared for every new connection."""
+"""Maximum number of tokens in a file. For each new connection, the client's token is compared with all of them."""
 
 _TOKEN = re.compile(rb"[!-~]+")
 
 
 class Tokens:
-    """The tokens of a file, read again when the file changes. While the new content is invalid, the old tokens are
-    valid."""
+    """The tokens of a file, which is read again when it changes.
+
+    If the new content is invalid, the old tokens stay valid.
+    """
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        """Read the file. Raise UnusableError."""
+        """Read the file. Raise UnusableError if it cannot be used."""
         self._path = path
         self._kept = Kept([path], self._read, clock)
 
@@ -43,7 +45,7 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Return why the file's current content is not used, or None."""
+        """Return why the current content of the file is not used; None if it is."""
         self._kept.get()
         return self._kept.problem
 
@@ -70,7 +72,7 @@ class Tokens:
 
 
 def _wrong(token: bytes) -> str | None:
-    """Return why a token is invalid, without the token, or None."""
+    """Return why a token is invalid, without quoting it; None if it is valid."""
     if _TOKEN.fullmatch(token) is None:
         return "is not a token; allowed: printable ASCII characters without spaces"
     if not SIZE_MIN <= len(token) <= SIZE_MAX:

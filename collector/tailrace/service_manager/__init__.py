@@ -1,3 +1,3 @@
-"""The protocol of systemd between a service and its service manager."""
+"""Communicate with the service manager (systemd), which starts, watches and restarts the daemon."""
 
 from __future__ import annotations

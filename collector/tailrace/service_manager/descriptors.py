@@ -1,9 +1,9 @@
-"""Listening sockets that survive a restart of the process.
+"""Keep listening sockets across a restart of the process, so that data which arrives meanwhile waits in them.
 
-The service manager keeps the sockets (its descriptor store) or creates the sockets (socket units). The manager passes
-the sockets to the next process of the service (sd_listen_fds(3)). While no process runs, incoming bytes wait in the
-sockets. A socket is identified by its address, regardless of its name. A socket on a port chosen by the system is
-identified by the name under which the service manager stores the socket.
+The service manager creates the sockets (socket units), or keeps those that an earlier process passed to it (its
+descriptor store). It passes them to the next process of the service (sd_listen_fds(3)). A listener finds its socket by
+the address, whatever the socket's name is. A socket on a port that the operating system chose is found by the name
+under which the service manager keeps it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from tailrace.service_manager.notify import Notifier
 
 FIRST = 3
-"""Number of the first descriptor that the service manager passes to a service."""
+"""Lowest descriptor number of the sockets that the service manager passes to a process."""
 
 NAME_MAX = 255
 
@@ -32,7 +32,10 @@ class Handed(NamedTuple):
 
 
 class Descriptors:
-    """The sockets that the service manager passed to this process. `handed` are the sockets without a listener."""
+    """The sockets that the service manager passed to this process.
+
+    `handed` are those that no listener has taken yet.
+    """
 
     def __init__(self, notifier: Notifier, handed: list[Handed] | None = None) -> None:
         self._notifier = notifier
@@ -41,8 +44,10 @@ class Descriptors:
 
     @classmethod
     def from_environment(cls, notifier: Notifier, environ: MutableMapping[str, str]) -> Self:
-        """Return the sockets passed to this process, and remove the service manager's variables from the
-        environment."""
+        """Return the sockets that the service manager passed to this process.
+
+        Remove its environment variables about them.
+        """
         pid = environ.pop("LISTEN_PID", "")
         count = environ.pop("LISTEN_FDS", "")
         names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -54,16 +59,17 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot of a listener's socket. The slot's name is ASCII without colons.
+        """Return the slot in which the service manager keeps the socket of one listener. `name` is ASCII text without
+        colons.
 
-        With `anywhere`, a socket with another name and the wanted address is accepted.
+        With `anywhere`, the slot also accepts a socket with another name, if it has the wanted address.
         """
         if len(name) > NAME_MAX:
             name = blake2s(name.encode(), digest_size=16).hexdigest()
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close the sockets without a listener. The service manager keeps its copies of the sockets."""
+        """Close the sockets that no listener has taken, in this process. The service manager keeps its own copies."""
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -71,7 +77,10 @@ class Descriptors:
     def take(
         self, name: str, fits: Callable[[socket.socket], bool], *, anywhere: bool
     ) -> Handed | None:
-        """Return a passed socket that `fits` accepts, or None."""
+        """Remove a socket that no listener has taken and that `fits` accepts, and return it.
+
+        Return None if there is none.
+        """
         found = next(
             (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
         )
@@ -82,16 +91,20 @@ class Descriptors:
         return found
 
     def close_rest(self) -> bool:
-        """Close all sockets without a listener, in this process and in the service manager. Return whether a socket
-        was closed."""
+        """Close all sockets that no listener has taken, in this process and in the service manager.
+
+        Return whether there were any.
+        """
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
             self._refuse(name)
         return bool(names)
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Pass a socket to the service manager, which replaces the socket of the same name. Return whether the
-        message to the service manager was sent."""
+        """Pass a socket to the service manager to keep it under a name, in place of any earlier socket with this name.
+
+        Return whether the message was sent.
+        """
         self._refuse(name)
         return self._notifier.store(name, sock)
 
@@ -99,29 +112,30 @@ class Descriptors:
         self._notifier.remove(name)
 
     def _refuse(self, name: str) -> None:
-        """Close the sockets of this name that have no listener."""
+        """Close the sockets with this name that no listener has taken."""
         refused = [handed for handed in self._handed if handed.name == name]
         for handed in refused:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # A socket unit and the descriptor store may have sockets of the same name.
+        # A socket unit and the descriptor store may use the same name, and a listener may have taken one of these
+        # sockets. Then nothing is removed.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
 
 class Slot:
-    """The place of one listener's socket in the service manager."""
+    """The place in the service manager for the socket of one listener."""
 
     def __init__(self, descriptors: Descriptors, name: str, *, anywhere: bool) -> None:
         self.kept = False
-        """Whether the service manager has the socket."""
+        """Whether the service manager keeps the socket now."""
         self._descriptors = descriptors
         self._name = name
         self._anywhere = anywhere
 
     def take(self, fits: Callable[[socket.socket], bool]) -> socket.socket | None:
-        """Return the kept socket if `fits` accepts the socket, else None."""
+        """Return the socket that the service manager kept for this listener; None if it kept none that `fits` accepts."""
         found = self._descriptors.take(self._name, fits, anywhere=self._anywhere)
         if found is None:
             return None
@@ -129,27 +143,32 @@ class Slot:
         return found.sock
 
     def keep(self, sock: socket.socket) -> None:
-        """Pass a new socket to the service manager, if there is one."""
+        """Pass a new socket to the service manager, if there is one, so that the socket survives a restart."""
         self.kept = self._descriptors.store(self._name, sock)
 
     def forget(self) -> None:
-        """Remove the socket from the service manager, because the listener is gone."""
+        """Let the service manager close the socket, because its listener no longer exists."""
         if self.kept:
             self._descriptors.remove(self._name)
             self.kept = False
 
     def make_way(self) -> bool:
-        """Close the sockets without a listener, one of which may use the wanted address. Return whether a retry is
-        useful."""
+        """Close all kept sockets that no listener has taken: one of them may occupy the address that a listener wants.
+
+        Return whether another try is useful.
+        """
         return self._descriptors.close_rest()
 
 
 NOWHERE = Descriptors(Notifier()).slot("")
-"""The slot of a socket that is closed with its process."""
+"""The slot of a socket that no service manager keeps. The socket is closed when the process ends."""
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a passed descriptor as a socket. Close a descriptor that is not a socket."""
+    """Return a descriptor from the service manager as a socket, in a list.
+
+    If it is no socket, close it and return an empty list.
+    """
     try:
         sock = socket.socket(fileno=fd)
     except OSError as error:

@@ -1,7 +1,8 @@
-"""Notifications to the service manager: state, watchdog signals, and sockets to keep (sd_notify(3)).
+"""Notify the service manager (sd_notify(3)): report the state of the daemon, send watchdog signals, and pass sockets to
+keep.
 
-Without a service manager, all calls do nothing. A message that the manager does not accept within `SEND_SECONDS` is
-lost.
+Without a service manager, all calls do nothing. If the service manager does not accept a message within `SEND_SECONDS`,
+the message is lost.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """A connection to the service manager. `address` is the path of its socket (`@`: abstract namespace), or empty.
+    """The connection to the service manager.
 
-    `watchdog_seconds` is the time that the manager waits for the next watchdog signal, or None without a watchdog.
+    `address` is the path of its socket (`@` at the beginning stands for the abstract namespace), or empty without a
+    service manager. `watchdog_seconds` is how long its watchdog waits for the next signal; None without a watchdog.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
@@ -32,8 +34,10 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Self:
-        """Create a notifier from the service manager's variables. Remove the variables, which child processes must
-        not inherit."""
+        """Return a notifier with the values in the service manager's environment variables.
+
+        Remove these variables, because child processes must not inherit them.
+        """
         address = environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         if address and address[0] not in "/@":
@@ -47,44 +51,56 @@ class Notifier:
 
     @property
     def present(self) -> bool:
-        """Return whether there is a service manager."""
+        """Return whether a service manager has started this process."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """Report that all listeners are open or, after `reloading`, that the new configuration is current."""
+        """Report that all listeners are open. After `reloading`, report that the new configuration is in use."""
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Report that a reload began at `monotonic` (seconds). The reload ends with `ready`."""
+        """Report that a reload began at `monotonic` (seconds of the monotonic clock).
+
+        Its end is reported by `ready`.
+        """
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """Report the status in one line."""
+        """Report the daemon's status as one line of text, which the service manager shows."""
         self._send(f"STATUS={line.splitlines()[0] if line else ''}")
 
     def alive(self) -> None:
-        """Send a watchdog signal, which restarts the watchdog's timer."""
+        """Send a watchdog signal. It restarts the time that the watchdog waits."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
-        """Report that a long start or stop continues, and request at least `seconds` more."""
+        """Report that a start or stop is still going on, and ask for at least `seconds` more time."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Ask the service manager to keep a socket for the next process. Return whether the message was sent."""
-        # Without FDPOLL=0 the manager would close a socket at its first error.
+        """Ask the service manager to keep a socket for the next process, under a name.
+
+        Return whether the message was sent.
+        """
+        # FDPOLL=0 is needed because the service manager otherwise closes a kept socket when an error occurs on it.
         return self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
 
     def remove(self, name: str) -> None:
-        """Ask the service manager to close its sockets of this name, and wait up to `SEND_SECONDS` for the result."""
+        """Ask the service manager to close the sockets that it keeps under a name.
+
+        Wait up to `SEND_SECONDS` until it has done so.
+        """
         if self._send(f"FDSTOREREMOVE=1\nFDNAME={name}"):
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until the service manager has read all messages and confirms this by closing its end of a pipe."""
+        """Wait until the service manager has read all earlier messages, but no longer than `SEND_SECONDS`.
+
+        It shows this by closing its end of a pipe.
+        """
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)

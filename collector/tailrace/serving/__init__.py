@@ -1,3 +1,3 @@
-"""The admin endpoint of the daemon, over HTTP."""
+"""Serve the admin endpoint of the daemon over HTTP."""
 
 from __future__ import annotations

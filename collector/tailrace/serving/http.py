@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection, which receives requests and sends responses within time limits.
+"""Serve one HTTP/1.1 connection: receive requests and send responses, each within a time limit.
 
-The cost of a client is limited to one connection. A request is a line and some headers; a body is never read. A
-response that the client does not read is dropped. HTTP/2 and upgrades are not supported. `exposed` formats metrics
-for Prometheus.
+No client can cost more than one connection. A request consists of a line and headers; its body is never read. If the
+client does not read a response, the response is dropped. HTTP/2 and upgrades of the connection are not supported.
+`exposed` formats metrics for Prometheus.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from prometheus_client.registry import Collector
 from tailrace.figures import AdminRefusal
 
 HEADERS_MAX = 16 * 2**10
-"""Maximum size (bytes) of a request's line and headers."""
+"""Maximum size (bytes) of a request: its first line and its headers."""
 
 REQUEST_SECONDS = 10.0
-"""Timeout (seconds) for receiving a request: from the start of the connection for the first request, else from the
-first byte of the request."""
+"""Maximum time (seconds) for receiving a request.
+
+It begins when the connection is opened, for a later request with its first byte.
+"""
 
 IDLE_SECONDS = 75.0
-"""Timeout (seconds) between two requests on one connection. Many scrapers send one request a minute."""
+"""Maximum time (seconds) that a connection may wait for the next request. Many scrapers send one request a minute."""
 
 ANSWER_SECONDS = 10.0
-"""Timeout (seconds) for sending a response to the client."""
+"""Maximum time (seconds) within which the client must read a response."""
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
-"""Maximum number of input bytes that are discarded after the last response, within `LINGER_SECONDS`. Closing a
-socket with unread input could drop the response."""
+"""Maximum number of bytes from the client that are read and discarded after the last response, within `LINGER_SECONDS`.
+
+If a socket is closed while bytes wait unread in it, the client may lose the response.
+"""
 
 RECEIVE_MAX = 16 * 2**10
 
@@ -46,9 +50,9 @@ class Request(NamedTuple):
     path: str
     """Path of the requested page, without the query."""
     headers: dict[str, str]
-    """Headers by lower-case name. The last of repeated headers is used."""
+    """Headers by their name in lower case. If a header is repeated, the last one counts."""
     query: str = ""
-    """The undecoded query without the question mark."""
+    """The part of the URL after the question mark, not decoded."""
 
 
 class Response(NamedTuple):
@@ -62,7 +66,7 @@ HttpAnswer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
-    """The connection has ended. `cause` is set if the client caused the end."""
+    """Raised when the connection has ended. `cause` is set if the client is the reason."""
 
     def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
@@ -74,8 +78,10 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Conversation:
-    """The requests and responses of one connection. `waiting` is set while the server waits for the client to send
-    or read."""
+    """The requests and responses of one connection.
+
+    `waiting` is true while the server waits for the client to send a request or to read a response.
+    """
 
     def __init__(self, stream: trio.abc.Stream, answer: HttpAnswer) -> None:
         self.waiting = True
@@ -83,12 +89,18 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """Received bytes not passed to h11 yet. h11 gets one complete head at a time."""
+        """Received bytes that h11 (the HTTP parser) has not got yet.
+
+        It always gets the line and the headers of one request together.
+        """
         self._ended = False
-        """Whether the client has closed its sending side."""
+        """Whether the client will send no more, because it has closed its side of the connection."""
 
     async def run(self) -> None:
-        """Answer requests until the connection ends. Raise EndedError with the cause."""
+        """Answer the requests of the connection until it ends.
+
+        Raise EndedError, with the cause if the client is the reason.
+        """
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._wire.start_next_cycle()
@@ -98,7 +110,7 @@ class Conversation:
             await self._exchange()
 
     async def linger(self) -> None:
-        """Wait until the client has received the last response, at most `LINGER_SECONDS`."""
+        """Wait until the client has read the last response and closes the connection, at most `LINGER_SECONDS`."""
         if not isinstance(self._stream, trio.SocketStream):
             return
         left = LINGER_BYTES
@@ -172,10 +184,11 @@ class Conversation:
 
 
 def _head(data: bytes) -> int:
-    """Return the end of a request's head, or 0 if the head is incomplete. Raise RemoteProtocolError.
+    """Return where the line and the headers of a request end in `data`; 0 if they are not complete yet.
 
-    Refuse lines that end with LF alone, and headers that continue on a second line. h11 accepts both, but a proxy in
-    front of this server may parse such requests differently.
+    Raise RemoteProtocolError if they are too long or not valid. Also refuse lines that end with LF alone, and headers
+    that continue on a second line. h11 accepts both, but a proxy in front of this server may read such requests
+    differently.
     """
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:
@@ -193,7 +206,7 @@ def _head(data: bytes) -> int:
 
 @contextmanager
 def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
-    """Raise EndedError with `cause` if the block takes longer than `seconds`."""
+    """Run the block for at most `seconds`. If it takes longer, raise EndedError with `cause`."""
     with trio.move_on_after(seconds) as patience:
         yield
     if patience.cancelled_caught:
@@ -201,7 +214,7 @@ def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
 
 
 class _Families(Collector):
-    """Families as the collector object that prometheus_client requires."""
+    """Wrapper for metric families, because prometheus_client expects a collector object."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._all = families
@@ -211,10 +224,12 @@ class _Families(Collector):
 
 
 def exposed(families: Iterable[Metric], accept: str = "") -> Response:
-    """Return the response with metrics. The header `accept` selects the format."""
+    """Return the response with the metrics, as OpenMetrics if the request's header `accept` asks for it, else in
+    Prometheus's text format.
+    """
     all_ = _Families(families)
     if "application/openmetrics-text" in accept:
-        # prometheus_client has no types for this function
+        # prometheus_client declares no types for this function
         body = openmetrics.generate_latest(all_)  # type: ignore[no-untyped-call]
         return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
     return Response(200, exposition.generate_latest(all_), exposition.CONTENT_TYPE_PLAIN_0_0_4)

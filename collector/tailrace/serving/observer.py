@@ -1,7 +1,7 @@
-"""An endpoint about the collectors of a store, in a process that only reads the table, on any host.
+"""Serve metrics of a store's collectors in a process on any host that only reads the table.
 
-Each request for /metrics reads the table. If a read fails, the response is an error without figures, because a
-scraper must not store outdated figures.
+The table is read for each request for /metrics. If it cannot be read, the response is an error without any figures:
+Prometheus must not store outdated figures as current ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
-    """The pages of the endpoint. `look` returns the metrics. With `accepts`, a request needs a valid token."""
+    """The pages of this endpoint.
+
+    `look` returns the metrics. If `accepts` is given, each request needs a token that it accepts.
+    """
 
     def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
         self._look = look
@@ -56,9 +59,10 @@ class ObserverPages:
 
 
 def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
-    """Serve on the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the listener's address.
+    """Serve metrics at the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address of the
+    listener.
 
-    Raise ConfigError.
+    Raise ConfigError if the address or a certificate or token file cannot be used.
     """
     certificates, tokens, networks = guard("admin", config, SystemClock())
     pages = ObserverPages(look, tokens.accepts if tokens else None)

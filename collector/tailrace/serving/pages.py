@@ -1,9 +1,9 @@
-"""The read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
+"""Answer requests for the read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
-/healthz has status code 200 while the daemon runs or can recover by itself (ok, degraded, starting, stopping), else
-503. /readyz has status code 200 only while the daemon receives input. Health pages return the problems as JSON. If
-tokens are required, a request without a token gets only the state. /status is HTML for browsers and JSON for other
-clients. HTML pages have no scripts, and text browsers can display the pages.
+The status code of /healthz is 200 while the daemon runs or can recover by itself (states ok, degraded, starting,
+stopping), else 503. The status code of /readyz is 200 only while the daemon receives input. Both pages state the
+problems as JSON. If tokens are required and a request has none, they state only the daemon's state. /status is HTML for
+browsers and JSON for other clients. HTML pages contain no scripts, and text browsers can show them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGES = {
     "/healthz": "200 as long as a restart would not help",
     "/readyz": "200 while the daemon receives what is sent",
 }
-"""Paths of the endpoint, with their purpose."""
+"""For each page of the endpoint, its path and a description of its content for users."""
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -42,7 +42,7 @@ td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 """
 
 STYLE_SOURCE = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
-"""The only style that the Content-Security-Policy allows."""
+"""Hash of the only style sheet that the header Content-Security-Policy allows."""
 
 ALARMING = frozenset(
     {
@@ -51,23 +51,23 @@ ALARMING = frozenset(
         "failure", "admin_refused",
     }
 )  # fmt: skip
-"""Figures that a page highlights if they are neither zero nor empty."""
+"""Names of the figures that the status page highlights as alarming unless they are zero or empty."""
 
 FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
     "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
-"""Figures of a source that come first in its table."""
+"""Names of those figures of a source that come first in its table on the status page."""
 
 
 def index(version: str) -> str:
-    """Return the HTML page with links to the other pages."""
+    """Return the HTML of the page / with links to all other pages."""
     links = (f'<li><a href="{path}">{path}</a>: {about}</li>' for path, about in PAGES.items())
     return _page(f"Tailrace {version}", ["<ul>", *links, "</ul>"])
 
 
 def status(value: msgspec.Struct) -> str:
-    """Return the HTML page with all figures of a status: first of the daemon, then of each source."""
+    """Return the HTML of the status page, with all figures: first those of the daemon, then those of each source."""
     figures = msgspec.to_builtins(value)
     sources = figures.pop("sources", {})
     parts = ['<p><a href="/">all pages</a></p>', *_table(figures)]
@@ -99,7 +99,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure as text. A dict shows only figures that are not zero."""
+    """Return a figure as text for the status page. Zero and empty values of a dictionary are left out."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"
@@ -127,13 +127,16 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
-"""HTTP headers of every response. Other sites need no page, and a page needs only text and its style."""
+"""HTTP headers of all responses.
+
+They forbid other sites to use a page, and allow a page nothing except text and its own style.
+"""
 
 _SCHEME = "bearer "
 
 
 class HealthAnswer(msgspec.Struct):
-    """The JSON body of /healthz and /readyz."""
+    """The body of /healthz and /readyz as JSON."""
 
     status: str
     conditions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -147,11 +150,11 @@ class Probe(msgspec.Struct):
 
 
 HEALTH = {"/healthz", "/readyz"}
-"""Paths of the health pages, which are cheap and need no token."""
+"""Paths of the health pages. They cost little, and a request for them needs no token."""
 
 
 class Pages:
-    """The pages of the admin endpoint, with the token check."""
+    """The pages of the daemon's admin endpoint, including the check of tokens."""
 
     def __init__(
         self,
@@ -161,7 +164,10 @@ class Pages:
         families: Callable[[], Iterable[Metric]],
         accepts: Callable[[bytes], bool] | None,
     ) -> None:
-        """Set the functions that read the daemon. `accepts` checks a token; None means that no token is required."""
+        """Use the given functions to read the daemon's health, status and metrics.
+
+        `accepts` returns whether a token is valid; None means that no token is required.
+        """
         self._probe = probe
         self._status = status
         self._accepts = accepts
@@ -207,23 +213,25 @@ class Pages:
         return _json(200 if fine else 503, health)
 
     async def _metrics(self, accept: str) -> Response:
-        # Collect all families at one moment. Formatting takes much longer, so a thread formats while sources receive.
+        # Collect all metrics at one moment. Formatting them takes much longer, so it happens in a thread while the
+        # sources go on receiving.
         return await trio.to_thread.run_sync(
             exposed, list(self._families()), accept, limiter=self._writing
         )
 
 
 def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
-    """Return whether a request has a token that `accepts` accepts."""
+    """Return whether a request has a token in its header `Authorization` that `accepts` accepts."""
     given = request.headers.get("authorization", "")
     is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
     return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
 
 
 def wanted(request: Request) -> str:
-    """Return the response format of a request: the query parameter `format`, or else "html" or "json".
+    """Return the format of the response that a request asks for: the value of its parameter `format`, otherwise "html"
+    or "json".
 
-    Without `format`, HTML needs a higher weight than JSON in the header Accept, as browsers send.
+    Without the parameter, the format is "html" only if the header `Accept` prefers HTML to JSON, as browsers do.
     """
     given = parse_qs(request.query).get("format")
     if given:
@@ -237,7 +245,7 @@ def wanted(request: Request) -> str:
 
 
 def _range(text: str) -> tuple[str, float]:
-    """Return a media range of an Accept header and its weight."""
+    """Return one entry of a header `Accept`: a media type and its weight."""
     name, _, parameters = text.partition(";")
     weight = parameters.replace(" ", "").rpartition("q=")[2]
     try:

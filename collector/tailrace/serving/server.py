@@ -1,15 +1,15 @@
-"""The connections of the admin endpoint: allowed clients, number of connections, and limits of their cost.
+"""Accept connections to the admin endpoint, and limit what clients can cost.
 
-Clients cannot block the daemon. The server accepts one connection at a time with a pause after each. The pause after
-each response is longer than the time for producing the response.
+Clients cannot block the daemon: the server accepts one connection after the other, with a pause after each. The pause
+after a response is longer than the work for it took.
 
-/healthz and /readyz do not wait for other responses. When half of the connections wait for other responses, further
-requests are refused.
+Requests for /healthz and /readyz do not wait for other responses. If half of all connections wait for other responses,
+further requests for those are refused.
 
-When there are too many connections, the oldest connection that waits for its client is closed, so that silent and
-slow clients do not lock out new clients. During a flood of connections, each client thus has the time of half of the
-connections (0.16 s for 64) to send a request, and as much to read. Slower health checks and slow scrapers are cut
-off.
+If there are too many connections, the oldest one is closed that waits for its client. So silent and slow clients do not
+lock out new ones. During a flood of connections, a client then has as long as it takes to open half of the connections
+(0.16 s for 64) to send its request, and as long again to read the response. Slower health checks and scrapers fail
+during the flood.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tailrace.serving.http import (
 from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
-"""Pause (seconds) of the server after accepting a connection. A TLS handshake takes up to 2 ms."""
+"""Pause (seconds) after each accepted connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
-"""Pause after a response, as a multiple of the time for producing the response.
+"""Pause after a response, as a multiple of the time that the work for it took.
 
-Responses thus take at most a quarter of the daemon's time. Health pages and refusals have a separate pause, and take
-at most another quarter.
+Thus responses take at most a quarter of the daemon's time. Health pages and refusals have a pause of their own, and
+take at most another quarter.
 """
 
 HANDSHAKE_SECONDS = 10.0
@@ -61,9 +61,9 @@ class Server:
         allows: Callable[[str], bool],
         context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """Create a server for `pages`. `allows` checks a client's address.
+        """Create a server for the given pages. `allows` returns whether a client's address may connect.
 
-        `context` returns the TLS context for a new connection, or None without TLS.
+        `context` returns the TLS context for a new connection; None without TLS.
         """
         self._pages = pages
         self._figures = figures
@@ -71,7 +71,7 @@ class Server:
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """Open connections by cancel scope, oldest first."""
+        """Conversations on the open connections, oldest first, by the cancel scope that ends each."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -80,7 +80,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer requests on a bound socket until cancelled. Report the start once the socket listens."""
+        """Answer requests on a bound socket until cancelled. Report to the caller when the socket listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -115,7 +115,7 @@ class Server:
         return True
 
     def _make_room(self) -> None:
-        """Close the oldest connection that waits for its client, or else the oldest connection."""
+        """Close the oldest connection that waits for its client. If none waits, close the oldest one."""
         waiting = (scope for scope, each in self._open.items() if each.waiting)
         scope = next(waiting, None) or next(iter(self._open))
         del self._open[scope]
@@ -143,7 +143,11 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request after the pause that follows the previous response of the same kind."""
+        """Answer a request.
+
+        First wait for the pause after the previous response of the same kind: short for health pages and refusals, long
+        for all others.
+        """
         about_health = request.path in HEALTH
         most = max(1, self._connections_max // 2)
         lock = self._long.lock
@@ -167,18 +171,19 @@ class Server:
 
 
 class _Turn:
-    """The lock and the pause for responses of one kind."""
+    """The lock and the pause for responses of one kind: one is answered at a time."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
         self.rested = 0.0
-        """Time (trio's clock) at which the pause ends."""
+        """Time on trio's clock at which the pause ends."""
 
 
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # TLS need not prove the end of the stream, because every HTTP message has its length.
+    # Accept that a client ends the connection without a TLS message: the length of each HTTP message is known, so
+    # nothing can be cut off unnoticed.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 

@@ -1,8 +1,8 @@
 """Serve the page and the HTTP API of `tailrace view` for one store, or for several stores to compare.
 
-An endpoint (`endpoints`) is a function of a lease of snapshots and a question (`questions`) that returns an
-answer (`wire`). `application` lists all endpoints. The common parts are separate modules: `door` authorizes
-requests, `leases` selects the snapshot, and `answers` runs the endpoint and encodes its answer. `streaming`
+An endpoint (`endpoints`) is a function that gets a lease of snapshots and a question (`questions`), and returns an
+answer (`wire`). `application` lists all endpoints. Everything that endpoints have in common is in other modules: `door`
+authorizes requests, `leases` selects the snapshot, and `answers` runs the endpoint and encodes its answer. `streaming`
 sends answers that arrive piece by piece.
 """
 

@@ -1,9 +1,9 @@
-"""Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode the answer
-or the error as JSON.
+"""Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode its answer or error
+as JSON.
 
-The work is interrupted when the client disconnects, and when it takes longer than `SECONDS`. The answer
-depends only on the question and the snapshots, so the last answers are cached. Several pages that show one
-view cost as much as one page.
+If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. An answer depends only on
+the question and the snapshots, so the latest answers are cached. Several pages that show the same view cost as much as
+one page.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
 
 ANSWER_BYTES = 32 * 2**20
-"""Maximum size (bytes) of a JSON answer. No page can draw more."""
+"""Maximum size (bytes) of a JSON answer. No page could draw a larger one."""
 
 TEXT_MAX = 10_000
-"""Maximum length (characters) of a text of a trace in an answer. A trace may contain texts of any length."""
+"""Maximum length (characters) of each text that an answer quotes from a trace.
+
+Traces may contain texts of any length.
+"""
 
 
 class TooLargeError(TailraceError):
@@ -53,11 +56,11 @@ class TooLargeError(TailraceError):
 
 
 class TooLongError(TailraceError):
-    """Raised when an answer takes longer than its time limit."""
+    """Raised when an endpoint takes longer than the time limit."""
 
 
 class FileAnswer(NamedTuple):
-    """An answer that is not JSON. `name` is the file name under which a browser saves the answer."""
+    """An answer in another format than JSON. `name` is the file name under which a browser saves it."""
 
     body: bytes
     media_type: str
@@ -73,11 +76,17 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
     (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED, "install the package"),
     (TailraceError, HTTPStatus.INTERNAL_SERVER_ERROR, "see what the server says on its terminal"),
 )
-"""HTTP status of each error class, and the advice to the user."""
+"""For each error class, the HTTP status of the response and an advice for the user.
+
+The first class that matches counts.
+"""
 
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
-    """Return the first `most` characters of a text, followed by the full length if the text was cut."""
+    """Return a text unchanged if it has at most `most` characters.
+
+    Otherwise return its first `most` characters and its length.
+    """
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
@@ -86,7 +95,7 @@ def shown(text: str | None) -> str | None:
 
 
 def encoded(answer: msgspec.Struct) -> bytes:
-    """Encode an answer as JSON. Raise TooLargeError."""
+    """Encode an answer as JSON. Raise TooLargeError if it is larger than `ANSWER_BYTES`."""
     body = msgspec.json.encode(answer)
     if len(body) > ANSWER_BYTES:
         raise TooLargeError(f"the answer has {len(body)} bytes, and may have {ANSWER_BYTES}")
@@ -94,7 +103,7 @@ def encoded(answer: msgspec.Struct) -> bytes:
 
 
 def response(answer: FileAnswer | bytes) -> Response:
-    """Return the HTTP response for an answer, which is JSON or other content."""
+    """Return the HTTP response for an answer: JSON as bytes, or a file for the browser to save."""
     if isinstance(answer, bytes):
         return Response(answer, media_type=JSON, headers={"cache-control": "no-store"})
     headers = {
@@ -117,28 +126,32 @@ def refusal(
 
 
 def failure(error: TailraceError, where: str) -> Response:
-    """Return the HTTP response for an error of Tailrace."""
+    """Return the HTTP response for an error of this program.
+
+    `where` is the part of the request to which the error refers.
+    """
     status, todo = next((status, todo) for kind, status, todo in _STATUS if isinstance(error, kind))
     return refusal(status, str(error), where, todo)
 
 
 def statuses() -> Iterable[HTTPStatus]:
-    """Return the HTTP statuses with which any endpoint may refuse a request."""
+    """Return all HTTP statuses with which an endpoint may refuse a request."""
     return sorted(
         {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     )
 
 
 def decimal(number: int | None) -> str | None:
-    """Return an integer of 64 or more bits as decimal text, None for None."""
+    """Return an integer as decimal text, because JavaScript cannot represent 64 bits exactly. Return None for None."""
     return None if number is None else str(number)
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of a JSON object that a view returns as text. Return no members if the text is not
-    an object.
+    """Return the members of a JSON object that a view returns as text. Return an empty dictionary if the text is no
+    JSON object.
 
-    Long texts in the object are cut."""
+    Long texts in the object are cut.
+    """
     if text is None:
         return {}
     try:
@@ -163,8 +176,10 @@ _CONVERSIONS: dict[object, _Convert] = {
     DecimalText | None: decimal,
     dict[str, Any]: members,
 }
-"""Functions that convert a value of a snapshot to a field of an answer, by the field's type. A value whose
-field has another type is unchanged."""
+"""For each type of a field in an answer, the function that converts a value from DuckDB to it.
+
+Values for other types stay as they are.
+"""
 
 
 def _same(value: object) -> object:
@@ -178,14 +193,16 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
 
 
 def from_row(type_: type[S], row: Iterable[object]) -> S:
-    """Return an object of the API from the values of its fields, in order and as read from the snapshot."""
+    """Return an object of the API. `row` has the values of its fields in order, as DuckDB returned them."""
     fields = zip(_fields(type_), row, strict=True)
     return type_(**{name: convert(value) for (name, convert), value in fields})
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API of class `type_`. The fields of the object are attributes of `given`,
-    except for the fields in `others`."""
+    """Return an object of the API class `type_`.
+
+    `others` gives the values of some of its fields; the others are the attributes of `given` with the same names.
+    """
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -195,8 +212,9 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value with its texts cut, its large integers as text for JavaScript, and its depth
-    limited."""
+    """Return a JSON value that fits in an answer: with long texts cut, integers beyond 2^53 as text, and values nested
+    deeper than 20 levels as text.
+    """
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
@@ -211,25 +229,26 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
 
 
 SECONDS = 60.0
-"""Time limit (seconds) of a request, including the wait for a thread."""
+"""Maximum time (seconds) for answering a request, including the wait for a free thread."""
 
 LONG_SLOTS = 1
-"""Number of exports that are written at a time."""
+"""Number of exports that are written at the same time."""
 
 BODY_BYTES = 2**20
 KEPT_BYTES = 16 * 2**20
-"""Maximum total size (bytes) of the cached answers."""
+"""Maximum total size (bytes) of all cached answers."""
 
 INTERRUPT_SECONDS = 0.2
 ATTEMPTS = 3
-"""Maximum number of attempts to answer a question while files of its snapshot are deleted."""
+"""Maximum number of times that a question is tried if files of its snapshot are deleted during the attempt."""
 
 
 class Endpoint(NamedTuple, Generic[Q]):
-    """An endpoint of the API. The function `answer` runs in a thread; it returns an object of the class
-    `gives`, or a FileAnswer.
+    """An endpoint of the API. The function `answer` runs in a thread. It returns an object of the class `gives`, or a
+    FileAnswer.
 
-    `kept` is whether answers may be cached, because they depend only on the question and the snapshot."""
+    `kept` states whether answers may be cached, because they depend only on the question and the snapshot.
+    """
 
     method: str
     path: str
@@ -239,11 +258,11 @@ class Endpoint(NamedTuple, Generic[Q]):
     answer: Callable[[SnapshotLease, Q], msgspec.Struct | FileAnswer]
     kept: bool = True
     media_types: Sequence[str] = ()
-    """Media types of the content that the endpoint may return instead of JSON."""
+    """Media types of the files that the endpoint may return instead of JSON."""
 
 
 class KeptAnswers:
-    """A cache of the most recent answers, by question and snapshot."""
+    """A cache of the latest answers. A key consists of the endpoint, the question and the state of its snapshots."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
@@ -266,7 +285,7 @@ class KeptAnswers:
 
 
 class AnswerPool:
-    """Answers requests in a small pool of threads."""
+    """Answers requests in a small number of threads."""
 
     def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
         self.stores = stores
@@ -276,7 +295,7 @@ class AnswerPool:
         self._kept = KeptAnswers()
 
     async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
-        """Parse a request's question, and answer it with an endpoint."""
+        """Parse the question of a request, and return the response with the answer of the endpoint."""
 
         def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
             return self.run(request, lambda lease: self._answer(endpoint, lease, asked))
@@ -290,8 +309,10 @@ class AnswerPool:
         work: Callable[[Q], Awaitable[T]],
         respond: Callable[[T], Response],
     ) -> Response:
-        """Parse a request's question, call `work` with the question, and return the response for the result
-        or the error."""
+        """Parse the question of a request and pass it to `work`.
+
+        Return the response for the result or the error of `work`.
+        """
         where = f"{request.method} {request.url.path}"
         try:
             asked = await _question(takes, request)
@@ -302,18 +323,19 @@ class AnswerPool:
         except (LeftError, ClientDisconnect):
             return Response(
                 status_code=HTTPStatus.REQUEST_TIMEOUT
-            )  # the client has left, so the response is discarded
+            )  # the client has disconnected, so nobody gets this response
         except TailraceError as error:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Run `work` in a separate pool for long work, so that short questions do not wait. Otherwise like
-        `run`."""
+        """Do the same as `run` in another group of threads, so that short questions do not wait for long work."""
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
-        """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client
-        leaves, and TooLongError."""
+        """Run `work` in a thread, and return its result.
+
+        Raise its errors, LeftError if the client disconnects, and TooLongError after the time limit.
+        """
         return await self._run(self._threads, request, work, self._seconds)
 
     async def _run(
@@ -361,15 +383,16 @@ class AnswerPool:
                 return kept
         answer = endpoint.answer(lease, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if (
-            key is not None and lease.same()
-        ):  # do not cache an answer that was computed from two snapshots
+        if key is not None and lease.same():  # an answer from two different snapshots is not cached
             self._kept.put(key, whole)
         return whole
 
 
 def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
-    """Run the work on one snapshot. If files are deleted meanwhile, repeat the work on a newer snapshot."""
+    """Return the result of `work`, computed from one snapshot.
+
+    If files of the snapshot are deleted meanwhile, repeat the work on a newer one.
+    """
     for _ in range(ATTEMPTS):
         good = False
         try:
@@ -385,11 +408,11 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
 
 
 async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
-    """Interrupt unwanted work repeatedly until it ends."""
+    """Interrupt work whose result is no longer needed. Repeat this until the work has ended."""
     while not working.done():
         lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-    working.exception()  # retrieve the error, or asyncio would log it
+    working.exception()  # ask for the error, because asyncio logs errors that nobody asked for
 
 
 async def _gone(request: Request) -> None:
@@ -399,7 +422,10 @@ async def _gone(request: Request) -> None:
 
 
 async def _question(takes: type[Q], request: Request) -> Q:
-    """Return the question of a request, from its query string or its JSON body. Raise msgspec's errors."""
+    """Return the question of a request: its JSON body for POST, otherwise its query string.
+
+    Raise msgspec's errors if it does not match the class `takes`.
+    """
     if request.method == "POST":
         return msgspec.json.decode(await _body(request), type=takes, strict=False)
     lists = {

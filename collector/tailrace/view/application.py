@@ -1,7 +1,7 @@
-"""Define the application of `tailrace view`: the endpoints with their OpenAPI 3.1 description, the page's
-files, and the `Door` before both.
+"""Define the web application of `tailrace view`: its endpoints with an OpenAPI 3.1 description, the files of the page,
+and the `Door` in front of them.
 
-`live` and `export` answer piece by piece. All other endpoints answer a question once.
+The endpoints `live` and `export` send their answer piece by piece. All other endpoints send one answer to a question.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _ABOUT = (
 
 @cache
 def description() -> bytes:
-    """Return the OpenAPI description as JSON."""
+    """Return the OpenAPI description of the API as JSON."""
     return msgspec.json.encode(_description())
 
 
@@ -214,12 +214,14 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Media types of the page's files, by file name extension. The system's own table is ignored, and files with
-other extensions are not served."""
+"""Media types of the page's files, by the end of the file name.
+
+The table of the operating system is not used. Files with other ends are not served.
+"""
 
 
 class ServedFile(NamedTuple):
-    """A file of the page: content, media type and entity tag."""
+    """A file of the page: its content, its media type and its entity tag (ETag)."""
 
     body: bytes
     media_type: str
@@ -262,12 +264,14 @@ def _ending(path: str) -> str:
 
 
 TEND_SECONDS = 30.0
-"""Interval (seconds) between two searches for data files without roll-ups."""
+"""Time (seconds) between two searches for data files that have no roll-ups yet."""
 
 
 class Viewer:
-    """The web application `app` over the given stores. The first store is the main one; others serve
-    comparisons."""
+    """The web application (`app`) for the given stores.
+
+    The first store is shown; the others are only used in comparisons.
+    """
 
     def __init__(
         self, stores: Sequence[ServedStore], token: Token | None, hosts: Iterable[str] = ()
@@ -295,7 +299,7 @@ class Viewer:
         self.app = Door(inner, token, hosts)
 
     def stop(self) -> None:
-        """End the streams of the endpoint `live`, which would never end by themselves."""
+        """End the responses of the endpoint `live`, which go on for ever otherwise."""
         self._watch.close()
 
     @asynccontextmanager
@@ -308,9 +312,12 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Write missing roll-ups periodically. Without roll-ups, timelines are computed from rows."""
+        """Until the application ends, write roll-ups for data files that have none.
+
+        Without them, timelines are computed from the rows.
+        """
         while True:
-            with suppress(TailraceError):  # answers to requests report the error
+            with suppress(TailraceError):  # the same error also appears in the answers to requests
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):
                 return

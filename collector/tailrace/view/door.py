@@ -1,16 +1,15 @@
-"""Authorize requests by the header `Host`, the token, and the page that sends the request.
+"""Authorize requests by the header `Host`, by the token, and by the page that sends the request.
 
-The port of a loopback address is open to every user of the machine, and to every page in every browser on the
-machine. So the API requires the token in the header `Authorization`, or a cookie. A request with the token in
-its URL gets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another
-port may read the cookie. For this reason the cookie is a separate secret, which is valid only at a random
-path. The socket in the file system needs no token, since only its owner can open it. The header `Host` of
-every request must name this server. Without this check, a foreign page could reach the server under another
-name (DNS rebinding).
+Every user of the machine, and every page in a browser on it, can reach a port of a loopback address. Therefore requests
+to the API need the token in the header `Authorization`, or a cookie. The response to a request with the token in its
+URL sets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port could read
+it. Therefore the cookie is a secret of its own, which is valid only at a random path. A socket in the file system needs
+no token, because only its owner can open it.
 
-A browser states which page sends a request. Requests of other pages are refused, and a request that changes
-something must come from a page of this server. The static files of the page contain no secrets and need no
-token. So a link from anywhere opens the page, whose own requests then carry the cookie.
+The header `Host` of each request must name this server. Otherwise a foreign page could reach the server under another
+name (DNS rebinding). Browsers also state which page sends a request. A request of a foreign page is refused, and a
+request that changes something must come from a page of this server. The static files of the page contain no secrets and
+need no token. So a link from any page can open this page, whose own requests then carry the cookie.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tailrace.view.answers import refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Host names under which a browser on this machine, or at the other end of a tunnel, reaches the server."""
+"""Host names under which a browser reaches the server from this machine, or through a tunnel from another one."""
 
 API = "/api/"
 
@@ -47,16 +46,14 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Headers of every response. With this `referrer-policy`, the page's own requests keep the header
-`Origin`."""
+"""Headers of all responses. Due to `referrer-policy`, browsers send the header `Origin` in the page's own requests."""
 
 
 COOKIE = "tailrace"
 
 
 class Token:
-    """The secrets of one server: the token, the value of the cookie, and the path at which the cookie is
-    valid."""
+    """The secrets of one server: the token, the value of the cookie, and the path at which the cookie is valid."""
 
     def __init__(self) -> None:
         self.text = secrets.token_urlsafe(32)
@@ -71,7 +68,10 @@ class Token:
 
 
 class Door:
-    """Passes authorized requests to `app`. `token` is None for a socket that only its owner can open."""
+    """Passes authorized requests on to `app`, and refuses others.
+
+    `token` is None for a socket that only its owner can open.
+    """
 
     def __init__(self, app: ASGIApp, token: Token | None, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -96,10 +96,11 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the response to a refused request, or to a request with the token in its URL. Return None
-        for a request that `app` should answer.
+        """Return the response that refuses a request, or that sets the cookie for a request with the token in its URL.
+        Return None if `app` may answer.
 
-        `at_page` is whether the cookie is valid at the path of the request."""
+        `at_page` states whether the request has the path at which the cookie is valid.
+        """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
@@ -137,8 +138,10 @@ class Door:
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
-        """Return a redirect to the page's random path that sets the cookie and removes the token from the
-        URL. Return None if the URL has no token."""
+        """Return a redirect to the random path at which the cookie is valid.
+
+        It sets the cookie and removes the token from the URL. Return None if the URL contains no token.
+        """
         parameters = QueryParams(scope["query_string"])
         given = parameters.get("token")
         if given is None or self._token is None:
@@ -170,8 +173,10 @@ class Door:
 
 
 def _equal(given: str, secret: str) -> bool:
-    """Return whether two texts are equal. Digests are compared, so that the duration depends on neither
-    text."""
+    """Return whether two texts are equal.
+
+    Their digests are compared, so that the time needed reveals nothing about the secret.
+    """
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
 
@@ -181,7 +186,7 @@ def _is_ours(headers: Headers, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """Return the host name in a header `Host` without the port, empty if the header is invalid."""
+    """Return the host name in a `Host` header, without the port. Return an empty text if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,8 +1,9 @@
-"""Lease snapshots of stores to requests, so that each engine serves one request at a time.
+"""Lease snapshots of stores to requests. An engine (a database connection with a snapshot) serves one request at a
+time.
 
-An engine, which has a database of its own, is opened on demand and reused by later requests. Few questions
-run at once, whatever the number of pages; other questions wait in order. If the client of a question leaves,
-or the question takes too long, the question is interrupted.
+An engine is opened when it is needed, and used again by later requests. Only few questions run at the same time,
+however many pages are open; all others wait in order of arrival. If the client of a question disconnects, or the
+question takes too long, it is interrupted.
 """
 
 from __future__ import annotations
@@ -28,28 +29,32 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
-"""Number of questions that run at a time."""
+"""Number of questions that run at the same time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits of a statement of the viewer's own. To sort texts of 10 MB takes about 100 MB of memory."""
+"""Limits of each SQL statement that the viewer itself runs. Sorting texts of 10 MB takes about 100 MB of memory."""
 
 FRESH_SECONDS = 1.0
-"""Time (seconds) for which a snapshot counts as the newest, and an answer of the collectors as current."""
+"""Time (seconds) for which a snapshot is used without a check for a newer version, and a report of the collectors
+without asking again.
+"""
 
 UNANSWERED_SECONDS = 15.0
-"""Time (seconds) for which collectors are not asked again after one gave no answer. A request to a collector
-that gives no answer takes `admin.ANSWER_SECONDS`."""
+"""Time (seconds) for which no collector is asked again after one did not answer.
+
+A request without an answer takes `admin.ANSWER_SECONDS`.
+"""
 
 
 WAIT_SECONDS = 0.2
 
 
 class LeftError(TailraceError):
-    """Raised when the client has disconnected, so that the answer is unwanted."""
+    """Raised in the work for a request when its client has disconnected, so that nobody needs the answer."""
 
 
 class LeasedSnapshot(NamedTuple):
-    """One version of a store's table, and the events that running collectors still await."""
+    """One version of a store's table, and the events for which running collectors still wait."""
 
     engine: Engine
     live: Live
@@ -59,18 +64,24 @@ class LeasedSnapshot(NamedTuple):
         return self.engine.version
 
     def whole(self, scope: Scope) -> Completeness:
-        """Return the completeness of an answer. Raise UnknownError if the scope contains an unknown name."""
+        """Return the completeness of an answer about `scope`.
+
+        Raise UnknownError if its selection contains a name that does not exist.
+        """
         return checked_completeness(self.engine, scope, self.live)
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Return the facts that determine all answers from this snapshot, as a cache key."""
+        """Return all facts on which answers from this snapshot depend.
+
+        They are part of the key under which an answer is cached.
+        """
         watchers = self.engine.table.watchers
         return self.version, self.live, None if watchers is None else tuple(watchers)
 
 
 class TimelineCache:
-    """A cache of the timeline of the newest snapshot. One question uses the timeline at a time."""
+    """Keeps the timeline of the newest snapshot of a store. One request uses it at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
@@ -79,22 +90,21 @@ class TimelineCache:
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return the timeline of an engine's snapshot. The caller must hold `lock` until its answer is
-        complete."""
+        """Return the timeline of an engine's snapshot. The caller must hold `lock` until its answer is complete."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
-            self._known = None  # drop the old timeline first, in case the constructor fails
+            self._known = None  # forget the old timeline first: the constructor may fail
             self._known = TimelineSnapshot(engine, self._cache)
         self._known.engine = engine
         return self._known
 
 
 class ServedStore:
-    """A store with its idle engines.
+    """A store, and its engines that no request uses at the moment.
 
-    `name` is the argument on the command line. If this argument was the certificate of a run, `sessions` are
-    the sessions of the run."""
+    `name` is the argument on the command line. If it was a run certificate, `sessions` are the sessions of this run.
+    """
 
     def __init__(
         self,
@@ -118,8 +128,10 @@ class ServedStore:
         self._live: tuple[int, float, Live] | None = None
 
     def take(self) -> Engine:
-        """Return an idle or new engine whose snapshot was the newest at most `FRESH_SECONDS` ago. Raise
-        StoreError."""
+        """Return an engine that no request uses, or a new one.
+
+        At most `FRESH_SECONDS` ago, its snapshot was the newest version. Raise StoreError if the table cannot be read.
+        """
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
@@ -134,7 +146,7 @@ class ServedStore:
         return engine
 
     def open(self, limits: Limits) -> Engine:
-        """Return a new engine on the newest snapshot. Raise StoreError."""
+        """Return a new engine on the newest version of the table. Raise StoreError if it cannot be read."""
         return Engine(self.store, self._options, limits)
 
     def give_back(self, engine: Engine) -> None:
@@ -142,10 +154,11 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return the events of an engine's snapshot that the collectors still await. The snapshot may first
-        move to a newer version.
+        """Return for which events the collectors still wait, matching the engine's snapshot. First move the snapshot to
+        a newer version if necessary.
 
-        One answer of the collectors serves all requests within `FRESH_SECONDS`."""
+        One report of the collectors serves all requests within `FRESH_SECONDS`.
+        """
         with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live
@@ -158,7 +171,10 @@ class ServedStore:
             return live
 
     def tend(self, still: Callable[[], bool]) -> None:
-        """Write the missing sidecars of large files, while `still` returns true. Raise StoreError."""
+        """Write roll-ups (sidecar files) for large data files that have none.
+
+        Stop when `still` returns False. Raise StoreError if the table cannot be read.
+        """
         for _ in tend(self.store, self._options, Sidecars(self.store)):
             if not still():
                 return
@@ -170,8 +186,10 @@ class ServedStore:
 
 
 class SnapshotLease:
-    """The snapshots and engines that belong to one request until `end`. One thread uses the lease; another
-    thread may call `interrupt`."""
+    """All snapshots and engines that one request uses, until `end`.
+
+    One thread uses the lease; `interrupt` may be called from another one.
+    """
 
     def __init__(self, stores: Sequence[ServedStore]) -> None:
         self.stores = stores
@@ -183,8 +201,10 @@ class SnapshotLease:
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
-        """Return the snapshot of the store with this number. All calls return one snapshot for a store. Raise
-        StoreError, and UnknownError for an invalid number."""
+        """Return a snapshot of the store with the given number. Within a request, it is always the same one.
+
+        Raise StoreError if the table cannot be read, and UnknownError if there is no store with this number.
+        """
         self.still_wanted()
         if store not in self._taken:
             if not 0 <= store < len(self.stores):
@@ -198,8 +218,7 @@ class SnapshotLease:
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return the timeline of the first store's snapshot. Wait until no other request uses the
-        timeline."""
+        """Return the timeline of the first store's snapshot. Wait until no other request uses it."""
         engine = self.snapshot().engine
         if self._timeline is None:
             cache = self.stores[0].timelines
@@ -210,7 +229,10 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return the newest snapshot of the first store on a new engine, which the caller must close."""
+        """Return a snapshot of the newest version of the first store, with a new engine.
+
+        The caller must close the engine.
+        """
         self.still_wanted()
         store = self.stores[0]
         engine = store.open(limits)
@@ -218,7 +240,7 @@ class SnapshotLease:
         return LeasedSnapshot(engine, store.live(engine))
 
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
-        """Return an engine that runs statements over the snapshot in a separate process."""
+        """Return an engine that runs SQL statements on the snapshot's version in separate processes."""
         self.still_wanted()
         engine = snapshot.engine
         remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
@@ -226,22 +248,22 @@ class SnapshotLease:
         return remote
 
     def same(self) -> bool:
-        """Return whether all leased snapshots are still at the versions at which they were taken."""
+        """Return whether each leased snapshot still has the version with which it was leased."""
         return all(snapshot.version == version for snapshot, version in self._taken.values())
 
     def still_wanted(self) -> None:
-        """Raise LeftError if the request has been interrupted because its client disconnected."""
+        """Raise LeftError if the request was interrupted, because its client disconnected or its time was over."""
         if self._left.is_set():
             raise LeftError("the client has left")
 
     def interrupt(self) -> None:
-        """Interrupt the running statements, and refuse further ones."""
+        """Interrupt the statements that are running for the request, and refuse further ones."""
         self._left.set()
         for engine in [
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            with suppress(Exception):  # another thread may be closing the engine
+            with suppress(Exception):  # the thread of the request may be closing this engine
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
             timeline.interrupt()
@@ -250,8 +272,10 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Return the engines to their stores. If the request failed, close the engines instead, since an
-        interrupt may still arrive."""
+        """Return all engines to their stores.
+
+        Unless `good` is true, close them instead: an interrupt may still reach them.
+        """
         for remote in self._remote:
             remote.close()
         self._remote.clear()

@@ -1,6 +1,7 @@
-"""Define the parameters of each endpoint of the HTTP API, as classes with constraints.
+"""Define the parameters of the endpoints of the HTTP API, as one class for each set of parameters.
 
-A parameter that the class does not have is refused, because a misspelled filter without effect would mislead.
+A request with any other parameter is refused: a misspelled filter would otherwise have no effect and give a misleading
+answer.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ Rank = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """The parameters that all endpoints have: none."""
+    """The base of all questions. It has no parameters."""
 
     @property
     def stores(self) -> tuple[int, ...]:
-        """Return the numbers of the stores that the question reads."""
+        """Return the numbers of the stores from which the answer is computed."""
         return (0,)
 
 
 class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
-    """Places in a job: everything, or what ran as one of these ranks, on one of these nodes, in one of these jobs. An
-    id without a step takes all steps."""
+    """Selects sessions by their place in a job: by rank, node and job.
+
+    An empty list stands for no restriction. The id of a job without a step selects all of its steps.
+    """
 
     rank: list[Rank] = []
     node: list[Word] = []
@@ -50,8 +53,11 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
         )
 
     def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
-        """Return the source and id of each session that ran at the selected places, or None without a filter
-        by place. Raise QueryError or StoreError."""
+        """Return source and id of each session that ran at the selected ranks, nodes and jobs. Return None if the
+        question does not restrict them.
+
+        Raise QueryError or StoreError if they cannot be read.
+        """
         where = all_of(list(self.places.conditions))
         if not where.values:
             return None
@@ -60,8 +66,9 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSelection(OfPlaces, frozen=True, kw_only=True):
-    """A selection: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
-    begins from `from` on, and before `to`."""
+    """Selects by source, by the beginning of the session id, by stream, by place in a job, and by a range of time from
+    `from` up to and without `to`. An empty list stands for no restriction.
+    """
 
     source: list[Word] = []
     session: list[Word] = []
@@ -87,8 +94,10 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a gap of the given stream (empty if unknown) may concern the selection. `placed` is
-        the result of the method `placed`."""
+        """Return whether a gap of this stream (empty if unknown) may have cost events of the selection.
+
+        `placed` is the result of the method `placed`.
+        """
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -102,7 +111,10 @@ class OfNothing(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfStreams(OfPlaces, frozen=True, kw_only=True):
-    """Which streams: those of which source, format, session, name or state contains a text."""
+    """A page of the streams.
+
+    `search` is a text that must be part of the source, format, session id, stream name or state.
+    """
 
     search: Word = ""
     source: list[Word] = []
@@ -136,8 +148,10 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a lane of the given stream is selected. `placed` is the result of the method
-        `placed`."""
+        """Return whether the selection contains a lane of this stream.
+
+        `placed` is the result of the method `placed`.
+        """
         return (
             (placed is None or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -147,8 +161,11 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
 
 
 class OfFrame(ApiQuestion, frozen=True, kw_only=True):
-    """A window that is so many pixels wide, on the axis of its lanes, and its lanes: each a list of JSON
-    (`["source", "session", "stream", substream or null]`). Without lanes, the first ones of all."""
+    """A window from `from` to `to` on the axis of its lanes, `pixels` wide. Each lane is a JSON list: `["source",
+    "session", "stream", substream or null]`.
+
+    Without lanes, the first lanes of the timeline are shown.
+    """
 
     from_: Nanoseconds = msgspec.field(name="from")
     to: Nanoseconds
@@ -161,7 +178,10 @@ class OfGaps(OfSelection, frozen=True, kw_only=True):
 
 
 class OfStatistics(OfSelection, frozen=True, kw_only=True):
-    """Group by columns of `spans` or by `attributes.NAME`. Self time reads all spans in order."""
+    """Selects spans and groups them by columns of `spans` or by `attributes.NAME`.
+
+    With `self`, self times are computed, for which all spans are read in order.
+    """
 
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
     self_: bool = msgspec.field(name="self", default=True)
@@ -170,7 +190,7 @@ class OfStatistics(OfSelection, frozen=True, kw_only=True):
 
 
 class OfStatement(ApiQuestion, frozen=True, kw_only=True):
-    """A statement of SQL over the views; see `store` for its limits."""
+    """An SQL statement over the views. The endpoint `store` states its limits."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
     format: Literal["json", "csv"] = "json"
@@ -178,9 +198,10 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
-    """Two runs, `a` and `b`: each a store (its number in `store`), and what to take of it.
+    """Two runs, `a` and `b`. Each is a selection from one store, given by its number in the answer of `store`.
 
-    With `align`, each run begins at its first event of that name, and ends `length` nanoseconds later."""
+    With `align`, each run begins at its first event with this name; with `length`, it ends so many nanoseconds later.
+    """
 
     a_store: Offset = 0
     a_source: list[Word] = []
@@ -225,21 +246,24 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfFlame(OfSelection, frozen=True, kw_only=True):
-    """At most `limit` nodes: those with the most time."""
+    """Selects the spans for a flame graph of at most `limit` nodes. Nodes with less time are left out."""
 
     unit: Literal["ns", "ticks"] = "ns"
     limit: RowLimit = 2000
 
 
 class OfDurations(OfSelection, frozen=True, kw_only=True):
-    """Spans of one name, or of all names, in at most so many columns."""
+    """Selects the spans for a heat map of durations, by name if `name` is given.
+
+    The map has at most `columns` columns.
+    """
 
     name: Word | None = None
     columns: Annotated[int, Meta(ge=1, le=1000)] = 200
 
 
 class OfRow(ApiQuestion, frozen=True, kw_only=True):
-    """A place: see `Place`."""
+    """The place of a record: its source, its session, and its offset in the session's bytes."""
 
     source: Word
     session: Word
@@ -247,9 +271,11 @@ class OfRow(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSearch(OfSelection, frozen=True, kw_only=True):
-    """Names that contain `name`, whatever its case, of events that begin after a time or, `backwards`, before it.
+    """A search for events whose name contains `name`, in upper or lower case, and that begin after `after`, or before
+    it with `backwards`.
 
-    With `axis`, as a lane names it, the events are those of its lanes, and all times are on it."""
+    `axis` is the axis of a lane. If it is given, only events on this axis are found, and all times are on it.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]
     after: Nanoseconds | None = None
@@ -259,7 +285,10 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
 
 
 class OfNextGap(OfSelection, frozen=True, kw_only=True):
-    """The gap that begins next after a time, or, `backwards`, last before it; with `axis`, of lanes on that axis."""
+    """A search for the next gap that begins after `after`, or for the last one that begins before it with `backwards`.
+
+    With `axis`, only gaps on lanes of this axis are found.
+    """
 
     after: Nanoseconds
     backwards: bool = False
@@ -267,7 +296,7 @@ class OfNextGap(OfSelection, frozen=True, kw_only=True):
 
 
 class NewNote(ApiQuestion, frozen=True, kw_only=True):
-    """A text about a range of time; without words for them, about all sources, sessions and streams."""
+    """A new note about a range of time. An empty `source`, `session` or `stream` stands for all."""
 
     from_: Nanoseconds = msgspec.field(name="from")
     to: Nanoseconds
@@ -282,7 +311,7 @@ class OldNote(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfExport(OfSelection, frozen=True, kw_only=True):
-    """One of the formats of `store`."""
+    """The selection of an export. `format` is one of those that the endpoint `store` lists."""
 
     format: Word
 

@@ -1,4 +1,4 @@
-"""Serve a viewer over a socket until a signal arrives."""
+"""Serve a viewer on a socket until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from tailrace.sources.listening import of_connections
 from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
-"""Time (seconds) after which the kernel closes a connection whose client accepts no bytes."""
+"""Time (seconds) after which the operating system's kernel closes a connection whose client reads nothing."""
 
 REQUEST_SECONDS = 10
-"""Time limit (seconds) for a whole request to arrive."""
+"""Maximum time (seconds) within which a whole request must arrive."""
 
 CONNECTIONS_MAX = 512
-"""Maximum number of connections. A further connection replaces the one that has waited longest for a whole
-request."""
+"""Maximum number of connections.
+
+If one more is opened, the connection is closed that has waited longest for a request.
+"""
 
 STOP_SECONDS = 2
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """A server without signal handlers of its own. The signal handlers of uvicorn would raise the received
-    signals again at the end."""
+    """A server that leaves signals to its caller. uvicorn's own signal handlers would raise each received signal again
+    at the end.
+    """
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,8 +46,9 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection that can be closed while it waits for a request. uvicorn itself would wait without a time
-    limit for the rest of a request."""
+    """A connection that the server can close while a request is arriving. uvicorn alone would wait without limit for
+    the rest of it.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -58,28 +62,28 @@ class _Protocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Return whether the connection waits for the rest of a request."""
+        """Return whether the connection waits for a request, or for the rest of one."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        self.connections.discard(self)  # the event loop would discard it later
+        self.connections.discard(self)  # the event loop would do this only later
         self.transport.abort()
 
 
 def _waiting(state: ServerState) -> list[_Protocol]:
-    """Return the connections that wait for the rest of a request."""
+    """Return the connections that wait for a request, or for the rest of one."""
     return [each for each in state.connections if isinstance(each, _Protocol) and each.waits]
 
 
 def listen(address: str) -> socket.socket:
-    """Return a socket that listens on an address, `host:port`. Raise AddressError."""
+    """Return a socket that listens on `address` (host:port). Raise AddressError if this is not possible."""
     try:
         sock = of_connections(address).open()
     except OSError as error:
         raise AddressError([f"{address}: cannot listen: {error.strerror}"]) from error
-    # Accepted sockets inherit these options. TCP_USER_TIMEOUT also applies while the client's window is
-    # closed. Without TCP_NODELAY, the body of an answer waits 40 ms until the client has acknowledged the
-    # headers.
+    # Connections inherit these options from the listening socket. TCP_USER_TIMEOUT also limits the time for which a
+    # client does not read. Without TCP_NODELAY, the body of an answer would wait up to 40 ms until the client has
+    # acknowledged the headers.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -87,9 +91,10 @@ def listen(address: str) -> socket.socket:
 
 @contextmanager
 def listen_at(path: Path) -> Iterator[socket.socket]:
-    """Listen on a socket in the file system that only its owner can open, and remove the socket at the end.
+    """Yield a socket in the file system that only its owner can open, and remove it at the end of the block.
 
-    Replace a socket on which no process listens any more. Raise AddressError."""
+    A socket that a killed server left there is replaced. Raise AddressError if the path cannot be used.
+    """
     sock = socket.socket(socket.AF_UNIX)
     try:
         _clear(path)
@@ -108,11 +113,11 @@ def listen_at(path: Path) -> Iterator[socket.socket]:
 
 
 def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM. Call `ready` once the server answers requests."""
+    """Serve the viewer until SIGINT or SIGTERM. Call `ready` once requests are answered."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (hard, hard)
-    )  # each open page holds at least one connection
+    )  # each open page needs at least one connection
     asyncio.run(_serve(viewer, sock, ready))
 
 
@@ -153,8 +158,10 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that a killed server left. Raise OSError if another server uses the socket, or if the
-    file is no socket."""
+    """Remove the socket that a killed server left at `path`.
+
+    Raise OSError if another server listens on it, or the file is no socket.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

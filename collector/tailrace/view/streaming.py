@@ -1,12 +1,12 @@
-"""Send answers piece by piece: the news for open pages, and exports.
+"""Send answers piece by piece: news for the open pages, and exports.
 
-**News.** Once a second, every open page gets the table's version, rates, and the collectors' health. One
-thread collects the news for all pages, only while a page is open. Each page gets the newest message after it
-has received the previous one. A slow page misses messages, so that no messages queue up.
+**News.** Once a second, every open page gets the version of the table, rates of events, and the health of the
+collectors. One thread collects this for all pages, and only while a page is open. A page gets the newest message after
+it has received the previous one. So a slow page misses messages, and none are queued.
 
-**Exports.** An export has the content that `tailrace export` writes, for a browser to save or to pass to
-Perfetto. The whole export is written into a temporary directory, from one snapshot, and then sent. A format
-with several files is sent as a ZIP archive.
+**Exports.** An export has the same content as a file of `tailrace export`. A browser saves it, or passes it to
+Perfetto. The whole export is written to a temporary directory, from one snapshot, and then sent. If it consists of
+several files, they are sent as a ZIP archive.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
 KEPT_SECONDS = 120
-"""Period (seconds) of the rates in a message."""
+"""Time (seconds) for which rates of events are kept and sent to a page."""
 
 QUIET_SECONDS = 15.0
-"""Maximum interval (seconds) between two messages to a page. The messages reveal connections that are
-gone."""
+"""Maximum time (seconds) between two messages to a page.
+
+Sending a message shows whether the connection still exists.
+"""
 
 AWAY_SECONDS = 10.0
-"""Time (seconds) for which collectors are not asked again after one was slow to give no answer."""
+"""Time (seconds) for which no collector is asked again, after the collectors took long and one did not answer."""
 
 
 class _SourceFields(msgspec.Struct):
@@ -67,7 +69,7 @@ class _HeartbeatFields(msgspec.Struct):
 
 
 class CollectorStatus(msgspec.Struct):
-    """The fields of `figures.Status` that this module uses."""
+    """Those fields of a collector's status page (`figures.Status`) that this module reads."""
 
     state: str
     conditions: dict[str, str]
@@ -79,8 +81,7 @@ class CollectorStatus(msgspec.Struct):
 
 
 class Rates:
-    """Event rates by source (events per second), computed from the sums in successive statuses of all
-    collectors."""
+    """Computes rates (events per second) of each source from the event counts in the collectors' statuses."""
 
     def __init__(self) -> None:
         self._last: tuple[set[int], float, Counter[str]] | None = None
@@ -101,7 +102,10 @@ class Rates:
         self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
-        """Return the rates of the last `KEPT_SECONDS`. The times are in seconds relative to `now`."""
+        """Return the rates of the last `KEPT_SECONDS` by source.
+
+        Each rate has its time in seconds before `now`, as a negative number.
+        """
         found = []
         for name, kept in sorted(self._rates.items()):
             recent = [(at, rate) for at, rate in kept if now - at <= KEPT_SECONDS]
@@ -114,7 +118,7 @@ class Rates:
 
 
 class LiveWatch:
-    """Collects the news of one store once a second, in a separate thread, while a page listens."""
+    """Collects the news of one store once a second in a thread, while at least one page is open."""
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
         self._loaded = loaded
@@ -133,7 +137,7 @@ class LiveWatch:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Yield the news as server-sent events, until the watch is closed."""
+        """Yield the news as server-sent events to one page, until `close` is called."""
         self._listeners += 1
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_on())
@@ -153,7 +157,7 @@ class LiveWatch:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End the streams of messages to all pages."""
+        """End the messages to all pages."""
         self._stopped = True
         self._changed.set()
         self._thread.shutdown(wait=False)
@@ -167,8 +171,10 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Read the table and the collectors' statuses once, and return the message. The message reports an
-        error, and the next call tries again."""
+        """Read the table and ask the collectors once.
+
+        Return the message for the pages, which also reports an error if one occurs.
+        """
         version = rows = 0
         unasked = ""
         try:
@@ -222,27 +228,31 @@ def _health(name: str, status: CollectorStatus) -> CollectorHealth:
 
 
 COMPLETENESS = "x-tailrace-completeness"
-"""Name of the response header that states, as JSON, the events that an export lacks and the data that its
-format cannot express."""
+"""Name of a header in the response with an export.
+
+As JSON, it states which events are missing from the export, and which data its format cannot express.
+"""
 
 EXPORT_LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
-"""Limits of the statements of an export, which have no time limit."""
+"""Limits of the SQL statements of an export. Each statement has no time limit of its own."""
 
 EXPORT_SECONDS = 900.0
-"""Time limit (seconds) to write an export."""
+"""Maximum time (seconds) for writing an export."""
 
 PIECE = 2**18
 
 SUFFIXES = {"perfetto": "pftrace", "chrome": "json", "otlp": "jsonl"}
-"""File name extensions of export formats, for formats whose extension differs from their name."""
+"""Ends of file names for those export formats whose files do not end with the name of the format."""
 
 ARCHIVE = "application/zip"
 BINARY = "application/octet-stream"
 
 
 class Written(NamedTuple):
-    """A file to send, with its temporary directory and the statement of what the file lacks. The directory is
-    removed after the file is sent."""
+    """A written export: the file to send, its temporary directory, and what the file lacks (`words`).
+
+    The directory is removed after the file was sent.
+    """
 
     directory: Path
     file: Path
@@ -250,7 +260,7 @@ class Written(NamedTuple):
 
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
-    """Write an export into a temporary directory. Raise the errors of `export`."""
+    """Write an export to a temporary directory. Raise the errors of `export` if it cannot be written."""
     directory = Path(make_room("view"))
     try:
         return _write(lease, asked, directory)
@@ -281,7 +291,7 @@ def _write(lease: SnapshotLease, asked: OfExport, directory: Path) -> Written:
 
 
 class Download(StreamingResponse):
-    """A response that sends a file and then removes the file's directory, also if the client disconnects."""
+    """A response that sends a file. Then it removes the file's directory, even if the client has disconnected."""
 
     def __init__(self, written: Written) -> None:
         name = written.file.name

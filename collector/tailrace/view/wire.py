@@ -1,9 +1,9 @@
-"""The answers of the HTTP API. The OpenAPI description is made from these classes.
+"""Define the answers of the HTTP API. The OpenAPI description is generated from these classes.
 
-Times and durations are decimal texts (`Ns`), because numbers of JavaScript are exact only up to 2^53. In the
-columns of the timeline, times are integers: nanoseconds from the frame's `from`. Integers beyond 2^53 are so
-far outside the window that no pixel shows them. The `version` of an answer is the version of the table from
-which all figures of the answer are computed. Null means unknown, never zero.
+Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. In the
+columns of the timeline, times are integers: nanoseconds since the frame's `from`. There, integers beyond 2^53 are so
+far outside the window that no pixel shows them. The `version` of an answer is the version of the table from which all
+its figures were computed. Null stands for an unknown value, never for zero.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a d
 DecimalText = Annotated[
     str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")
 ]
-"""64-bit integer as decimal text, since it may exceed 2^53."""
+"""Integer of up to 64 bits as decimal text, because JavaScript represents integers exactly only up to 2^53."""
 
 Key = Annotated[str, "never cut"]
-"""Text that identifies an object in a question, and is never cut. All other texts of a trace are cut
-(`answers.cut`)."""
+"""Text that is never cut, because a later question uses it to identify an object.
+
+All other texts from a trace are cut if they are long (`answers.cut`).
+"""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
-    """`what` is wrong, `where` in the request it is, and what to do (`todo`)."""
+    """A problem with a request: `what` is wrong, `where` in the request, and what the user can do (`todo`)."""
 
     what: str
     where: str
@@ -37,17 +39,17 @@ class ApiProblem(msgspec.Struct, kw_only=True):
 
 
 class ApiRefusal(msgspec.Struct, kw_only=True):
-    """The answer to a request that has no other answer."""
+    """The answer to a request that was refused or failed."""
 
     error: ApiProblem
 
 
 class Whole(msgspec.Struct, kw_only=True):
-    """The events that an answer lacks, by reason.
+    """How complete an answer is.
 
-    `unknown` counts gaps of unknown size, `awaited` events that the running collector still waits for. `unasked`
-    is why that collector could not be asked. `selected` is whether any event matches the question; an answer
-    without events is never `complete`."""
+    `missing` counts missing events by reason. `unknown` counts gaps of unknown size. `awaited` counts events for which
+    running collectors still wait. `unasked` is why one of them did not report them. `selected` states whether any event
+    matches the question; without one, an answer is never `complete`."""
 
     complete: bool
     text: str
@@ -59,14 +61,15 @@ class Whole(msgspec.Struct, kw_only=True):
 
 
 class WholeAnswer(msgspec.Struct, kw_only=True):
-    """The table's version from which an answer is, and what the answer lacks."""
+    """The part that most answers have: the version of the table from which the answer was computed, and how complete it
+    is."""
 
     version: int
     whole: Whole
 
 
 class Stream(msgspec.Struct, kw_only=True):
-    """A row of the view `streams`."""
+    """A row of the view `streams` (one stream of a session)."""
 
     source: str
     format: str
@@ -85,7 +88,7 @@ class Stream(msgspec.Struct, kw_only=True):
 
 
 class Streams(WholeAnswer, kw_only=True):
-    """A page of the streams; `total` counts all that match."""
+    """Some of the streams that match a question, from `offset` on. `total` counts all that match."""
 
     total: int
     offset: int
@@ -93,7 +96,7 @@ class Streams(WholeAnswer, kw_only=True):
 
 
 class ShownSession(msgspec.Struct, kw_only=True):
-    """A row of the view `sessions`, with the times within which its events lie."""
+    """A row of the view `sessions`, with the range of time (`begins` to `ends`) in which its events lie."""
 
     source: str
     format: str
@@ -125,9 +128,9 @@ class Sessions(WholeAnswer, kw_only=True):
 
 
 class ShownGap(msgspec.Struct, kw_only=True):
-    """A row of the view `gaps`, and the times of the events around it.
+    """A row of the view `gaps`, with the times of the events before and after the gap.
 
-    `placed` is how exact these times are, in words; they are null where the session has no events at all."""
+    `placed` states in words how exact these times are. They are null if the session has no events."""
 
     source: str
     format: str
@@ -138,7 +141,7 @@ class ShownGap(msgspec.Struct, kw_only=True):
     first: DecimalText | None
     last: DecimalText | None
     remaining: int | None
-    """Number of missing events; null if unknown."""
+    """Number of events that are still missing; null if unknown."""
     of: str | None
     id: DecimalText | None
     begins: Ns | None
@@ -147,14 +150,18 @@ class ShownGap(msgspec.Struct, kw_only=True):
 
 
 class Gaps(WholeAnswer, kw_only=True):
-    """The gaps by their begins; `total` counts those that match, of which `gaps` may be the first ones."""
+    """Gaps in order of their begin.
+
+    `total` counts all gaps that match; `gaps` contains only the first ones if there are too many."""
 
     total: int
     gaps: list[ShownGap]
 
 
 class RowPlace(msgspec.Struct, kw_only=True):
-    """Where a record stands: its session, and the offset in the session's bytes. It stays when files are merged."""
+    """The place of a record: its session, and its offset in the session's bytes.
+
+    It stays the same when data files are merged."""
 
     source: Key
     session: Key
@@ -162,8 +169,9 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """An event that `search` finds. `duration` is null for what has none, and for an open span. `time` is wall time or,
-    of a question about another axis, a time on this axis."""
+    """An event that a search found. `time` is wall time or, in a search on another axis, a time on this axis.
+
+    `duration` is null for an open span and for all other kinds of events."""
 
     place: RowPlace
     stream: str
@@ -177,14 +185,14 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 
 class FoundEvents(WholeAnswer, kw_only=True):
-    """Events by their times. `more`: there are more behind them."""
+    """The events that a search found, in order of time. `more` states whether further events match."""
 
     events: list[ShownEvent]
     more: bool
 
 
 class ShownRow(msgspec.Struct, kw_only=True):
-    """A row of the view `spans` or `events`: every column. 64-bit integers are decimal texts."""
+    """A row of the view `spans` or `events` with all columns. 64-bit integers are decimal texts."""
 
     view: str
     place: RowPlace
@@ -193,16 +201,18 @@ class ShownRow(msgspec.Struct, kw_only=True):
 
 
 class Raw(msgspec.Struct, kw_only=True):
-    """The bytes of a record as they arrived, in base64; `why` is the reason why there are none."""
+    """The received bytes of a record in base64, or the reason (`why`) why they are not available."""
 
     bytes: str | None
     why: str
 
 
 class RowsAnswer(WholeAnswer, kw_only=True):
-    """The rows at a place, the span that encloses the first of them, and the spans directly inside it.
+    """The rows at a place, the span that encloses the first of them (`parent`), and the spans directly inside it
+    (`children`).
 
-    `related` is how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
+    `related` states how parent and children were found: by `id` (the records name them), or by `containment` (by their
+    times)."""
 
     rows: list[ShownRow]
     parent: ShownEvent | None
@@ -213,7 +223,7 @@ class RowsAnswer(WholeAnswer, kw_only=True):
 
 
 class NoteFacts(msgspec.Struct, kw_only=True):
-    """A note about a range of time; empty words mean all sources, sessions or streams."""
+    """A note about a range of time. An empty `source`, `session` or `stream` stands for all."""
 
     id: str
     made: Ns
@@ -226,7 +236,9 @@ class NoteFacts(msgspec.Struct, kw_only=True):
 
 
 class NoteList(msgspec.Struct, kw_only=True):
-    """All notes, the earliest first. `refused` is why no note can be kept; `unreadable` are files that are no notes."""
+    """All notes in order of time.
+
+    `refused` is the reason why no note can be stored; `unreadable` lists files that contain no valid note."""
 
     version: int
     notes: list[NoteFacts]
@@ -241,7 +253,7 @@ class ColumnFacts(msgspec.Struct, kw_only=True):
 
 
 class ViewFacts(msgspec.Struct, kw_only=True):
-    """A view that SQL may ask."""
+    """A view that an SQL statement can read."""
 
     name: str
     meaning: str
@@ -249,46 +261,49 @@ class ViewFacts(msgspec.Struct, kw_only=True):
 
 
 class FormatFacts(msgspec.Struct, kw_only=True):
-    """A format of `export`."""
+    """A format for exports."""
 
     name: str
     meaning: str
 
 
 class StoreAnswer(msgspec.Struct, kw_only=True):
-    """The store, and what there is to ask for. `stores` has a number for each store on the command line."""
+    """The store, and which parameters other endpoints accept.
+
+    `stores` lists the stores of the command line; a store's number is its place in this list."""
 
     version: int
     tailrace: str
     root: str
     stores: list[str]
     certified: list[list[str]]
-    """Sessions of each store that `compare` uses if the question names no session: the sessions of a
-    certificate, or empty for all sessions."""
+    """For each store, the sessions that `compare` uses if the question names none: those of a run certificate.
+
+    An empty list stands for all sessions."""
     watched: bool
-    """Whether a running collector has the store."""
+    """Whether a running collector uses the store; true if this is unknown."""
     files: int
     file_bytes: int
     rows: int
     views: list[ViewFacts]
     keys: list[str]
-    """Columns by which `statistics` can group. A key may also be `attributes.NAME`."""
+    """Columns by which `statistics` can group spans. `attributes.NAME` is possible, too."""
     figures: list[str]
-    """Names of the figures that `compare` can compare."""
+    """Names of the figures by which `compare` can compare runs."""
     exports: list[FormatFacts]
     ranks: list[int]
-    """Ranks of the sessions. The fields `ranks`, `nodes` and `jobs` each have a limited number of values."""
+    """Ranks of the sessions. Like `nodes` and `jobs`, this list has a maximum length."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None
-    """Reason why notes cannot be stored; null if they can be stored."""
+    """Reason why notes cannot be stored; null if they can."""
     sql_seconds: float
     sql_memory: int
     sql_rows: int
 
 
 class CollectorHealth(msgspec.Struct, kw_only=True):
-    """The state of a running collector, in its own words."""
+    """The state of a running collector, as its status page reports it."""
 
     name: str
     pid: int
@@ -296,13 +311,13 @@ class CollectorHealth(msgspec.Struct, kw_only=True):
     conditions: dict[str, str]
     uptime_seconds: float
     behind_seconds: float | None
-    """Age (seconds) of the newest heartbeat in the table; null without heartbeats."""
+    """Time (seconds) since the newest heartbeat in the table was created; null if the collector sends no heartbeats."""
     undecoded_bytes: int
     uncommitted_bytes: int
 
 
 class Rate(msgspec.Struct, kw_only=True):
-    """Events a second of a source: one figure for each of `seconds`, the oldest first."""
+    """Events per second of one source, at the times `seconds` (relative to now), oldest first."""
 
     source: str
     seconds: list[float]
@@ -310,10 +325,10 @@ class Rate(msgspec.Struct, kw_only=True):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """One message of `live`.
+    """One message of `live`, with its `number`.
 
-    `number` counts them. `collectors` are those that run and answer; `unasked` names the others, which give no answer,
-    and why."""
+    `collectors` are the running collectors that answered. `unasked` states which others did not answer, and why, or an
+    error of the table."""
 
     number: int
     version: int
@@ -333,11 +348,13 @@ class SourceFacts(msgspec.Struct, kw_only=True):
     missing: int
     unknown: bool
     last_time: Ns | None
-    """Latest start of an event; null if no clock is tied to wall time."""
+    """Start time of the latest event; null if no clock of the source is related to wall time."""
 
 
 class MissingFacts(msgspec.Struct, kw_only=True):
-    """The events that a source lacks for one reason. `missing` counts events, `unknown` gaps of unknown size."""
+    """Events of one source that are missing for one reason.
+
+    `missing` counts events, `unknown` counts gaps of unknown size."""
 
     source: str
     reason: str
@@ -347,7 +364,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(WholeAnswer, kw_only=True):
-    """The sources and what they lack. `worst` lists the streams from which most events are missing."""
+    """All sources, and what is missing from them. `worst` lists the streams from which most events are missing."""
 
     missing: list[MissingFacts]
     worst: list[Stream]
@@ -355,7 +372,9 @@ class OverviewAnswer(WholeAnswer, kw_only=True):
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """The name of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
+    """The key of a lane: a stream of a session, or one of its substreams.
+
+    `stream` is empty if the stream is unknown."""
 
     source: Key
     session: Key
@@ -364,11 +383,11 @@ class LaneName(msgspec.Struct, kw_only=True):
 
 
 class ShownLane(LaneName, kw_only=True):
-    """A lane and what is in it.
+    """A lane of the timeline, with the events in it.
 
-    `first` and `last` are on the lane's `axis`: `wall`, or an axis of its own for a clock that is not tied to wall
-    time; `clock` describes it in words. `depths` is how many rows of spans have a recorded depth. `missing` and `unknown`
-    are the stream's, and stand at its lane without a substream."""
+    `first` and `last` are times on the lane's `axis`: `wall` for wall time, or an axis of its own if its clock is not
+    related to wall time. `clock` describes the clock in words. `depths` is the number of rows for nested spans whose
+    depth was recorded. `missing` and `unknown` count for the whole stream; only the lane without a substream has them."""
 
     format: str
     depths: int
@@ -387,11 +406,12 @@ class Lanes(WholeAnswer, kw_only=True):
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
-    """A gap in sight, or `count` gaps of one stream that begin in one bucket and end in one bucket.
+    """A gap in the window. If `count` is more than 1, several gaps of one stream that begin in the same bucket and end
+    in the same bucket.
 
-    `begin` and `end` are numbers as in columns, or null where that is unknown. `remaining` is the sum of what is missing, as
-    far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` is
-    how exact the place is. It, `detail`, `first`, `last` and `of` are null of several gaps."""
+    `begin` and `end` are nanoseconds since `from` of the frame, or null if unknown. `remaining` is the known number of
+    missing events, and `unknown` the number of gaps of unknown size. `placed` states how exact the times are. For
+    several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and `reason` is null if their reasons differ."""
 
     source: Key
     session: Key
@@ -410,9 +430,10 @@ class FrameGap(msgspec.Struct, kw_only=True):
 
 
 class FrameAnswer(msgspec.Struct, kw_only=True):
-    """The content of a window: every long span, buckets of short ones, and the gaps.
+    """The content of a window of the timeline: each long span, short spans combined in buckets, and the gaps.
 
-    `bucket` is the width of a bucket in ns; `coarse`: it is wider than a pixel, for want of room."""
+    `bucket` is the width of a bucket in ns. `coarse` states that a bucket is wider than a pixel, because the answer
+    would be too large."""
 
     version: int
     from_: Ns = msgspec.field(name="from")
@@ -435,7 +456,7 @@ class FigureInterval(msgspec.Struct, kw_only=True):
 
 
 class Group(msgspec.Struct, kw_only=True):
-    """The spans that have the same values of the keys. Durations are in `unit`: `ns` or `ticks`.
+    """All selected spans with the same values of the keys. `unit` is the unit of their durations: `ns` or `ticks`.
 
     Only spans that have ended have a duration; without any, durations are null. So is `self` if it was not
     asked for. The figures are those of the spans in the table. `bounds` has, by figure, the interval in which the figure
@@ -457,7 +478,9 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 class Statistics(WholeAnswer, kw_only=True):
-    """The groups with the longest total first; `total` counts the groups, of which `groups` may be the first ones."""
+    """Groups of spans, with the longest total duration first.
+
+    `total` counts all groups; `groups` contains only the first ones if there are too many."""
 
     by: list[str]
     total: int
@@ -470,10 +493,10 @@ class SqlColumn(msgspec.Struct, kw_only=True):
 
 
 class SqlAnswer(WholeAnswer, kw_only=True):
-    """The rows of a statement, as arrays in the order of `columns`.
+    """The rows that an SQL statement returned, each as a list in the order of `columns`.
 
-    Integers beyond 2^53 and decimals are texts; times and other types are DuckDB's text for them. `more`:
-    there are more rows than those. `cut` is how many texts were cut."""
+    Integers beyond 2^53 and decimal numbers are texts. Times and other types are texts as DuckDB writes them. `more`
+    states whether rows were left out, and `cut` counts texts that were shortened."""
 
     columns: list[SqlColumn]
     rows: list[list[Any]]
@@ -483,7 +506,7 @@ class SqlAnswer(WholeAnswer, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of two compared runs, and what it lacks. `marker` is the time of the event at which it was aligned."""
+    """One of the two runs in a comparison. `marker` is the time of the event at which the run was aligned."""
 
     store: str
     version: int
@@ -494,10 +517,10 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of both runs, of which either may lack it. `a` and `b` are the compared figure.
+    """A group of spans in both runs or in one of them. `a` and `b` are the values of the compared figure.
 
-    `growth` is a share: 0.1 is 10 percent more. It is null where a run lacks the figure, and where it grew from nothing.
-    `word` is the same as a text: a percentage, `new`, `gone` or `unknown`."""
+    `growth` is a share: 0.1 stands for 10 percent more. It is null if one of the values is missing, or if the figure
+    grew from 0. `word` expresses the growth as text: a percentage, `new`, `gone` or `unknown`."""
 
     group: list[str | None]
     unit: str
@@ -508,11 +531,13 @@ class Difference(msgspec.Struct, kw_only=True):
     growth: float | None
     word: str
     exceeds: bool
-    """Whether the figure grew by more than the threshold; false without a threshold."""
+    """Whether the figure grew by more than the threshold; false if the question has no threshold."""
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """The groups that grew most first, then new ones, then those that are gone; `total` counts them."""
+    """All groups: first those that grew, the most first, then new ones, then those that are gone.
+
+    `total` counts them; `differences` may contain only the first ones."""
 
     version: int
     a: Side
@@ -524,10 +549,11 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 class ShownFlameNode(msgspec.Struct, kw_only=True):
-    """Spans of one name under the same enclosing names. `parent` is a place in the list of nodes; null is none.
+    """A node of a flame graph: all spans with the same name inside spans with the same names. `parent` is the index of
+    the enclosing node in the list, or null.
 
-    `total` is the time within the range during which one of the node's spans, or a span inside, is the innermost open
-    span of its lane; `self` is the part during which the node's own span is."""
+    `self` is the time during which a span of the node is the innermost open span of its lane. `total` also includes the
+    nodes inside it."""
 
     parent: int | None
     name: str | None
@@ -537,10 +563,10 @@ class ShownFlameNode(msgspec.Struct, kw_only=True):
 
 
 class Flame(WholeAnswer, kw_only=True):
-    """The nodes of a flame graph, each behind its parent. `unit` is `ns`, or `ticks` for clocks without a rate.
+    """The nodes of a flame graph, each after its parent. `unit` is `ns`, or `ticks` for clocks without a known rate.
 
-    `left_out` counts nodes that were too small to be listed; the nodes above have their time. `open` counts spans
-    that have not ended, which have no time here."""
+    `left_out` counts small nodes that are not listed; their time is included in the nodes that enclose them. `open`
+    counts spans without an end, whose time is not included."""
 
     unit: str
     nodes: list[ShownFlameNode]
@@ -549,11 +575,11 @@ class Flame(WholeAnswer, kw_only=True):
 
 
 class HeatMapAnswer(WholeAnswer, kw_only=True):
-    """How many spans began when, and how long they took.
+    """A heat map: how many spans began at which time, and how long they took.
 
-    Columns are ranges of time of `width` from `from` on. Rows are ranges of durations: row 0 is 0 ns, and row n
-    is 2^(n-1) to 2^n - 1 ns. The lists have one item for each cell that is not empty. `open` counts the spans
-    of the range that have not ended."""
+    Columns are ranges of time, each `width` ns wide, beginning at `from`. Rows are ranges of durations: row 0 is 0 ns,
+    and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` have one item for each cell that is not empty.
+    `open` counts spans without an end."""
 
     from_: Ns | None = msgspec.field(name="from")
     width: Ns

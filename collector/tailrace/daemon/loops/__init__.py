@@ -1,3 +1,3 @@
-"""The loops between sources and table, as generators of steps, one file for each loop."""
+"""Each loop between sources and table as a generator of steps, one in each file."""
 
 from __future__ import annotations

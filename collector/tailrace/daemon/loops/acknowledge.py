@@ -1,17 +1,17 @@
-"""Acknowledge durable data, while the paths on disk lead to the opened files.
+"""Acknowledge durable data to clients, as long as the collector's paths on disk lead to the files that it has opened.
 
-Constraints: another process may remove, rename or replace locks, store and spool, or mount a file system over them,
-while the collector uses open files. A later start would not find data written after that. So the collector
-acknowledges only data in files that their paths lead to, and no client can delay the loop.
+While the collector runs, another process may remove, rename or replace its locks, store or spool, or mount a file
+system over them. The next start would not find data that is written after that. So the collector acknowledges data only
+if all paths still lead to the opened files. No client can delay the check or the answers.
 
-Operation: `HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals.
-The spool checks its own paths at each sync. After the permanent loss of a path, the collector acknowledges nothing
-more, commits the remaining rows if possible, and ends.
+`HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals. The spool
+checks its own paths at each sync. If a path is lost for good, the collector acknowledges nothing more, commits the
+remaining rows if possible, and ends.
 
-`Acknowledging` is the loop that answers clients that ask which events are durable. Decoded events are durable, so the
-ingest's answers may be sent at once. A slow client is answered when it reads again. A lost datagram is not repeated,
-because the client asks again with its next announcement. Without a pending answer, the loop sleeps until the next
-entry.
+`Acknowledging` is the loop that answers clients which ask for the durable events. Decoded events are durable, so the
+ingest's answers may be sent at once. A client that reads slowly is answered when it reads again. A lost datagram with
+an answer is not repeated, because the client asks again in its next announcement. If there is nothing to answer, the
+loop sleeps until the spool gets another entry.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 1.0
-"""Seconds between two checks of the paths while nothing is acknowledged or committed."""
+"""Time (seconds) between two checks of the paths while nothing is acknowledged or committed."""
 
 
 class HeldNames:
-    """The paths of one collector. `spool` checks the spool's paths, and `store` the paths and locks of a local
-    store.
+    """The paths on disk of one collector, and whether one of them is lost. `spool` checks the paths of the spool,
+    `store` the paths and locks of a local store.
 
-    Both functions block. They raise LostError for a permanently lost path, StoreError for a held lock whose file
-    cannot be created again for now, and FullError for a path that cannot be checked for now.
+    Both functions block. They raise LostError if a path is lost for good, StoreError if the file of a held lock was
+    removed and cannot be created again for now, and FullError if a path cannot be checked for now.
     """
 
     def __init__(
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Set once a path is permanently lost."""
+        """Set once a path is lost for good."""
         self.loss: LostError | None = None
-        """The first loss of a path."""
+        """The first loss of a path, or None."""
         self.store_is_lost = False
         self._spool = spool
         self._store = store
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Check the paths every second until closed. After a loss, check whether the store still accepts the
-        remaining rows."""
+        """Check the paths every second until closed.
+
+        After a loss, check whether the store still accepts the remaining rows.
+        """
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
                 with suppress(LostError, FullError):
@@ -61,7 +63,7 @@ class HeldNames:
             yield Wait(LOOK_SECONDS, together=True)
 
     def lead_there(self) -> Steps[bool]:
-        """Return whether all paths lead to the opened files."""
+        """Check all paths. Return whether they lead to the opened files."""
         if self.loss is not None:
             return False
         try:
@@ -76,9 +78,10 @@ class HeldNames:
         return True
 
     def check_store(self) -> StoreError | None:
-        """Check the paths of the store, which blocks. Return an error if a lock file cannot be created again.
+        """Check the paths of the store; this blocks. Return the error if a removed lock file cannot be created again,
+        else None.
 
-        Raise LostError for a lost path, and FullError for a path that cannot be checked for now.
+        Raise LostError if a path is lost for good, and FullError if a path cannot be checked for now.
         """
         try:
             self._store()
@@ -90,7 +93,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record that a path is permanently lost."""
+        """Record that a path is lost for good, and begin the condition for it."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")
@@ -106,20 +109,20 @@ class HeldNames:
 
 
 EVERY = 0.1
-"""Seconds between two rounds of answers."""
+"""Time (seconds) between two rounds in which all waiting clients are answered."""
 
 IN_A_ROUND = 250
-"""Number of answers (15 to 70 µs each) in a round after which the next round is delayed.
+"""Maximum number of answers in a round before the pause after it grows. An answer takes 15 to 70 µs.
 
-With more clients, each client is answered less often, so that receiving and decoding keep their share of time.
+With more clients, each one is answered less often. So receiving and decoding keep their share of time.
 """
 
 AT_ONCE = 32
-"""Number of answers after which other tasks run."""
+"""Number of answers in a row after which other tasks run."""
 
 
 class Replier(Protocol):
-    """A source that can send packets to the peers of its sessions (see `sources.source.Source`)."""
+    """A source that can send packets to the peer of a session (see `sources.source.Source`)."""
 
     def can_reply(self, number: int) -> bool: ...
 
@@ -127,7 +130,7 @@ class Replier(Protocol):
 
 
 class Acknowledging:
-    """The loop that answers clients. `came` is set when an entry is appended to the spool."""
+    """The loop that sends acknowledgements to clients. `came` is set when the spool gets an entry."""
 
     def __init__(
         self,
@@ -153,15 +156,16 @@ class Acknowledging:
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:
-        """Wait until everything received so far is decoded, then answer clients."""
+        """Wait until all entries that the spool has now are decoded. Then answer clients once."""
         end = self._spool.end
         while self._ingest.position < end:
-            yield Wait(EVERY / 10)  # the ingest may never be idle
+            yield Wait(EVERY / 10)  # new entries may keep the ingest from ever being idle
         yield from self.once()
 
     def once(self) -> Steps[int]:
-        """Answer all clients that can receive an answer. Return the number of answers."""
-        # Check the paths first, because answers that were taken before a failed check or a stop would be lost.
+        """Send all pending acknowledgements that the clients can receive now. Return their number."""
+        # Check the paths before taking the answers from the ingest: taken answers would be lost if the check fails or
+        # the daemon stops.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

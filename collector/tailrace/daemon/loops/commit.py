@@ -1,14 +1,16 @@
-"""The two loops that commit rows to the table, one commit after the other, and trigger checkpoints (`Saving`).
+"""Commit rows to the table in two loops, and decide when a checkpoint is saved.
 
-The preparing loop takes a batch between two entries and prepares its rows. A commit's position is therefore a position in the spool: the table has all rows of entries below the position and none of later entries. The landing loop commits
-the prepared rows. A failed commit is repeated with the same rows until the result is known. The spool stores new
-bytes meanwhile.
+The preparing loop takes the batch of rows that the ingest has produced, at a moment when no entry is half decoded, and
+prepares a commit. So each commit has a position in the spool: the table has all rows of the entries below the position,
+and none of later entries. The landing loop commits the prepared rows, one commit after the other. If a commit fails, it
+is repeated with the same rows until the result is known. Meanwhile, the spool stores new bytes.
 
-During a commit, a new batch is taken only if the batch is full or the spool needs space. So a slow table gets few
-large commits. No batch is taken while the table or the disk refuses the previous one. `Pipeline` has the state for
-this decision: the demand, and the stage of each loop.
+While a commit is in progress, the next batch is taken only if it is full or the spool needs space. So a slow table gets
+few large commits. While the table or the disk refuses a commit, no batch is taken. `Pipeline` holds the state for these
+decisions: which commit is demanded, and the stage of each loop.
 
-`Saving` decides when a checkpoint of the ingest is due, and saves the checkpoint once the table has all earlier rows.
+`Saving` decides when a checkpoint of the ingest is due. It saves the checkpoint once the table has all rows of the
+entries before it.
 """
 
 from __future__ import annotations
@@ -32,18 +34,19 @@ from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 
 PER_STATE = 16
-"""Minimum number of decoded bytes between two checkpoints, as a multiple of the size of the sessions' state.
+"""Minimum number of bytes that are decoded between two checkpoints, as a multiple of the size of the sessions' state.
 
 Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
 """
 LITTLE_STATE = 2**20
-"""Maximum size (bytes) of a state that is saved after every `checkpoint_bytes`, because saving a small state is
-cheap."""
+"""Maximum size (bytes) of a state to which `PER_STATE` does not apply, because saving a small state is cheap."""
 
 
 class Saving:
-    """Saves checkpoints of an ingest, with one snapshot at a time, because a snapshot may take as much memory as all
-    state."""
+    """Saves checkpoints of an ingest.
+
+    Only one snapshot exists at a time, because it may take as much memory as the whole state.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Saving:
         context: Context,
     ) -> None:
         self.under_way = False
-        """Whether a snapshot is taken and not yet saved."""
+        """Whether a snapshot has been taken that is not saved yet."""
         self._spool = spool
         self._ingest = ingest
         self._checkpoints = checkpoints
@@ -65,7 +68,9 @@ class Saving:
 
     @property
     def is_due(self) -> bool:
-        """Return whether a checkpoint is due, by time or by decoded bytes since the last checkpoint."""
+        """Return whether the next checkpoint is due: enough time has passed, or enough bytes were decoded, since the
+        last one.
+        """
         spool = self._context.config.spool
         state = self._ingest.budget.total
         worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
@@ -75,13 +80,18 @@ class Saving:
         )
 
     def snapshot(self) -> UnfinishedSnapshot:
-        """Return a snapshot of the ingest. Save the snapshot once the table has all rows up to the ingest's
-        position."""
+        """Return a snapshot of the ingest's state now.
+
+        The caller passes it to `save` once the table has all rows of the decoded entries.
+        """
         self.under_way = True
         return self._ingest.checkpoint(self._named_from())
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
-        """Save a snapshot, and release the spool segments that no restart needs."""
+        """Save a snapshot as checkpoint for the position `position`.
+
+        Then release the spool segments that no start needs any more.
+        """
         try:
             needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
@@ -109,8 +119,11 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot, which blocks. Return the position below which no start needs the log, or the error if it is
-        unknown for now."""
+        """Save a snapshot; this blocks.
+
+        Return the position below which no start needs the log, or None if there is none. Return the error instead if
+        this position cannot be determined for now.
+        """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
             return self._checkpoints.needed_from
@@ -118,10 +131,11 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the position from which a checkpoint may refer to unfinished records in the spool.
+        """Return the position in the spool from which a checkpoint may leave out the bytes of unfinished records and
+        refer to the spool instead.
 
-        The spool keeps the segments of such records until the second later checkpoint, so their total is limited to
-        an eighth of the spool.
+        The spool keeps the segments with such records until the second checkpoint after this one. So this range is
+        limited to an eighth of the spool.
         """
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within
@@ -133,35 +147,35 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """The purpose of a requested commit. The greatest demand counts until a batch is taken."""
+    """Why a commit is requested. Until a batch is taken, the greatest value counts."""
 
     NOTHING = 0
     ROWS = 1
-    """The batch has rows, and may wait for more rows."""
+    """The batch has rows, but may wait for more."""
     FULL = 2
     """The batch is full."""
     RELIEF = 3
-    """The spool needs a checkpoint, so even a position without rows must be committed."""
+    """The spool needs a checkpoint to release space. So even a position without rows must be committed."""
 
 
 class CommitLoop(Enum):
-    """The two commit loops."""
+    """Names of the two loops that commit."""
 
     PREPARING = auto()
     LANDING = auto()
 
 
 class Stage(Enum):
-    """The state of a loop's commit."""
+    """How far the current commit of a loop is."""
 
     IDLE = auto()
     BUSY = auto()
     REFUSED = auto()
-    """Disk or table refuses the commit, and the loop retries."""
+    """The disk or the table refuses the commit, and the loop tries it again."""
 
 
 class Move(Enum):
-    """An event that changes the stage of a loop's commit."""
+    """A step in the course of a loop's commit, which changes its stage."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -177,29 +191,30 @@ STAGES = {
     (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
     (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
 }
-"""The next stage for each stage and move. No other combination occurs."""
+"""For each stage and move, the next stage. No other combination can occur."""
 
 
 class Pipeline:
-    """The demand for commits, and the stage of each loop. The flags are derived from both."""
+    """Which commit is demanded, and the stage of each of the two loops. The flags follow from these two."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
         self.stages = dict.fromkeys(CommitLoop, Stage.IDLE)
         self.some = Flag()
-        """Set while there is a demand."""
+        """Set while a commit is demanded."""
         self.enough = Flag()
-        """Set while the demand cannot wait for more rows."""
+        """Set while a commit is demanded that must not wait for more rows."""
         self.due = Flag()
-        """Set while a batch may be taken: no commit is in progress, or the next batch cannot wait."""
+        """Set while a batch may be taken: no commit is in progress, or the demanded commit must not wait for more rows.
+        """
         self.idle = Flag()
-        """Set while no commit is in progress."""
+        """Set while neither loop has a commit in progress."""
         self.free = Flag()
-        """Set while no prepared commit waits or lands."""
+        """Set while the landing loop has no commit."""
         self.handed = Flag()
-        """Set while a prepared commit waits or lands."""
+        """Set while the landing loop has a commit."""
         self.relieved = Flag()
-        """Set while the spool needs no checkpoint."""
+        """Set while the spool needs no checkpoint to release space."""
         self._follow()
 
     def ask(self, demand: Demand) -> None:
@@ -207,7 +222,7 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return the demand and reset it."""
+        """Return which commit is demanded, and reset the demand."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken
@@ -217,7 +232,7 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Pass a prepared commit to the landing loop."""
+        """Record that the preparing loop passes its prepared commit to the landing loop."""
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()
@@ -238,9 +253,9 @@ logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """The table's interface for the loops (see `store.table.Table`). All calls block.
+    """The methods of the table that the loops use (see `store.table.Table`). All of them block.
 
-    One thread calls `prepare`. Another thread calls `land` with the result, and `checkpoint` after every
+    One thread calls `prepare`. Another thread calls `land` with the result, and calls `checkpoint` after every
     `checkpoint_every` commits.
     """
 
@@ -255,7 +270,7 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The quarantine's interface for the loops (see `store.quarantine.Quarantine`). Both calls block."""
+    """The methods of the quarantine that the loops use (see `store.quarantine.Quarantine`). Both block."""
 
     def write(self, session: str, at: int, data: bytes) -> bool: ...
 
@@ -263,7 +278,7 @@ class Frames(Protocol):
 
 
 class Opened(NamedTuple):
-    """The open files of a collector. `committed` is the table's position in the spool."""
+    """The open files of a collector. `committed` is the position in the spool below which the table has all rows."""
 
     spool: Spool
     ingest: Ingest
@@ -272,11 +287,16 @@ class Opened(NamedTuple):
     checkpoints: Checkpoints
     committed: int
     check_store: Callable[[], None] = lambda: None
-    """Function that raises LostError if a path of the store leads to another file or directory (see `HeldNames`)."""
+    """Function that raises LostError if a path of the store no longer leads to the opened file or directory (see
+    `HeldNames`).
+    """
 
 
 class TakenBatch(NamedTuple):
-    """The content of one commit, taken at time `begun`. `snapshot` is set if a checkpoint is due."""
+    """Everything that one commit will contain. The batch was taken at the monotonic time `begun` (seconds).
+
+    `snapshot` is None unless a checkpoint is due.
+    """
 
     batch: Batch
     quarantined: list[QuarantinedBytes]
@@ -287,7 +307,7 @@ class TakenBatch(NamedTuple):
 
 
 class PreparedCommit(NamedTuple):
-    """A commit with prepared `rows`. The other fields are those of its `TakenBatch`."""
+    """A commit whose rows are prepared for the table. All other fields are those of its `TakenBatch`."""
 
     rows: Sized
     position: int
@@ -297,9 +317,10 @@ class PreparedCommit(NamedTuple):
 
 
 class Committing:
-    """The loops `run` and `land`, which commit rows from the table's position `committed` on.
+    """The loops `run` and `land`, which commit rows to the table.
 
-    The loops call `done` with the seconds and rows of each commit, and `taken` after taking a batch.
+    The first commit follows the position `opened.committed`. The loops call `taken` after a batch was taken, and `done`
+    after each commit, with its duration (seconds) and number of rows.
     """
 
     def __init__(
@@ -315,9 +336,9 @@ class Committing:
         self.commits = 0
         self.pipeline = Pipeline()
         self.between = Between()
-        """Delays taking a batch until the current entry is decoded."""
+        """Delays the moment at which a batch is taken until no entry is half decoded."""
         self.said_missing: dict[str, int] = {}
-        """Number of missing events in committed gap rows, by source. Empty until `begin`."""
+        """For each source, the number of missing events in the gap rows that are committed. Empty until `begin`."""
         self._committed = opened.committed
         self._ingest = opened.ingest
         self._table = opened.table
@@ -328,32 +349,35 @@ class Committing:
         self._taken = taken
         self._done = done
         self._prepared: list[PreparedCommit] = []
-        """The prepared commit for the loop `land`, if any."""
+        """The prepared commit for the loop `land`: at most one."""
         self._ending = False
 
     def begin(self) -> None:
-        """Record that the ingest has reached the table's position."""
+        """Record that the ingest has decoded all entries whose rows are in the table."""
         self.said_missing = _said_missing(self._ingest)
 
     @property
     def committed(self) -> int:
         """Return the spool position below which all rows are in the table. The position never decreases.
 
-        Entries without rows advance the position too, while no row waits.
+        It also advances over decoded entries without rows, if no rows wait for a commit.
         """
         if self.pipeline.idle.is_set and not self._ingest.yielded.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
-        """Request a commit, because the batch has rows."""
+        """Request a commit, because the ingest has produced rows."""
         batch = self._ingest.yielded.batch
         store = self._context.config.store
         full = len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
         self.pipeline.ask(Demand.FULL if full else Demand.ROWS)
 
     def run(self, may_begin: Flag) -> Steps[None]:
-        """Wait for `may_begin`, then take and prepare batches until closed. Raise SyncError."""
+        """Wait for the flag `may_begin`.
+
+        Then take batches and prepare their commits until closed. Raise SyncError if the quarantine cannot be synced.
+        """
         yield Wait(flag=may_begin)
         pipeline = self.pipeline
         while True:
@@ -367,19 +391,23 @@ class Committing:
                 continue
             rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
             prepared = PreparedCommit(rows, *taken[2:])
-            del taken, rows  # free the memory of the batch
+            del taken, rows  # free the memory of the batch before the next wait
             yield Wait(flag=pipeline.free)
             self._prepared.append(prepared)
-            del prepared  # free the memory of the snapshot
+            del prepared  # free the memory of the snapshot before the next wait
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
-        """Commit prepared rows until closed. Raise SyncError or FencedError."""
+        """Commit the prepared rows until closed.
+
+        Raise SyncError if the table cannot be synced, and FencedError if another process has taken over the collector's
+        place in the table.
+        """
         insist = partial(self._insist, CommitLoop.LANDING)
         while True:
             yield Wait(flag=self.pipeline.handed)
             rows, position, snapshot, said_missing, begun = self._prepared.pop()
-            # Check before and after the commit that the store's paths lead to the opened table.
+            # Check both before and after the commit that the store's paths lead to the opened table.
             yield from insist(self._names.check_store)
             yield from insist(partial(self._table.land, rows, position))
             yield from insist(self._names.check_store)
@@ -398,10 +426,10 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Wait until all remaining rows, or the position alone, are committed and a checkpoint is saved.
+        """Wait until all rows of the decoded entries, and their position, are committed and a checkpoint is saved.
 
-        The loops `run` and `land` must be running. Return early if the store is lost. After the `last` call,
-        `relieve` does nothing.
+        The loops `run` and `land` must be running. Return early if the store is lost. With `last`, later calls of
+        `relieve` do nothing.
         """
         self.relieve()
         self._ending = last
@@ -413,29 +441,33 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return the seconds to wait for more rows: less than `commit_interval`, because rows have waited for the
-        spool's sync."""
+        """Return how long (seconds) a batch may wait for more rows: less than `commit_interval`, because its rows have
+        already waited for the spool's sync.
+        """
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the current commit must end first: it is refused, or its snapshot is not saved."""
+        """Return whether the next batch must wait for the end of the current commit: it is refused, or its snapshot is
+        not saved yet.
+        """
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
         return refused or (relief and self._saving.under_way)
 
     def relieve(self) -> None:
-        """Request a commit and a checkpoint even without rows, because a checkpoint is needed to release spool
-        segments."""
+        """Request a commit and a checkpoint even without rows. Only a checkpoint lets the spool release segments."""
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> TakenBatch | None:
-        """Return the batch, or None if the batch has no rows. If the spool needs a checkpoint, return an empty batch
-        too."""
+        """Take the rows that the ingest has produced.
+
+        Return None if there are none and the spool needs no checkpoint.
+        """
         relief = self.pipeline.take() is Demand.RELIEF
         batch, quarantined = self._ingest.yielded.take()
         if not len(batch) and not relief:
@@ -448,7 +480,7 @@ class Committing:
         return TakenBatch(batch, quarantined, position, snapshot, missing, begun)
 
     def _prepare(self, taken: TakenBatch) -> Sized:
-        """Write quarantined bytes, then prepare the rows that refer to them. This call blocks."""
+        """Write the quarantined bytes, then prepare the rows that refer to them. This blocks."""
         for session, at, frame in taken.quarantined:
             self._quarantine.write(session, at, frame)
         if taken.quarantined:
@@ -456,8 +488,10 @@ class Committing:
         return self._table.prepare(taken.batch)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
-        """Repeat a call until disk and table accept it. Return the result of the call. If the store is lost, wait
-        for ever."""
+        """Make a blocking call, and repeat it until neither disk nor table refuses it.
+
+        Return its result. If the store is lost, wait for ever.
+        """
         delay = RETRY_FIRST
         while True:
             try:
@@ -477,5 +511,5 @@ class Committing:
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:
-    """Return the number of missing events in all gap rows so far, by source."""
+    """Return for each source the number of missing events in all gap rows that the ingest has produced."""
     return {source: tally.said_missing for source, tally in ingest.state.tallies.items()}

@@ -1,13 +1,12 @@
-"""The decoding loop, which passes synced entries of the spool to the ingest, one at a time.
+"""Decode the durable entries of the spool, one at a time.
 
-Constraint: the loop shares the event loop with the receivers. It lets other tasks run after a few short entries,
-after a long entry of at most `CHUNK_MAX` bytes, and after `TURN_SECONDS`, also within an entry. It pauses while a
-full batch waits for its commit; the spool stores new bytes meanwhile.
+The loop runs in the same thread as the receivers. It lets other tasks run after some entries (`TURN_BYTES`), and after
+`TURN_SECONDS`, even within an entry. While a full batch waits for its commit, the loop pauses, and the spool stores new
+bytes.
 
-A start restores the ingest of the previous run (`restored`, `replay`). The ingest continues from a checkpoint.
-Entries from the checkpoint up to the last commit are decoded again only for the ingest's state, because their rows
-are in the table. Sources need not wait for decoding: `look_ahead` reads the required facts from the log without
-decoding.
+A start restores the ingest of the previous run from a checkpoint (`restored`). Entries between the checkpoint and the
+last commit are decoded again (`replay`), but only for the ingest's state: their rows are already in the table. Sources
+do not wait for this. `look_ahead` reads the facts that they need from the log without decoding.
 """
 
 from __future__ import annotations
@@ -27,20 +26,21 @@ from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
 READ_BYTES = 1 * 2**20
-"""Number of bytes in one read from the spool."""
+"""Number of bytes that are read from the spool at once."""
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the log can reproduce all rows from a position on. None means from its beginning."""
+    """Return whether the log can reproduce all rows from a position on. None stands for the beginning of the log."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest of a checkpoint. The table has all rows below `committed`.
+    """Return the ingest with the state in a checkpoint, or a new one for None. `committed` is the spool position below
+    which the table has all rows.
 
-    Raise StoreError if spool, table and checkpoint do not match.
+    Raise StoreError if spool, table and checkpoint do not match, for example because one was restored from a copy.
     """
     if committed > spool.end:
         raise StoreError(
@@ -61,7 +61,10 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
-    """Return the ingest of a checkpoint, with the unfinished records that the checkpoint left in the spool."""
+    """Return the ingest with the state in a checkpoint.
+
+    Read from the spool the bytes of unfinished records that the checkpoint left out.
+    """
     state = read_state(checkpoint.state)
     begin = since(state)
     damage: list[StoreError] = []
@@ -72,7 +75,10 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Decode an entry in steps, only for the ingest's state, because its rows are already in the table."""
+    """Decode an entry step by step, only for the ingest's state.
+
+    Discard its rows, because they are already in the table.
+    """
     yield from ingest.steps(entry)
     ingest.yielded.take()
     ingest.rejected.clear()
@@ -81,7 +87,10 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
 def replay(
     ingest: Ingest, committed: int, *, read: Callable[[], list[Entry]], working: Callable[[], None]
 ) -> None:
-    """Decode all entries below `committed` again. `read` returns the next entries; `working` is called at intervals."""
+    """Decode again all entries from the ingest's position up to `committed`.
+
+    `read` returns the next entries; `working` is called between reads.
+    """
     while ingest.position < committed:
         working()
         for entry in read():
@@ -92,7 +101,10 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return the facts at the end of the log. Read all undecoded entries without decoding."""
+    """Return what the sources need to know about the end of the log.
+
+    Read all entries that are not decoded yet, without decoding them.
+    """
     ahead = Ahead(ingest)
     for entry in _entries_from(spool, ingest.position):
         ahead.apply(entry)
@@ -102,7 +114,10 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
 def _entries_from(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield the durable entries from a position on. Skip bytes that the disk lost, and call `damaged` for each loss."""
+    """Yield all durable entries from a position on.
+
+    Skip bytes that the disk has lost, and call `damaged` with an error for each loss.
+    """
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)
@@ -115,28 +130,32 @@ def _entries_from(
 
 
 TURN_BYTES = CHUNK_MAX // 4
-"""Number of bytes of entries after which other tasks run. Each switch costs 10 µs."""
+"""Number of decoded bytes after which other tasks run. Each switch to other tasks costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""Minimum number of bytes that an entry counts, because even a short entry takes time."""
+"""Number of bytes for which a shorter entry counts, because every entry takes some time."""
 
 TURN_SECONDS = 0.01
-"""Seconds after which other tasks run. A longer entry continues in the next turn: a record of 23 bytes can begin a
-session, which takes as long as a hundred events."""
+"""Time (seconds) of decoding after which other tasks run. If an entry takes longer, it is continued in the next turn.
+
+Time is limited because bytes do not suffice: a record of 23 bytes can begin a session, which takes as long as a hundred
+events.
+"""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Minimum duration (seconds) of a long turn, in which Python decoded a chunk, and the share of the turn for which
-other tasks then run."""
+"""Duration (seconds) from which a turn counts as long, and the time for which other tasks run after a long turn, as a
+share of its duration. Turns are long if Python decodes a chunk instead of a kernel.
+"""
 
 LOOK_SECONDS = 0.02
-"""Interval (seconds) at which `reached` checks the position."""
+"""Time (seconds) between two checks of whether a position has been decoded."""
 
 
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
-    """Return the next entries, or none after damage.
+    """Return the next entries to decode. If the disk has lost the next bytes, skip them and return an empty list.
 
-    Synced bytes that the disk lost are skipped. Gap rows report the loss at once or, below `committed`, once the
-    ingest has reached the table's position. Raise FullError if no descriptor is free.
+    A gap row reports the loss. For bytes below `committed`, it is written only after the ingest has reached the table's
+    position. Raise FullError if no file descriptor is free.
     """
     try:
         return spool.read(ingest.position, READ_BYTES)
@@ -148,12 +167,12 @@ def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -
 
 
 class Decoding:
-    """The decoding loop.
+    """The loop that decodes the entries of the spool.
 
-    The caller sets `more` after a sync or after taking a batch. The table has the rows of entries below
-    `opened.committed`. The loop calls `replayed` once, when the ingest has reached that position and before decoding
-    further entries. It calls `reject` for each session whose peer must be disconnected, and `turned` before other
-    tasks run.
+    The caller sets `more` after a sync of the spool, and after a batch was taken. The table has the rows of all entries
+    below `opened.committed`. Once, when the ingest has reached this position and before it decodes further, the loop
+    calls `replayed`. It calls `reject` for each session whose peer must be disconnected, and `turned` each time before
+    other tasks run.
     """
 
     def __init__(
@@ -182,7 +201,7 @@ class Decoding:
 
     @property
     def behind(self) -> int:
-        """Return the number of durable bytes that are not decoded."""
+        """Return how many durable bytes are not decoded yet."""
         return self._spool.durable - self._ingest.position
 
     @property
@@ -196,12 +215,12 @@ class Decoding:
             yield Wait(LOOK_SECONDS, self._idle)
 
     def reached(self, position: int) -> Steps[None]:
-        """Wait until all entries below a position are decoded."""
+        """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
-            yield Wait(LOOK_SECONDS)  # the ingest may never be idle
+            yield Wait(LOOK_SECONDS)  # new entries may keep the ingest from ever being idle
 
     def run(self) -> Steps[None]:
-        """Decode until closed."""
+        """Decode entries until closed."""
         while True:
             self._look()
             yield from self._work()
@@ -222,14 +241,18 @@ class Decoding:
             yield from self._turn()
 
     def _read(self) -> Steps[list[Entry]]:
-        """Return the next entries once a descriptor is free, or none after damage."""
+        """Return the next entries to decode.
+
+        If no file descriptor is free, wait for one. If the disk has lost the next bytes, return an empty list.
+        """
         health = self._context.health
         while True:
             try:
                 return next_entries(self._spool, self._ingest, health, self._committed)
             except FullError:
                 self._context.figures.log_descriptors += 1
-                health.refusals += 1  # a restart would not help
+                # Count this as a refusal, so that the watchdog does not restart the daemon: a restart would not help.
+                health.refusals += 1
                 yield Wait(LOOK_SECONDS)
 
     @property
@@ -237,15 +260,18 @@ class Decoding:
         return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let other tasks run once, or repeatedly after a long turn. Otherwise a request, which needs about ten task
-        switches, would wait for ten long turns."""
+        """Let other tasks run: once, or for some time after a long turn.
+
+        A request to the admin endpoint needs about ten switches between tasks; without the longer time, it would wait
+        for ten long turns.
+        """
         self._turned()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
         self._turn_began = self._context.clock.monotonic()
 
     def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
-        """Decode an entry, in several turns if decoding takes long."""
+        """Perform the steps that decode one entry. Let other tasks run in between if they take long."""
         self._committing.between.begun()
         for _ in steps:
             if self._turn_is_over:
@@ -259,13 +285,13 @@ class Decoding:
             self._reject(self._ingest.rejected.pop())
 
     def _look(self) -> None:
-        """Call `replayed` once, when the ingest has reached the table's position."""
+        """Call `replayed` when the ingest has reached the table's position, if it has not been called yet."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()
 
     def _work(self) -> Steps[None]:
-        """Wait until there are durable entries to decode and the batch has space."""
+        """Wait until there are durable entries to decode and the batch of rows is not full."""
         while not (behind := self.behind) or self.full:
             if not behind:
                 self._idle.pulse()

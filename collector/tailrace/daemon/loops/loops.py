@@ -1,15 +1,15 @@
-"""The loops between sources and table, and the order of their starts and stops.
+"""Build the loops between sources and table, and start and stop them in order.
 
-The order guarantees that only durable bytes are decoded, and that bytes stay in the spool until their rows are
-committed. No code in this module waits (see `steps`): the daemon drives the loops with trio, and the simulator in
-virtual time.
+Due to this order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed. Nothing
+in this module waits: the loops return their waits as steps (see `steps`). The daemon performs the steps with trio, and
+the simulator in virtual time.
 
-`Timekeeping` tracks the wall clock, while the log's time advances steadily. An entry in the log records each clock
-step.
+`Timekeeping` compares the wall clock with the log's time, which always advances steadily. Each step of the wall clock
+becomes an entry in the log.
 
-`Heartbeats` sends an event of the daemon through spool, sync, ingest and commit into the table, once an interval. So
-a stall is visible even without input: in the age of the newest committed heartbeat, and to the service manager's
-watchdog, because each commit causes a watchdog signal.
+`Heartbeats` sends an event of the daemon itself once every interval. Like a producer's event, it goes through spool,
+ingest and commit into the table. So a stall becomes visible even without input: the newest heartbeat in the table gets
+old, and the service manager's watchdog gets no signal, because the daemon sends one for each commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 _UNDER_WAY_MAX = 1024
-"""Maximum number of uncommitted heartbeats in the figures. Older heartbeats are dropped from the figures."""
+"""Maximum number of heartbeats that are not committed yet and whose delay is measured.
+
+The delays of older ones are not measured.
+"""
 
 
 class _UnderWay(msgspec.Struct):
@@ -51,8 +54,10 @@ class _UnderWay(msgspec.Struct):
 
 
 class Heartbeats:
-    """The heartbeats since the start of the daemon, one every `interval` seconds. `describe` returns the values of a
-    row."""
+    """Sends a heartbeat every `interval` seconds, and measures how long heartbeats take to reach the table.
+
+    `describe` returns the attributes of a heartbeat.
+    """
 
     def __init__(
         self,
@@ -71,7 +76,7 @@ class Heartbeats:
         self._session = session
         self._made = self._committed = 0
         self._newest = clock.monotonic()
-        """Monotonic time (seconds) at which the newest committed heartbeat was created."""
+        """Monotonic time (seconds) at which the newest heartbeat was created that is now in the table."""
         self._way: dict[str, float] = {}
         self._seconds = Durations()
         self._under_way: deque[_UnderWay] = deque(maxlen=_UNDER_WAY_MAX)
@@ -87,19 +92,19 @@ class Heartbeats:
         )
 
     def run(self) -> Steps[None]:
-        """Send heartbeats until closed, the first after one interval."""
+        """Send heartbeats until closed. The first follows after one interval."""
         while True:
             yield Wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:
-        """Record that the spool is synced up to position `durable`."""
+        """Record that the spool is synced up to the position `durable`."""
         for beat in self._under_way:
             if beat.end <= durable and not beat.sync_seconds:
                 beat.sync_seconds = self._clock.monotonic() - beat.made
 
     def committed(self, position: int) -> None:
-        """Record that the table has the spool's rows up to position `position`."""
+        """Record that the table has the rows of all spool entries up to `position`."""
         while self._under_way and self._under_way[0].end <= position:
             beat = self._under_way.popleft()
             seconds = self._clock.monotonic() - beat.made
@@ -117,16 +122,16 @@ class Heartbeats:
 
 
 LARGE_NS = 60 * 10**9
-"""Minimum size (ns) of a clock step that becomes a condition."""
+"""Size (ns) from which a step of the wall clock begins a condition."""
 
 CONDITION_SECONDS = 3600.0
-"""Seconds until the condition for a clock step ends."""
+"""Time (seconds) after which the condition for a step of the wall clock ends."""
 
 logger = logging.getLogger(__name__)
 
 
 class Timekeeping:
-    """Tracks steps of the wall clock, from the log's last entry on."""
+    """Finds steps of the wall clock, and records them in the log."""
 
     def __init__(
         self, spool: Spool, gate: Gate, clock: Clock, health: Health, figures: Figures
@@ -139,7 +144,10 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the timeline at the end of the log. Append the wall clock's offset if the log has another value."""
+        """Let the log's time continue from its last entry.
+
+        If the wall clock's distance from the log's time has changed since then, append an entry with the new distance.
+        """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
         now = timeline.ahead
@@ -150,7 +158,7 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Append an entry if the wall clock was set, and report a large step."""
+        """Check the wall clock. If it was set, append an entry to the log. If the step is large, begin a condition."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
@@ -175,24 +183,30 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Seconds between two checks of open windows, and maximum delay of closing a window."""
+"""Time (seconds) between two ticks in the log.
+
+A hole closes at most this much too late, because the ingest measures time by the log.
+"""
 
 LAST_ANSWERS_SECONDS = 0.5
-"""Timeout (seconds) of a stop for decoding and acknowledging received bytes."""
+"""Maximum time (seconds) during a stop for decoding and acknowledging the bytes received so far."""
 
 STOP_SECONDS = 60.0
-"""Timeout (seconds) of a stop for the table. Uncommitted entries stay in the spool."""
+"""Maximum time (seconds) during a stop for committing to the table.
+
+Entries that are not committed by then stay in the spool.
+"""
 
 
 class Loops:
     """The loops of a running collector.
 
-    After `begin`, run concurrently `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and
-    `names.watch`. While sources receive, also run `answer` and the `run` of `heartbeats`, if any. At the end run
-    `answer_last` and, once the sources have ended, `finish`.
+    After `begin`, the caller runs `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`
+    at the same time. While sources receive, it also runs `answer` and, if there are heartbeats, `heartbeats.run`. At
+    the end, it runs `answer_last` and, when the sources have ended, `finish`.
 
-    `at_table` is called when the ingest has reached the table's position, and `cut` to disconnect a session's peer.
-    With `beats`, there are heartbeats with the values of `describe`.
+    The loops call `at_table` once the ingest has reached the table's position, and `cut` to disconnect a session's
+    peer. With `beats`, heartbeats are sent, with the attributes that `describe` returns.
     """
 
     def __init__(
@@ -208,8 +222,7 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """Maximum number of log bytes after a stop, besides bytes of unfinished records. The table has the rows of
-        these bytes."""
+        """Size (bytes) above which a stop shortens the log. The bytes of unfinished records are not counted."""
         self.left = 0
         """Spool position at which the log ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
@@ -239,24 +252,37 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Begin the loops. Return the facts at the end of the log, before any entry is decoded."""
+        """Prepare the loops.
+
+        Return what the sources need to know about the end of the log, before any entry is decoded.
+        """
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # Append an entry first, because session number 0 (the first position) is reserved for the daemon.
+        # Append entries before any session begins: the position 0 must not become a session's number, because number 0
+        # stands for the daemon itself.
         self.timekeeping.begin(ahead)
         self.gate.append(EntryKind.START, 0, __version__.encode())
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the steps that answer clients once the entries before this start are decoded."""
+        """Return the steps of the loop that answers clients.
+
+        It begins once all entries from before this start are decoded.
+        """
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Return the steps that commit rows from the table's position on."""
+        """Return the steps of the loop that takes and prepares batches.
+
+        It begins once the ingest has reached the table's position.
+        """
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
-        """Append ticks to the spool while a window is open. Check the clock, limits and a full spool."""
+        """At intervals, append a tick to the spool if a hole or a full spool waits for time to pass.
+
+        Also check the wall clock, the ledger's limits and the free space of the spool.
+        """
         while True:
             yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()
@@ -265,29 +291,31 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # Two checkpoints at different positions release all segments before the older checkpoint.
+                # A segment is released only when two checkpoints at different positions lie behind it.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
     def answer_last(self) -> Steps[None]:
-        """Acknowledge everything received so far, while connections are open.
+        """Acknowledge everything received so far, while the connections are still open.
 
-        Later bytes are stored without an acknowledgement. The client sends such bytes again, and their sequence
-        numbers are then recognised as duplicates.
+        Bytes that arrive later are stored without an acknowledgement. The client sends them again to the next collector
+        or start, where their sequence numbers show that they are duplicates.
         """
         yield from within(self._context.clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
-        """Commit everything received within `STOP_SECONDS`. Return whether everything is in the table.
+        """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        After the loss of a path, commit as much as the store accepts. With `last`, no producer continues after the
-        collector.
+        After the loss of a path, commit as much as the store accepts. `last` states that no producer continues after
+        this stop. Without `decodes`, only sync the spool.
         """
 
         def stop() -> None:
             if (
                 self.names.loss is None
-            ):  # no start reads a lost log, where the stop entry would count as received
+                # Append nothing to a lost log: no start reads it, and the entry would count as received bytes that are not
+                # in the table.
+            ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
         steps = self._finish(stop) if decodes else self._synced_stop(stop)
@@ -301,14 +329,14 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything.
+        """Decode and commit everything. If the log is long, shorten it to one short segment.
 
-        For a long log, begin a segment with two stop entries and save a checkpoint after each, so that all earlier
+        To shorten it, begin a segment with two entries for the stop, and save a checkpoint after each. Then all earlier
         segments can be removed.
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
-            with suppress(FullError, LostError):  # the log keeps its length
+            with suppress(FullError, LostError):  # if this fails, the log stays long
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)
@@ -318,7 +346,7 @@ class Loops:
         yield from self.committing.settled(last=True)
 
     def _is_given_up(self) -> bool:
-        """Return whether the store accepts no more rows because of a lost path."""
+        """Return whether the remaining rows cannot be committed, because the paths of the store are lost."""
         return self.names.loss is not None and self.names.store_is_lost
 
     def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
@@ -345,7 +373,10 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return a message with the sources whose streams are not all followed, or None."""
+    """Return a message with the sources that have streams without a place, whose losses are not known.
+
+    Return None if there are none.
+    """
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
     if not found:

@@ -1,8 +1,8 @@
-"""The steps of the daemon's loops as data: a wait, or a blocking call.
+"""Define the steps that the daemon's loops yield: waits and blocking calls.
 
-A loop is a generator that yields a step and continues after the step. A loop has no thread, no scheduler, and no
-clock except its `Clock`. `drive` performs the steps with trio: it waits in the event loop, and makes blocking calls
-in threads. The simulator performs the steps in virtual time.
+A loop is a generator that yields a step and continues when the step is done. It uses no thread and no scheduler, and
+reads time only from its `Clock`. `drive` performs the steps with trio: it waits in the event loop, and makes blocking
+calls in worker threads. The simulator performs the steps in virtual time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Flag:
-    """A condition on which loops wait. Only the thread of the loops sets and clears a flag."""
+    """A truth value on which loops can wait. Only the thread that runs the loops sets or clears it."""
 
     def __init__(self, *, is_set: bool = False) -> None:
         self.is_set = is_set
@@ -35,17 +35,20 @@ class Flag:
         self.is_set = False
 
     def put(self, is_set: bool) -> None:
-        """Set or clear the flag, unless the flag already has the value."""
+        """Set or clear the flag. Do nothing if it already has this value."""
         if is_set != self.is_set:
             self.set() if is_set else self.clear()
 
     def pulse(self) -> None:
-        """Wake the loops that wait now, and no later ones."""
+        """Wake all loops that wait for the flag at this moment, and leave the flag cleared."""
         self.set()
         self.clear()
 
     def add(self, listener: Callable[[], None]) -> None:
-        """Call `listener` each time that the flag is set, and at once if the flag is set, until `remove`."""
+        """Register a function that is called each time the flag is set, and at once if it is set now.
+
+        `remove` ends this.
+        """
         self._listeners[listener] = None
         if self.is_set:
             listener()
@@ -55,9 +58,10 @@ class Flag:
 
 
 class Wait(NamedTuple):
-    """A step that ends after `seconds`, or earlier when the flag is set.
+    """A step that waits for `seconds`, or until the flag is set, whichever is earlier.
 
-    With `together` and without a flag, the wait ends at the next common moment for waits of this duration.
+    With `together` and without a flag, the wait ends at a moment that is common to all such waits of this duration, to
+    save wake-ups.
     """
 
     seconds: float = math.inf
@@ -66,7 +70,7 @@ class Wait(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A step that makes a blocking call. The loop receives the result or the exception."""
+    """A step that makes a blocking call. The loop gets its result, or its exception."""
 
     call: Callable[[], Any]
 
@@ -76,9 +80,10 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """Delays calls until the ingest is between two entries.
+    """Delays calls until no entry is half decoded.
 
-    The decoding loop calls `begun` and `over`. Between both calls, other loops may only read from the ingest.
+    The decoding loop calls `begun` before and `over` after it decodes an entry. In between, other loops may only read
+    the ingest's state.
     """
 
     def __init__(self) -> None:
@@ -89,14 +94,16 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Mark the entry as decoded, and make the delayed calls."""
+        """Record that the current entry is decoded, and make the delayed calls."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call after the current entry, or at once if there is no current entry. Return the result of the
-        call."""
+        """Make a call when the current entry is decoded, or at once if no entry is being decoded.
+
+        Return the result of the call.
+        """
         if not self._within:
             return call()
         results: list[T] = []
@@ -112,13 +119,13 @@ class Between:
 
 
 GIVE_WAY = Wait(0)
-"""A step that lets other tasks run."""
+"""A step without a wait that lets other tasks run."""
 
 
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
-    """Perform steps until a timeout. Return whether the steps ended in time.
+    """Perform steps for at most `seconds`. Return whether they were completed.
 
-    A blocking call is not interrupted by the timeout.
+    A blocking call that is running when the time is over is not interrupted.
     """
     deadline = clock.monotonic() + seconds
     result: object = None

@@ -1,12 +1,12 @@
-"""The gate that all entries pass into the spool, and the loop that syncs the entries every `sync_interval`.
+"""Let sources wait until the spool has free space, and sync the spool every `sync_interval`.
 
-Constraints: sources that lose nothing by a wait must wait first. A file keeps its bytes, and the peer of a connection
-keeps unsent bytes. Datagrams wait in the kernel, which drops and counts datagrams without buffer space. Sources wait
-before reading, so the gate accepts every entry at once, whether open or closed.
+Those sources that lose nothing by waiting wait first: a file keeps its bytes, and the peer of a connection keeps what
+it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when its buffer is
+full. A source waits before it reads, so the gate accepts every entry that is appended, even while it is closed.
 
-Operation: tasks wait at the `Gate` for free space, in a first-in first-out `RoomQueue` for each kind of source. Each
-entry wakes the sync loop. After each sync the loop wakes the decoder, and opens or closes the gate by the spool's
-size. While the disk is full, the loop retries and the gate stays closed.
+Tasks of sources wait at the `Gate` for free space, in one `RoomQueue` for each kind of source, in order of arrival.
+Each entry wakes the sync loop. After each sync, the loop wakes the decoding loop, and opens or closes the gate
+depending on the size of the spool. While the disk is full, the gate is closed and the loop tries the sync again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tailrace.spool.spool import Spool
 
 
 class RoomQueue:
-    """A queue of tasks that wait for free space. A task appends its bytes before the next task checks for space.
+    """A queue of tasks that wait for free space in the spool. Only the first one checks for space; when it has appended
+    its bytes, the next one checks.
 
     If all tasks checked at once, a thousand connections would leave no time for other work.
     """
@@ -40,12 +41,12 @@ class RoomQueue:
         self._waiting: deque[_Waiting] = deque()
 
     def wake(self) -> None:
-        """Wake the first task, which checks for space again."""
+        """Wake the first task in the queue, so that it checks for space."""
         if self._waiting:
             self._waiting[0].awake.set()
 
     async def wait(self) -> None:
-        """Wait until there is space. Return at once if there is space and no other task waits."""
+        """Wait until the spool has space and all earlier tasks have gone on."""
         if not self._waiting and not self._closed():
             return
         me = _Waiting()
@@ -60,41 +61,43 @@ class RoomQueue:
 
 
 class _Waiting:
-    """A waiting task."""
+    """A task that waits for free space."""
 
     def __init__(self) -> None:
         self.awake = trio.Event()
 
 
 BUFFER_MAX = 32 * 2**20
-"""Number of received unsynced bytes at which datagrams wait: a disk that stalls for a second."""
+"""Number of received bytes that are not synced yet at which datagrams wait. It lets a disk stall for about a second."""
 
 SYNC_EARLY = 4 * 2**20
-"""Number of received unsynced bytes at which the next sync starts early."""
+"""Number of received bytes that are not synced yet at which the next sync begins before `sync_interval` has passed."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""Number of received undecoded bytes at which files wait.
+"""Number of received bytes that are not decoded yet at which files wait.
 
-Entries are decoded in order, so bytes of files delay the rows of all other sources: by 0.2 s if a kernel decodes 100
-MB/s.
+Entries are decoded in order, so bytes of files delay the rows of all other sources: by at most 0.2 s if a kernel
+decodes 100 MB/s.
 """
 
 _RESERVE = 64 * 2**20
-"""Number of bytes of the spool reserved for datagrams, at most an eighth of the spool."""
+"""Number of bytes in the spool that are reserved for datagrams; at most an eighth of the spool."""
 
 
 class Gate:
-    """The gate to `spool`, whose entries `ingest` decodes. The sync loop opens the gate while there is space."""
+    """Decides which sources may append to the spool. `ingest` decodes the spool's entries."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
-        """Create a gate. Files wait for the ingest unless the store refuses rows, because only the spool stores
-        bytes then."""
+        """Create a gate. `store_refuses` returns whether the table currently refuses rows.
+
+        While it does, files do not wait for decoding: only the spool can take their bytes then.
+        """
         self.dirty = Flag()
         self.urgent = Flag()
         self.opened = Flag()
-        """Pulsed when space may be free, so that waiting tasks check again."""
+        """Set and cleared at once when the spool may have free space again, so that waiting tasks check."""
         self.full = False
-        """Whether the spool has reached its limit or its disk is full."""
+        """Whether the spool has reached its maximum size, or its disk is full."""
         self.of_datagrams = RoomQueue(lambda: self.shut)
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
@@ -107,38 +110,40 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources must wait: datagrams, connections and files."""
+        """Return whether all sources must wait, including those of datagrams."""
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     @property
     def closed(self) -> bool:
-        """Return whether connections must wait."""
+        """Return whether sources of connections and files must wait."""
         return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait for the release of spool segments, which needs a checkpoint.
+        """Return whether connections wait until the spool releases segments; this needs a checkpoint.
 
-        The result is False while connections wait for a slow disk, because a checkpoint would write even more.
+        The result is False if they wait because the disk is slow: a checkpoint would only add to its load.
         """
         return self.full or self.crowded
 
     @property
     def crowded(self) -> bool:
-        """Return whether connections and files must wait because the rest of the spool is reserved for datagrams."""
+        """Return whether connections and files must wait because all space that is left in the spool is reserved for
+        datagrams.
+        """
         return self.spool.held > self._held_max
 
     @property
     def behind(self) -> bool:
-        """Return whether files must wait."""
+        """Return whether sources of files must wait."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry to the spool and wake the sync loop. Return the entry's position.
+        """Append an entry to the spool, and wake the sync loop. Return the entry's position.
 
-        The gate accepts every entry, whether open or closed, because sources wait before reading.
+        The entry is accepted even while the gate is closed, because sources wait before they read.
         """
         position = self.spool.append(kind, session, payload)
         self.dirty.set()
@@ -147,16 +152,19 @@ class Gate:
         return position
 
     def decoded(self) -> None:
-        """Wake waiting files after entries were decoded."""
+        """Let files check again whether they may go on, because entries have been decoded."""
         self.of_files.wake()
 
 
 RETRY_AFTER = 0.5
-"""Seconds between two tries while the disk is full."""
+"""Time (seconds) between two tries to sync while the disk is full."""
 
 
 class Syncing:
-    """The sync loop. After each sync it sets `synced`, and calls `done` with the duration (seconds) of the sync."""
+    """The loop that syncs the spool.
+
+    After each sync it sets `synced`, and calls `done` with the duration of the sync (seconds).
+    """
 
     def __init__(
         self,
@@ -175,10 +183,10 @@ class Syncing:
         self._done = done
 
     def run(self) -> Steps[None]:
-        """Sync until closed. Raise SyncError."""
+        """Sync the spool until closed. Raise SyncError if a sync fails."""
         gate = self._gate
         while True:
-            # A full spool may have free space later without a new entry, so check at intervals.
+            # Space on a full disk can become free without a new entry, so check at intervals.
             yield Wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
             yield Wait(self._context.config.spool.sync_interval, gate.urgent)
             gate.dirty.clear()
@@ -186,9 +194,9 @@ class Syncing:
             yield from self.once()
 
     def once(self) -> Steps[None]:
-        """Sync the buffered entries, with retries until the disk has space.
+        """Sync all entries that were appended. While the disk is full, try again.
 
-        After the loss of a spool path, no further entry becomes durable.
+        If a path of the spool is lost, record the loss; nothing becomes durable from then on.
         """
         while True:
             begun = self._context.clock.monotonic()
@@ -203,7 +211,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                self._synced.set()  # some of the entries may be durable
+                self._synced.set()  # some of the entries may have become durable
                 return
             self._done(self._context.clock.monotonic() - begun)
             self._synced.set()
@@ -211,7 +219,7 @@ class Syncing:
             return
 
     def admit(self) -> None:
-        """Open or close the gate, depending on the spool's size."""
+        """Open or close the gate, depending on how much space the spool has."""
         spool = self._spool
         self._gate.full = spool.full
         if spool.full or self._gate.crowded:

@@ -1,8 +1,8 @@
-"""Starts `tailrace upkeep` (compaction, vacuum, retention) as a child process when an upkeep of the table is due.
+"""Run `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
 
-The table and its last upkeep determine the due steps (`store.upkeep.look`), so a daemon that restarts often also
-performs steps that are due since earlier runs. A merge takes about 200 MB, so the upkeep runs in a child process with
-low priority. Daemon and child process communicate only through the table's protocol.
+The table itself shows which steps are due (`store.upkeep.look`). So a daemon that is often restarted also performs the
+steps that became due during earlier runs. Merging files takes about 200 MB of memory. So it happens in a child process
+with low priority, which shares nothing with the daemon except the table.
 """
 
 from __future__ import annotations
@@ -27,25 +27,30 @@ from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
 
 LOOK_COMMITS = 30
-"""Number of commits between two checks of the table: half of the number of files that makes a table crowded."""
+"""Number of commits after which the table is checked again: half as many as the files that make a table count as
+crowded.
+"""
 LOOK_SECONDS = 3600.0
-"""Seconds between two checks of a table with fewer commits. A table without commits is not checked."""
+"""Time (seconds) after which the table is checked again even after fewer commits.
+
+A table without new commits is not checked.
+"""
 RETRY_SECONDS = 60.0
-"""Seconds until the next try to start an upkeep for which no process or descriptor was available."""
+"""Time (seconds) after which the daemon tries again to start an upkeep, if no process or file descriptor was free."""
 WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
-"""Timeout (seconds) of a stop for a store that does not respond."""
+"""Maximum time (seconds) for ending the lease of a failed upkeep, for example if the store does not respond."""
 
 COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
-    """Run an upkeep of a store when due. `committed` returns the number of commits.
+    """Run the upkeep of a store's table each time that it is due. `committed` returns the number of commits so far.
 
-    Check the table at the start, every `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were commits.
+    Check at the start, after every `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were any commits.
     """
     while True:
-        # Abandon the check on a stop, which must not wait for a slow table.
+        # When the daemon stops, it does not wait for this check of a slow table.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
             while not await once(store, context):
                 await pause(RETRY_SECONDS)
@@ -57,9 +62,10 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep is due. Run in a worker thread, and update the condition for suspended retention.
+    """Return whether an upkeep of the table is due. Also update the condition for retention that is suspended. This
+    runs in a worker thread.
 
-    An unreadable table counts as due, because the failure of the upkeep becomes a visible condition.
+    If the table cannot be read, return True: the upkeep then fails, and its failure is reported as a condition.
     """
     try:
         due, held = look(store, context.config.store, context.clock)
@@ -74,7 +80,8 @@ def _is_due(store: str, context: Context) -> bool:
 async def once(store: str, context: Context) -> bool:
     """Run `tailrace upkeep` once. Return whether the process could be started.
 
-    A failure is a condition until the next successful run. The upkeep's lease always ends with the process.
+    If it fails, a condition begins, which ends after the next success. The lease of the upkeep (its exclusive right to
+    change the table) ends in any case.
     """
     number, ended_well = draw(context.clock), False
     try:
@@ -87,7 +94,7 @@ async def once(store: str, context: Context) -> bool:
             preexec_fn=_be_nice,
         )
         ended_well = result.returncode == 0
-    except OSError as error:  # no pipe or process is available
+    except OSError as error:  # no pipe or process can be created
         context.figures.upkeeps["failed"] += 1
         context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
@@ -112,8 +119,10 @@ async def once(store: str, context: Context) -> bool:
 
 
 async def _give_back(store: str, context: Context, number: int) -> None:
-    """End the lease of a failed upkeep, unless the upkeep has ended its lease. Otherwise no upkeep could run until
-    the lease expires."""
+    """End the lease of an upkeep that failed, if it did not end the lease itself.
+
+    Otherwise no upkeep could run until the lease expires.
+    """
     root = layout.table_root(store)
     its = turn(root, context.config.store.options, context.clock, number)
     with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
@@ -121,7 +130,10 @@ async def _give_back(store: str, context: Context, number: int) -> None:
 
 
 def _report(output: bytes) -> UpkeepReport:
-    """Return the report in an upkeep's output, which may begin with warnings."""
+    """Return the report that an upkeep has printed on its last line, possibly after warnings.
+
+    Return an empty report if there is none.
+    """
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
@@ -129,9 +141,11 @@ def _report(output: bytes) -> UpkeepReport:
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process with the current values of the section [store].
+    """Return the environment for an upkeep: this process's environment, with the daemon's current values of the section
+    [store].
 
-    The configuration file may have changed since it was loaded, or be invalid.
+    The upkeep must not read the configuration file, because it may have changed since the daemon loaded it, or be
+    invalid.
     """
     said: dict[str, object] = {
         "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,

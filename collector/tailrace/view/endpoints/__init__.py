@@ -1,4 +1,3 @@
-"""Answer the questions of the HTTP API. Each endpoint is a function of a lease of snapshots and a
-question."""
+"""Answer the questions of the HTTP API. Each endpoint is a function that gets a lease of snapshots and a question."""
 
 from __future__ import annotations

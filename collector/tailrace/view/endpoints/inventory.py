@@ -1,4 +1,4 @@
-"""Return the contents of a store: its sources, sessions, streams, gaps and notes, and the missing events."""
+"""Serve the contents of a store: its sources, sessions, streams, gaps and notes, and its missing events."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tailrace.view.questions import (
 )
 
 WORST = 20
-"""Number of streams with the most missing events that `overview` returns."""
+"""Number of streams in the answer of `overview`: those from which most events are missing."""
 
 PLACES = 2000
-"""Maximum number of ranks, of nodes and of jobs that `store` returns."""
+"""Maximum number of ranks in the answer of `store`, and likewise of nodes and of jobs."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -87,7 +87,7 @@ def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
 
 
 def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
-    """Return the distinct ranks, nodes or jobs of the sessions."""
+    """Return all different ranks, nodes or jobs of the store's sessions, in order."""
     sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql)]
 
@@ -145,7 +145,10 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return a page of the streams. In either direction of sorting, unknown values come last."""
+    """Return the streams that match a question, from its `offset` on, at most `limit`.
+
+    Unknown values come last, whether the order is ascending or descending.
+    """
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (
@@ -183,8 +186,7 @@ def _matching(asked: OfStreams) -> RowCondition:
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
-    """Return the gaps that may lie within the range of time. A gap without a known time lies within every
-    range."""
+    """Serve the gaps that may lie within a range of time. A gap whose time is unknown may lie within every range."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -198,7 +200,10 @@ def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
 
 
 def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
-    """Return the gap whose begin is nearest after (or, backwards, before) a time, or no gap."""
+    """Serve the gap that begins next after a given time, or with `backwards` the last one that begins before it.
+
+    The list is empty if there is none.
+    """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -221,7 +226,7 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    """Return the gaps that may concern the selection."""
+    """Return the gaps that may have cost events of the selection."""
     placed = asked.placed(lease.snapshot().engine)
     return [
         each

@@ -1,4 +1,4 @@
-"""Run SQL that a user wrote, in a separate process (`query.remote`) with limits on time, memory and rows."""
+"""Run an SQL statement of a user in a separate process (`query.remote`), with limits on time, memory and rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits of a user's statement."""
+"""Limits of a statement that a user wrote."""
 
 ROWS = 10_000
-"""Maximum number of rows in an answer."""
+"""Maximum number of rows of a statement that are sent to the page."""
 
 BYTES = 16 * 2**20
-"""Approximate maximum size (characters) of an answer. If an answer exceeds this size, its rows are cut off
-and `more` is true."""
+"""Maximum size (characters, roughly) of the rows in an answer.
+
+Further rows are left out; the answer's `more` is then true.
+"""
 
 
 def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
@@ -54,7 +56,7 @@ def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer
 
 
 def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return at most `limit` rows, and whether the answer has more."""
+    """Return at most `limit` rows of a statement, and whether it has more."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     while page := answer.next_page():
@@ -67,7 +69,7 @@ def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool
 
 
 def _value(value: object, *, json: bool) -> Any:  # noqa: ANN401 - JSON
-    """Return a value in a form that JavaScript represents exactly."""
+    """Return a value of a row in a form that JavaScript can represent exactly."""
     if isinstance(value, Decimal):
         return str(value)
     if json and isinstance(value, str) and len(value) <= TEXT_MAX:

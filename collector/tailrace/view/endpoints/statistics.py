@@ -1,4 +1,4 @@
-"""Serve the functions of `analysis` over HTTP: measure spans, and compare two runs."""
+"""Serve statistics of spans, and comparisons of two runs, as computed by `analysis`."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ def _group(each: SpanStatistics) -> wire.Group:
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """Return rows as CSV for a spreadsheet, with a `'` before each text that the spreadsheet could take for a
-    formula."""
+    """Return rows as CSV. A `'` is put before each text that a spreadsheet could take for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
@@ -124,7 +123,7 @@ _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', '
 
 
 class ComparedRun(NamedTuple):
-    """One of two compared runs, with its statistics and its completeness."""
+    """One of two runs in a comparison: its statistics, and how complete they are."""
 
     store: int
     version: int
@@ -176,7 +175,10 @@ def _run(
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
-    """Return the time of the first event with a name. Raise UnknownError if no such event exists."""
+    """Return the time (Unix ns) of the first selected event with the given name.
+
+    Raise UnknownError if there is none with a time.
+    """
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
     if time is None:
@@ -197,7 +199,7 @@ def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
 
 
 def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
-    return from_attributes(  # infinite growth is null in JSON
+    return from_attributes(  # JSON has no infinity, so infinite growth becomes null
         wire.Difference,
         each,
         count_a=None if each.before is None else each.before.ended,

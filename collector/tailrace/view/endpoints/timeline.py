@@ -1,8 +1,8 @@
-"""Serve the timeline over HTTP: its lanes, the content of a window of time (`rollups`), the row at a place,
-and a search.
+"""Serve the timeline: its lanes, the content of a window of time (`rollups`), the rows at a place, and a search for
+names.
 
-A search is in wall time, or on an axis without wall time. On an axis without wall time, the time of an event
-is computed from the tick at which the event begins (`tailrace.timeline`).
+A search works in wall time, or on the axis of a clock without wall time. There, an event's time is computed from the
+tick at which it begins (`tailrace.timeline`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
-"""Maximum length (characters) of a name in a frame. The endpoint `row` returns longer names."""
+"""Maximum length (characters) of a name in the answer of `frame`. The endpoint `row` returns the full name."""
 
 LANES_MAX = 1000
-"""Maximum number of lanes in a frame."""
+"""Maximum number of lanes in the answer of `frame`."""
 
 
 def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
@@ -61,7 +61,7 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
 
 
 def _key(text: str) -> LaneKey:
-    """Return the lane whose key is given as a JSON list. Raise QueryError."""
+    """Return the key of a lane from its text, a JSON list. Raise QueryError if the text has another form."""
     try:
         return LaneKey(
             *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
@@ -129,17 +129,22 @@ WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN n
   AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
 QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
 """
-"""SQL for the next events of each session. `near` has the ticks between which the events begin."""
+"""SQL for the next matching events of each session on an axis.
+
+`near` is a list of sessions, each with the first and last tick at which an event may begin.
+"""
 
 _FARTHEST = 2**61
-"""Greatest absolute value of a tick in a search."""
+"""Maximum absolute value of the ticks between which a search looks for events."""
 
 _NEVER = 2**80
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
-    """Return the next events whose name contains a text, regardless of case. Raise UnknownError for an
-    unknown axis."""
+    """Serve the next events whose name contains a text; upper and lower case are the same.
+
+    Raise UnknownError if the axis does not exist.
+    """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     by_wall_time = asked.axis in {"", WALL}
@@ -153,14 +158,15 @@ def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
 
 
 def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.ShownEvent:
-    """Return a row with the columns of `_EVENT` as an object of the API."""
+    """Return an event as an object of the API. The arguments are the columns of `_EVENT`, in order."""
     place = wire.RowPlace(source=source, session=session, offset=offset)
     return from_row(wire.ShownEvent, (place, *rest))
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return up to `limit` + 1 found events, ordered by wall time. The event beyond `limit` shows that the
-    search has more results."""
+    """Return the events that match a search, ordered by wall time: at most one more than `limit`, which shows that
+    there are more.
+    """
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
@@ -178,8 +184,10 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the found events on an axis without wall time, in order: at least `limit` + 1 events, if the
-    search has so many."""
+    """Return the events that match a search on an axis without wall time, in order of time.
+
+    If there are more than `limit`, return at least one more than `limit`.
+    """
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
     placed = asked.placed(lease.snapshot().engine)
@@ -210,7 +218,9 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and last tick at which an event may begin, according to `from`, `to` and `after`."""
+    """Return the first and last tick at which a matching event of this clock may begin, as given by `from`, `to` and
+    `after` of the search.
+    """
     first = [] if asked.from_ is None else [asked.from_]
     behind = [] if asked.to is None else [asked.to]
     if asked.after is not None:
@@ -223,12 +233,12 @@ def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
 
 
 def _first_tick(clock: SessionClock, time: int) -> int:
-    """Return the first tick whose time on the axis is at least `time`."""
+    """Return the lowest tick whose time on the axis is at least `time`."""
 
     def ns(tick: int) -> int:
         try:
             return clock.ticks.ns(tick)
-        except OverflowError:  # the tick is too many years away for 64 bits
+        except OverflowError:  # the time of this tick does not fit in 64 bits
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
@@ -237,7 +247,7 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Maximum number of rows that `row` returns for one place. The collector's own rows share one place."""
+"""Maximum number of rows that `row` returns for one place. All rows of the collector itself are at the same place."""
 
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
@@ -245,7 +255,7 @@ _OF_SPAN = (
 
 
 class _Span(NamedTuple):
-    """The columns that identify a span and its parent and children."""
+    """The columns of a span from which its parent and its children are found."""
 
     source: str
     session: str
@@ -325,8 +335,9 @@ def _span(engine: Engine, asked: OfRow) -> _Span:
 def _relatives(
     engine: Engine, span: _Span
 ) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
-    """Return the parent of a span, its direct children, whether the span has more children, and the method by
-    which they were found."""
+    """Return the parent of a span, its children, whether there are more children, and how they were found: by `id` or
+    by `containment`.
+    """
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
     children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
@@ -356,7 +367,7 @@ def _contained(
         (*of_lane, span.start, span.end, span.start, span.end),
     )
     chosen = inside.sql
-    # Select direct children: spans inside the span that lie in no other span inside it.
+    # Select the direct children: spans inside the given span that lie in no other span inside it.
     sql = (
         f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
