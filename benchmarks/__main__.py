@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     directory = PUBLISHED if asked.publish else asked.directory
     with scratch() as home, daemon(home) as running:
         here = machine(running.status()["kernels"])
+    kept = True
     for name in asked.names or BENCHMARKS:
         print(f"{name}:", flush=True)
         result = measure(BENCHMARKS[name], options, here)
@@ -36,7 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results.found = {each: found[each] for each in BENCHMARKS if each in found}
         write(results, directory)
         print("\n".join(tables.of_figures(result)), flush=True)
+        if judge := BENCHMARKS[name].judge:
+            judgement = judge(result.cases)
+            kept = kept and judgement.kept
+            print(f"{name}: {judgement.text}", flush=True)
     print(f"{directory / PAGE} has all figures and ratios")
+    if not kept:
+        raise SystemExit(1)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -60,7 +60,7 @@ COMMAS: dict[str, Spell] = {
 
 _KEY = re.compile(r'(?<=[{,])"([A-Za-z])(?=\w*":)')
 _INTEGERS = re.compile(r'"(id|pid|tid|ts|dur|ph|clk|record_id|parent_id)":(-?[0-9]+)\b')
-_ZERO = re.compile(r'(?<=":)0(?=[,}])')
+_TIME_OR_THREAD = re.compile(r'(?<="(?:tid|clk)":)[0-9]+')
 _TEXT = re.compile(r'"(?:name|description)":"(?=[^"\\])')
 _LETTER = re.compile(r'("name":")([A-Za-z0-9])')
 _NUMBERS = re.compile(r'"(id|pid|tid|ts|dur)":(-?[0-9]+)')
@@ -111,7 +111,7 @@ NUMBERS: dict[str, Spell] = {
     "letters of keys as \\u": _substituted(_KEY, lambda found: f'"\\u{ord(found[1]):04x}'),
     "floats for integers": _substituted(_INTEGERS, _small("{}.0".format)),
     "exponents": _substituted(_INTEGERS, _small(lambda text: f"{Decimal(text).normalize():E}")),
-    "negative zeros": _substituted(_ZERO, "-0"),
+    "negative zeros": _substituted(_TIME_OR_THREAD, "-0"),
     "deep members": _inserted("{", f'"deep":{"[" * 40}{"]" * 40},'),
 }
 OF_FORMAT: dict[str, dict[str, Spell]] = {

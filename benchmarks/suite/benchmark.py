@@ -9,6 +9,13 @@ from benchmarks.options import Options
 from benchmarks.results import Case
 
 
+class Judgement(NamedTuple):
+    """Summary of a benchmark's cases, and whether they keep the benchmark's limit."""
+
+    text: str
+    kept: bool
+
+
 class Benchmark(NamedTuple):
     """`cases(options)` measures. A sweep names its axis, and the measures that are drawn over it."""
 
@@ -17,3 +24,4 @@ class Benchmark(NamedTuple):
     cases: Callable[[Options], list[Case]]
     axis: str = ""
     plotted: tuple[str, ...] = ()
+    judge: Callable[[list[Case]], Judgement] | None = None

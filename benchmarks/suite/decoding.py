@@ -6,6 +6,7 @@ import platform
 from functools import partial
 from pathlib import Path
 
+from benchmarks.comparisons import spread
 from benchmarks.contest import Contender, beside, contest, ours, reference, scratch
 from benchmarks.inputs.trace import Trace, trace
 from benchmarks.options import Options
@@ -14,7 +15,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.processes import apart
 from benchmarks.results import Case, Run
 from benchmarks.spellings import OF_FORMAT, SPELLINGS, Spell
-from benchmarks.suite.benchmark import Benchmark
+from benchmarks.suite.benchmark import Benchmark, Judgement
 from tailrace import kernels
 
 FORMATS = ("heph",)
@@ -23,6 +24,8 @@ SPELLED = {format_: SPELLINGS | others for format_, others in OF_FORMAT.items()}
 """The legal spellings of lines, by format. The first is the tracer's own."""
 MIXED_MOST = 200_000
 """Events of each spelling: there are many."""
+RATIO_MAX = 3.0
+"""The most CPU that a record in another spelling may take, as a multiple of the tracer's own spelling."""
 COMPILER = "a C compiler, and then `make dev`"
 
 
@@ -61,6 +64,19 @@ def mixes(options: Options) -> list[Case]:
                 sides = _spelling_sides(format_, own, other, len(lines))
                 found.append(contest(f"{format_}: {name}", sides, options.runs))
     return found
+
+
+def judge(cases: list[Case]) -> Judgement:
+    """Name the spelling with the largest ratio. Each side's least CPU counts, because a busy machine only adds to it."""
+    found = []
+    for case in cases:
+        least = [spread(side, "cpu") for side in case.sides]
+        for side, other, usual in zip(case.sides[::2], least[::2], least[1::2], strict=True):
+            if other and usual:
+                found.append((other.least / usual.least, f"{case.label}, {side.name}"))
+    ratio, where = max(found)
+    text = f"the largest ratio is {ratio:.2f} ({where}); the limit is {RATIO_MAX:g}"
+    return Judgement(text, ratio <= RATIO_MAX)
 
 
 def _spelled(path: Path, spell: Spell, lines: list[str]) -> str:
@@ -107,5 +123,6 @@ BENCHMARKS = {
         "Cost of other spellings",
         "The same records of DFTracer and JETS as filters and other writers spell them: white space, order, commas, arrays, escapes, further members, processes in turn. Goal: at most 3 times the tracer's own spelling.",
         mixes,
+        judge=judge,
     ),
 }

@@ -20,6 +20,8 @@ from benchmarks.peers.peer import Peer
 from benchmarks.places import ROOT
 from benchmarks.processes import apart, sending, usage
 from benchmarks.references import drain
+from benchmarks.results import Case, Role, Side
+from benchmarks.suite.decoding import judge
 
 
 def test_sides_take_turns_and_the_absent_do_not():
@@ -102,3 +104,15 @@ def test_options_of_the_command_line_replace_those_of_a_form():
     assert _options(asked) == msgspec.structs.replace(QUICK, rows=(10, 20), runs=7)
     assert _options(_parser().parse_args([])) == Options()
     assert min(QUICK.runs, Options().runs) >= 3
+
+
+@pytest.mark.parametrize(("cost", "kept"), [(2.9, True), (3.1, False)])
+def test_the_largest_ratio_of_a_spelling_decides(cost, kept):
+    def side(name, *cpu):
+        return Side(name=name, role=Role.OURS, does="", runs=[{"cpu": each} for each in cpu])
+
+    absent = Side(name="kernel", role=Role.OURS, does="", absent="make dev", runs=[])
+    sides = [absent, absent, side("Python", cost, 9.0), side("usual", 1.0, 4.0)]
+    judgement = judge([Case(label="jets: tabs", sides=sides)])
+    assert judgement.kept == kept
+    assert f"{cost:.2f} (jets: tabs, Python)" in judgement.text

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from json.scanner import make_scanner
 from typing import Any, NamedTuple
+
+import msgspec
 
 DEPTH_MAX = 128
 """Maximum nesting depth of objects and arrays, including the outermost. Common JSON parsers accept this depth."""
@@ -24,7 +28,6 @@ INTEGRAL_MAX = 1 << 53
 which do not hold larger integers exactly."""
 
 WHITE = " \t\r\n"
-_NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _SPELLED_MAX = 64
 _BRACKET_OR_STRING = re.compile(r'[\[{]|([\]}])|"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _STRING_OR_HEX = re.compile(
@@ -54,17 +57,16 @@ def integral(text: str) -> int | None:
     """Return the integer value of a JSON number that is written with a fraction or an exponent.
 
     Return None if the value is not integral, if it is beyond `INTEGRAL_MAX`, or if the text is longer than `_SPELLED_MAX`."""
-    found = _NUMBER.fullmatch(text) if len(text) <= _SPELLED_MAX else None
-    if found is None:
+    if len(text) > _SPELLED_MAX:
         return None
-    sign, whole, fraction, exponent = found.groups(default="")
-    digits = (whole + fraction).rstrip("0")
-    if not digits:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than Decimal reads, or no number
+        return None if text.upper().partition("E")[0].strip("-0.") else 0
+    if not number:
         return 0
-    zeros = len(whole) - len(digits) + int(exponent or 0)
-    if not 0 <= zeros <= 16 or (value := int(digits) * 10**zeros) > INTEGRAL_MAX:
-        return None
-    return int(-value if sign else value)
+    value = int(number) if 0 <= number.adjusted() < 16 else 0
+    return value if value == number and abs(value) <= INTEGRAL_MAX else None
 
 
 class _RefusedError(ValueError):
@@ -80,6 +82,7 @@ def _constant(_: str) -> None:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+_encode_lines = msgspec.json.Encoder().encode_lines
 _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a context, Python a decoder
 
 
@@ -169,3 +172,27 @@ def _too_deep(text: str) -> bool:
         elif match[1]:
             depth -= 1
     return False
+
+
+def any_deep(lines: list[bytes]) -> bool:
+    """Return whether a line of valid JSON is nested deeper than `DEPTH_MAX`."""
+    long = [line for line in lines if len(line) > 2 * DEPTH_MAX]
+    return any(
+        line.count(b"[") + line.count(b"{") > DEPTH_MAX and _too_deep(line.decode())
+        for line in long
+    )
+
+
+def members(objects: Sequence[Mapping[str, msgspec.Raw]]) -> list[str | None]:
+    """Return the members of each object as text, each member after a comma, or None if a key begins with "$".
+
+    No value may have a newline."""
+    text = _encode_lines(objects)
+    lines = text.decode().split("\n")[:-1]
+    found: list[str | None] = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]
+    if b'"$' not in text:
+        return found
+    return [
+        None if any(key[:1] == "$" for key in each) else line
+        for each, line in zip(objects, found, strict=True)
+    ]

@@ -17,6 +17,7 @@ decoders separate them from a line that is otherwise readable.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -283,17 +284,24 @@ def only_white(data: bytes, again: bytes) -> bool:
 
 def same_value(data: bytes, again: bytes) -> bool:
     """Return whether JSON `data` and its rewritten form `again` differ only in white space and escapes of characters."""
-    if only_white(data, again):
+    spared = len(data) - len(again)
+    if not spared:
         return True
-    spared = len(data) - len(again) - _white(data) + _white(again)
-    return b"\\" in data and spared == _spare(data) - _spare(again)
+    white, escaped = _white(data), b"\\" in data
+    if spared > white and not escaped:
+        return False
+    spared -= white - _white(again)
+    return not spared or (escaped and spared == _spare(data) - _spare(again))
 
 
 def _spare(data: bytes) -> int:
     """Return the number of bytes that a writer saves with the shortest spelling of each character. Spaces count as 0 bytes."""
     data = data.replace(rb"\\", b"--")
     spare = data.count(rb"\/")
-    return spare + sum(map(_spare_of, _UNICODE.findall(data))) if rb"\u" in data else spare
+    if rb"\u" not in data:
+        return spare
+    found = Counter(_UNICODE.findall(data))
+    return spare + sum(count * _spare_of(escape) for escape, count in found.items())
 
 
 @lru_cache(4096)
@@ -303,7 +311,7 @@ def _spare_of(escape: bytes) -> int:
 
 
 def _white(data: bytes) -> int:
-    return data.count(b" ") + data.count(b"\r") + data.count(b"\t")
+    return len(data) - len(data.translate(None, b" \r\t"))
 
 
 def without_content(name: str, size: int) -> bytes | None:

@@ -23,7 +23,7 @@ from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.record import OURS, about_session
 from tailrace.decoding.formats.dftracer.run import TracedRun
-from tailrace.decoding.json_object import DEPTH_MAX, integral
+from tailrace.decoding.json_object import any_deep, integral, members
 from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
 from tailrace.model.record import Kind, Record, SessionFacts
 
@@ -265,13 +265,12 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
         usual = _decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    opened = data.count(b"{") + (data.count(b"[") if b"[" in data else 0)
     if (
         len(usual) != len(lines)
         or data.count(b"}\n{") != len(lines) - 1
         or not (data.startswith(b"{") and data.endswith(b"}\n"))
         or not same_value(data, _encode_lines(usual))
-        or (opened - len(lines) >= DEPTH_MAX and any(map(_may_be_deep, lines)))
+        or any_deep(lines)
     ):
         return None
     return usual
@@ -294,23 +293,21 @@ def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
         if line is None:
             as_spelled = _decode_spelled(record)
             again = _encode(as_spelled)
-            if (read := _read_spelled(as_spelled)) is None:
-                return unusual
-            line, spelling = read
-        if _may_be_deep(record):
+            line, spelling = _read_spelled(as_spelled) or (None, None)
+        if line is None or any_deep([record]):
             return unusual
         if only_white(record, again):
             return _Found(whole, record, line, "", spelling)
-        more = ""
-        for key, raw in _decode_fields(record).items():
-            if key not in _KNOWN:
-                if key in OURS or key[:1] == "$":
-                    return unusual
-                more += f",{quote(key)}:{str(raw, 'utf-8')}"
+        further = {key: raw for key, raw in _decode_fields(record).items() if key not in _KNOWN}
+        (more,) = members([further])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return unusual
-    same = same_value(record, again + more.encode())
-    return _Found(whole, record, line, more, spelling) if same else unusual
+    if more is None or not OURS.isdisjoint(further):
+        return unusual
+    if same_value(record, again + more.encode()):
+        return _Found(whole, record, line, more, spelling)
+    # msgspec writes a negative zero without its sign.
+    return unusual if spelled or b"-0" not in record else _find_one(whole, record, spelled=True)
 
 
 def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
@@ -355,10 +352,6 @@ def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
-
-
-def _may_be_deep(line: bytes) -> bool:
-    return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
-from typing import Annotated, NamedTuple, cast, get_args
+from typing import Annotated, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tailrace.decoding.formats.jets.line import number_of
-from tailrace.decoding.json_object import DEPTH_MAX, integral
-from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
+from tailrace.decoding.json_object import any_deep, integral, members
+from tailrace.decoding.lines import WHITE, same_value, split_lines
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind, Record, as_int64
 
@@ -30,19 +30,6 @@ _Clk = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class _Columns(NamedTuple):
-    """The columns of a line's record. A line without a name is valid only if the id `named_by` is a string."""
-
-    kind: Kind
-    named_by: int | str | None
-    name: str | UnsetType | None
-    category: str | None = None
-    id: int | str | UnsetType | None = None
-    parent: int | str | UnsetType | None = None
-    start: int | None = None
-    end: int | None = None
-
-
 class _Begin(Struct, tag_field="type", tag="record", gc=False):
     clk: _Clk
     record_type: str
@@ -52,45 +39,44 @@ class _Begin(Struct, tag_field="type", tag="record", gc=False):
     description: str | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
 
-    def record(self, offset: int, size: int, more: str) -> Record | None:
+    def record(self, offset: int, size: int, more: str, *, texts: bool = False) -> Record | None:
+        id_: int | str | None = self.id
+        name: str | UnsetType | None = self.name
         parent = None if self.parent_id is UNSET else self.parent_id
-        if type(self.id) is str or type(parent) is str or self.name is UNSET:
-            return None
+        if type(id_) is str or type(parent) is str or name is UNSET:
+            if not texts or (name is UNSET and type(id_) is not str):
+                return None
+            id_, parent, name = _number(id_), _number(parent), None if name is UNSET else name
         return _record(
             Record,
             (
-                offset, size, BEGIN, "", None, None, self.name, self.record_type, self.id,
-                parent, self.clk, None, _with(_attributes(self), more), None, None,
+                offset, size, BEGIN, "", None, None, name, self.record_type, id_, parent,
+                self.clk, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
-
-    def columns(self) -> _Columns:
-        return _Columns(
-            BEGIN, self.id, self.name, self.record_type, self.id, self.parent_id, self.clk
-        )
 
 
 class _End(Struct, tag_field="type", tag="record_end", gc=False):
     clk: _Clk
     record_id: _Id | str | UnsetType = UNSET
     id: _Id | str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
 
-    def record(self, offset: int, size: int, more: str) -> Record | None:
+    def record(self, offset: int, size: int, more: str, *, texts: bool = False) -> Record | None:
+        ended: int | str | UnsetType | None
+        ended = self.id if self.record_id is UNSET else self.record_id
         if type(self.record_id) is not int or self.id is not UNSET:
-            return None
+            if not texts or (self.record_id is UNSET) == (self.id is UNSET):
+                return None
+            ended = _number(ended)
         return _record(
             Record,
             (
-                offset, size, END, "", None, None, None, None, self.record_id, None, None,
-                self.clk, _with(None, more), None, None,
+                offset, size, END, "", None, None, None, None, ended, None, None,
+                self.clk, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
-
-    def columns(self) -> _Columns | None:
-        if (self.record_id is UNSET) == (self.id is UNSET):
-            return None
-        ended = self.id if self.record_id is UNSET else self.record_id
-        return _Columns(END, None, None, id=ended, end=self.clk)
 
 
 class _Event(Struct, tag_field="type", tag="event", gc=False):
@@ -100,19 +86,20 @@ class _Event(Struct, tag_field="type", tag="event", gc=False):
     description: str | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
 
-    def record(self, offset: int, size: int, more: str) -> Record | None:
-        if type(self.record_id) is str or self.name is UNSET:
-            return None
+    def record(self, offset: int, size: int, more: str, *, texts: bool = False) -> Record | None:
+        id_: int | str | None = self.record_id
+        name: str | UnsetType | None = self.name
+        if type(id_) is str or name is UNSET:
+            if not texts or type(id_) is not str:
+                return None
+            id_, name = _number(id_), None if name is UNSET else name
         return _record(
             Record,
             (
-                offset, size, INSTANT, "", None, None, self.name, None, None, self.record_id,
+                offset, size, INSTANT, "", None, None, name, None, None, id_,
                 self.clk, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
-
-    def columns(self) -> _Columns:
-        return _Columns(INSTANT, self.record_id, self.name, parent=self.record_id, start=self.clk)
 
 
 class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
@@ -121,19 +108,20 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
     name: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
 
-    def record(self, offset: int, size: int, more: str) -> Record | None:
-        if type(self.record_id) is str or self.name is UNSET:
-            return None
+    def record(self, offset: int, size: int, more: str, *, texts: bool = False) -> Record | None:
+        id_: int | str | None = self.record_id
+        name: str | UnsetType | None = self.name
+        if type(id_) is str or name is UNSET:
+            if not texts or type(id_) is not str:
+                return None
+            id_, name = _number(id_), None if name is UNSET else name
         return _record(
             Record,
             (
-                offset, size, ANNOTATION, "", None, None, self.name, None, None, self.record_id,
+                offset, size, ANNOTATION, "", None, None, name, None, None, id_,
                 None, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
-
-    def columns(self) -> _Columns:
-        return _Columns(ANNOTATION, self.record_id, self.name, parent=self.record_id)
 
 
 class _SpelledBegin(Struct, tag_field="type", tag="record", gc=False):
@@ -156,10 +144,12 @@ class _SpelledEnd(Struct, tag_field="type", tag="record_end", gc=False):
     clk: Raw
     record_id: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
 
     def usual(self) -> _End:
-        ids = [UNSET if raw is UNSET else _id(raw) for raw in (self.record_id, self.id)]
-        return _End(_clk(self.clk), *ids)
+        record_id, id_ = (UNSET if raw is UNSET else _id(raw) for raw in (self.record_id, self.id))
+        return _End(_clk(self.clk), record_id, id_, self.description, self.data)
 
 
 class _SpelledEvent(Struct, tag_field="type", tag="event", gc=False):
@@ -207,13 +197,13 @@ def _parent(raw: Raw) -> int | str | None:
 @lru_cache(4096)
 def _integer(text: str) -> int:
     """Return the integer value of a JSON number. Raise ValueError for any other text."""
-    number = int(text) if _WHOLE.fullmatch(text) else integral(text)
+    number = int(text) if text.lstrip("-").isdecimal() else integral(text)
     if number is None:
         raise ValueError(text)
     return number
 
 
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_NEGATIVE_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
 _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
@@ -221,9 +211,8 @@ _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
 """The types of usual lines with numbers and ids as texts, which may have fractions or exponents."""
 _KNOWN = {one: frozenset(one.__struct_fields__) | {"type"} for one in get_args(_Line)}
 _IDS = frozenset({"id", "record_id", "parent_id"})
-_FIRST = frozenset({"description", "data"})
-"""The fields that come first in the attributes, in any order of the line."""
-
+_Decoded = tuple[Sequence[_Line | None], Sequence[_Line | _Spelled | None]]
+"""Each line decoded, and in its own spelling of numbers, or None for an unusual line."""
 
 _NOTHING: dict[str, Raw] = {}
 
@@ -238,126 +227,98 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
 
     msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
     checks Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by
-    exactly the spaces and carriage returns, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and
+    exactly the white space and the escapes, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and
     the nesting of Raw values, so this function checks both.
     """
     lines = data.split(b"\n")
     lines.pop()
     sizes = [len(line) + 1 for line in lines]
-    usual: list[_Line | None] | None = _decode_all(data, lines)
-    written: Sequence[_Line | _Spelled | None]
-    if usual is None:
+    decoded = _decode_all(data, lines)
+    if decoded is None:
         whole = split_lines(data)
         lines, sizes = [line.strip(WHITE) for line in whole], list(map(len, whole))
-        usual, written = _decode_each(lines)
-    else:
-        written = usual
-    fields = _fields(lines, written)
+        decoded = _decode_all(data, lines) or _decode_each(lines)
+    usual, written = decoded
+    further = _further(lines, usual, written)
     found: list[Record | bytes] = []
     begin = offset
-    for line, one, size, members in zip(lines, usual, sizes, fields, strict=True):
-        record = None if one is None or members is None else _read(offset, size, line, one, members)
+    for line, one, size, more in zip(lines, usual, sizes, further, strict=True):
+        record = None if one is None or more is None else _read(offset, size, line, one, more)
         found.append(record or data[offset - begin : offset - begin + size])
         offset += size
     return found
 
 
-def _decode_all(data: bytes, lines: list[bytes]) -> list[_Line | None] | None:
+def _decode_all(data: bytes, lines: list[bytes]) -> _Decoded | None:
     """Return the decoded lines, or None if any line is unusual. `lines` may omit white space around the lines in `data`."""
     try:
         if not data.isascii():
             data.decode()
-        usual: list[_Line | None] = list(map(_decode, lines))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # msgspec writes a negative zero without its sign.
+        if not (b"-0" in data and _NEGATIVE_ZERO.search(data)):
+            with suppress(msgspec.ValidationError):
+                usual = list(map(_decode, lines))
+                return None if any_deep(lines) else (usual, usual)
+        written = list(map(_decode_spelled, lines))
+        usual = [one.usual() for one in written]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    longest = max(map(len, lines))
-    return None if longest > 2 * DEPTH_MAX and any(map(_may_be_deep, lines)) else usual
+    return None if any_deep(lines) else (usual, written)
 
 
-def _decode_each(
-    lines: list[bytes],
-) -> tuple[list[_Line | None], list[_Line | _Spelled | None]]:
-    """Return each line decoded, or None for an unusual line, and each line in its original spelling of numbers."""
-    usual: list[_Line | None] = []
-    written: list[_Line | _Spelled | None] = []
-    for line in lines:
-        one: _Line | None = None
-        spelled: _Line | _Spelled | None = None
-        # Try the spelling of the previous line first. Both ways read both spellings.
-        if not written or not isinstance(written[-1], _Spelled):
-            one = spelled = _decode_one(line)
-        if one is None:
-            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-                spelled = other = _decode_spelled(line)
-                if not line.isascii():
-                    line.decode()
-                one = None if _may_be_deep(line) else other.usual()
-        usual.append(one)
-        written.append(None if one is None else spelled)
-    return usual, written
+def _decode_each(lines: list[bytes]) -> _Decoded:
+    """Return each line decoded, or None for an unusual line."""
+    decoded = [_decode_all(line, [line]) or ([None], [None]) for line in lines]
+    return [one for (one,), _ in decoded], [one for _, (one,) in decoded]
 
 
-def _decode_one(line: bytes) -> _Line | None:
-    usual = _decode_all(line, [line])
-    return usual[0] if usual else None
+def _further(
+    lines: list[bytes], usual: Sequence[_Line | None], written: Sequence[_Line | _Spelled | None]
+) -> list[str | None]:
+    """Return the fields that are not those of a line's type, as members, each after a comma.
 
-
-def _fields(
-    lines: list[bytes], usual: Sequence[_Line | _Spelled | None]
-) -> list[dict[str, Raw] | None]:
-    """Return the fields of each line, or None for a line with a repeated field.
-
-    If all lines have only the fields of their types, return `_NOTHING` for each line."""
-    read = [(line, one) for line, one in zip(lines, usual, strict=True) if one is not None]
-    text = b"\n".join(line for line, _ in read) + b"\n"
-    if only_white(text, _encode_lines([one for _, one in read])):
-        return [_NOTHING] * len(lines)
-    every = [
-        None if one is None else _decode_fields(line)
-        for line, one in zip(lines, usual, strict=True)
-    ]
-    if same_value(text, _encode_lines([each for each in every if each is not None])):
-        return every
+    Return None for a line with a repeated field or with a key that begins with "$"."""
+    text = b"\n".join(lines) + b"\n"
+    read = [one for one in written if one is not None]
+    again, all_read = _encode_lines(read), len(read) == len(lines)
+    if all_read and same_value(text, again):
+        return [""] * len(lines)
+    found = members(
+        [
+            _NOTHING if one is None else _rest(line, one)
+            for line, one in zip(lines, usual, strict=True)
+        ]
+    )
+    if all_read and None not in found:
+        rest = "".join(cast(list[str], found))
+        if same_value(text, again + rest.encode()):
+            return found
     return [
-        each if each is not None and same_value(line, _encode(each)) else None
-        for line, each in zip(lines, every, strict=True)
+        more
+        if one and more is not None and same_value(line, _encode(one) + more.encode())
+        else None
+        for line, one, more in zip(lines, written, found, strict=True)
     ]
 
 
-def _read(offset: int, size: int, line: bytes, one: _Line, fields: dict[str, Raw]) -> Record | None:
-    """Return the record of a line, or None if `read_line` must read the line.
-
-    `fields` is empty if the line has only the fields of its type."""
-    if not fields:
-        if record := one.record(offset, size, ""):
-            return record
-        fields = _decode_fields(line)
-    known, more = _KNOWN[type(one)], ""
-    for key, raw in fields.items():
-        if key not in known:
-            if key[:1] == "$" or key in _FIRST:
-                return None
-            more += f",{quote(key)}:{str(raw, 'utf-8')}"
-        elif key in _IDS and type(getattr(one, key)) is str:
-            more += f',"{key}":{str(raw, "utf-8")}'
-    return one.record(offset, size, more) or _read_columns(offset, size, one, more)
+def _rest(line: bytes, one: _Line) -> dict[str, Raw]:
+    """Return the fields without a column, which has no string for an id."""
+    known = _KNOWN[type(one)]
+    return {key: raw for key, raw in _decode_fields(line).items() if key not in known}
 
 
-def _read_columns(offset: int, size: int, one: _Line, more: str) -> Record | None:
-    """Return the record of a line with string ids or without a name, or None if `read_line` must read the line."""
-    columns = one.columns()
-    if columns is None or (columns.name is UNSET and type(columns.named_by) is not str):
-        return None
-    attributes = None if isinstance(one, _End) else _attributes(one)
-    return _record(
-        Record,
-        (
-            offset, size, columns.kind, "", None, None,
-            None if columns.name is UNSET else columns.name, columns.category,
-            _number(columns.id), _number(columns.parent), columns.start, columns.end, _with(attributes, more),
-            None, None,
-        ),
-    )  # fmt: skip
+def _read(offset: int, size: int, line: bytes, one: _Line, more: str) -> Record | None:
+    """Return the record of a line, or None if `read_line` must read the line."""
+    if record := one.record(offset, size, more):
+        return record
+    known = _KNOWN[type(one)]
+    rest = {
+        key: raw
+        for key, raw in _decode_fields(line).items()
+        if key not in known or (key in _IDS and type(getattr(one, key)) is str)
+    }
+    (with_ids,) = members([rest])
+    return None if with_ids is None else one.record(offset, size, with_ids, texts=True)
 
 
 def _with(attributes: str | None, more: str) -> str | None:
@@ -373,10 +334,6 @@ def _number(id_: int | str | UnsetType | None) -> int | None:
     return None if id_ is UNSET else cast(int | None, id_)
 
 
-def _may_be_deep(line: bytes) -> bool:
-    return line.count(b"[") + line.count(b"{") > DEPTH_MAX
-
-
 _numbers: Memo[str, int] = Memo(4096, 256)
 _recall_number = _numbers.get
 
@@ -384,7 +341,7 @@ _memo: Memo[str, str] = Memo(4096, 256)  # about 4 MiB at most
 _recall = _memo.get
 
 
-def _attributes(line: _Begin | _Event | _Annotation) -> str | None:
+def _attributes(line: _Line) -> str | None:
     description, data = line.description, line.data
     described = None if description is UNSET else _recall(description) or _remember(description)
     if data is UNSET:
