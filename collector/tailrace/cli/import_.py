@@ -90,8 +90,7 @@ def import_command(
     heaps.load_arrow()
 
     from tailrace import log
-    from tailrace.cli.output.console import progress_bar
-    from tailrace.cli.output.ledger import final_ledger
+    from tailrace.cli.output.ledger import final_ledger, progress_bar
     from tailrace.importing.importing import Wanted, take
 
     log.configure(loaded.config.log, quiet=True)

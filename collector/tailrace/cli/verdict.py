@@ -112,7 +112,7 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     Exits with 0 if everything is complete, with 3 if anything is missing or cannot be told, and with 1 if a
     file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
     from tailrace import heaps, log
-    from tailrace.cli.output.console import progress_bar
+    from tailrace.cli.output.ledger import progress_bar
     from tailrace.config.load import load
     from tailrace.configuration import transports
     from tailrace.importing.importing import Wanted, take

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO
@@ -24,7 +23,6 @@ from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.analysis.statistics import SpanStatistics
-    from tailrace.importing.importing import ImportProgress
 
 
 class Console:
@@ -166,40 +164,3 @@ def spell_seconds(amount: float) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
-    """Yield a function that shows progress on a terminal, and does nothing without a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-
-    from rich.console import Console as RichConsole
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress as Bar,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    bar = Bar(
-        TextColumn("{task.fields[files]}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=RichConsole(file=unguarded(sys.stderr)),
-    )  # fmt: skip
-    task = bar.add_task("import", total=None, files="", rows=0)
-
-    def show(progress: ImportProgress) -> None:
-        files = f"{progress.files}/{progress.files_total} files"
-        bar.update(
-            task,
-            completed=progress.bytes,
-            total=progress.bytes_total,
-            files=files,
-            rows=progress.rows,
-        )
-
-    with bar:
-        yield show

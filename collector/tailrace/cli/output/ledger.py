@@ -1,15 +1,20 @@
-"""Format the final ledger of `tailrace serve` and `tailrace import`: the received, stored and lost events as text."""
+"""Show what `tailrace serve` and `tailrace import` receive: the progress of reading files, and the final ledger of the
+received, stored and lost events as text."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tailrace.terminal import unguarded
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tailrace.figures import SourceStatus, Status
+    from tailrace.importing.importing import ImportProgress
 
 SLOW_MIN = 1000
 """Minimum number of slowly decoded records that the ledger reports. Fewer records take no noticeable time."""
@@ -59,3 +64,40 @@ def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
     if source.kernel_drops:
         lines.append(f"    datagrams dropped by the kernel: {source.kernel_drops}")
     return lines
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
+    """Yield a function that shows progress on a terminal, and does nothing without a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress as Bar,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    bar = Bar(
+        TextColumn("{task.fields[files]}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=Console(file=unguarded(sys.stderr)),
+    )  # fmt: skip
+    task = bar.add_task("import", total=None, files="", rows=0)
+
+    def show(progress: ImportProgress) -> None:
+        files = f"{progress.files}/{progress.files_total} files"
+        bar.update(
+            task,
+            completed=progress.bytes,
+            total=progress.bytes_total,
+            files=files,
+            rows=progress.rows,
+        )
+
+    with bar:
+        yield show
