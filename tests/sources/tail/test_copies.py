@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 from errno import EIO
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from tailrace.sources.tail.catalog import SETTLED, UNPROVEN_MAX
+from tailrace.sources.tail.content import ContentSum
 from tests.forms import examples
 from tests.sources.tail.conftest import Files
 from tests.sources.tail.recorder import Recorder, Tail
@@ -97,31 +99,65 @@ async def test_a_file_that_grows_for_ever_beside_one_that_begins_alike_is_read(
     assert sorted(map(len, intake.contents)) == sorted([len(TEXT), 300 + 70])
 
 
-async def test_a_file_that_outgrows_a_packed_one_is_read_at_once(
+async def test_a_file_that_outgrows_a_packed_one_is_read(
     autojump_clock, follow, files, intake, settle, settled
 ):
     files.write("a.gz", gzip.compress(TEXT))
     follow()
     await settled()
     files.write("a", OTHER)
-    await trio.sleep(3)
+    await settled()
     assert intake.contents == [TEXT, OTHER]
 
 
-@pytest.mark.parametrize("copy", ["a.gz", "a.1.gz", "a.1", "a~"])
-async def test_an_original_goes_on_in_the_session_of_a_copy_that_was_found_first(
-    autojump_clock, follow, files, intake, settled, copy
+@pytest.mark.parametrize("copy", ["a.gz", "a.1"])
+async def test_a_run_that_begins_like_the_rotated_one_is_read(
+    autojump_clock, followed, files, intake, settled, copy
 ):
-    files.write(copy, spelled(copy, TEXT))
-    tail = follow()
+    """The earlier run has the name of a copy, and the later run is longer when it is found."""
+    await followed(TEXT)
     await settled()
+    if copy == "a.1":
+        (files.directory / "a").rename(files.directory / copy)
+    else:
+        files.write(copy, gzip.compress(TEXT))
+        await settled()
+        (files.directory / "a").unlink()
     files.write("a", TEXT + b"more")
     await settled()
-    assert intake.contents == [TEXT + b"more"]
-    assert tail.source.figures().waiting == {"original": 1}
-    files.append(copy, spelled(copy, b"of its own"))
+    assert intake.contents == [TEXT, TEXT + b"more"]
+
+
+async def test_three_files_of_one_stream_are_compared_with_each_other_once(
+    autojump_clock, follow, files, intake, settled
+):
+    """A result for one file does not make the comparison with another file begin again."""
+    large = TEXT * 2000
+    for name in ("a", "a.1"):
+        files.write(name, large + name.encode())
+    follow()
     await settled()
-    assert intake.contents == [TEXT + b"more", TEXT + b"of its own"]
+    files.write("a.gz", gzip.compress(large + OTHER))
+    await settled()
+    assert sorted(map(len, intake.contents)) == [
+        len(large) + 1,
+        len(large) + 3,
+        len(large) + len(OTHER),
+    ]
+
+
+async def test_a_copy_that_is_made_again_and_again_is_no_second_file(
+    autojump_clock, followed, files, intake, settled
+):
+    tail = await followed(TEXT)
+    files.write("a.gz", gzip.compress(TEXT))
+    await trio.sleep(UNPROVEN_MAX + 100)
+    for number in range(3):
+        files.append("a", b"more")
+        (files.directory / "a.gz").write_bytes(gzip.compress(TEXT + b"more" * (number + 1)))
+        await trio.sleep(UNPROVEN_MAX + 100)
+    assert intake.contents == [TEXT + b"more" * 3]
+    assert tail.source.figures().waiting == {"original": 1}
 
 
 async def test_an_error_proves_nothing(
@@ -145,6 +181,28 @@ async def test_an_error_proves_nothing(
     await settled()
     assert len(failures) == 3
     assert intake.contents == [TEXT]
+    assert tail.source.figures().waiting == {"original": 1}
+
+
+async def test_a_copy_that_cannot_be_read_holds_up_no_other(
+    autojump_clock, followed, files, intake, settled, monkeypatch
+):
+    """The proof of a file needs an inflater, and another file waits for the inflater."""
+    tail = await followed(TEXT)
+    step = ContentSum.step
+
+    def fail(content, fd, size):
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "a.gz":
+            raise OSError(EIO, "no")
+        return step(content, fd, size)
+
+    monkeypatch.setattr(ContentSum, "step", fail)
+    files.write("a.gz", gzip.compress(TEXT))
+    files.write("b", OTHER)
+    await settled()
+    files.write("b.gz", gzip.compress(OTHER + b"more"))
+    await settled()
+    assert intake.contents == [TEXT, OTHER, OTHER + b"more"]
     assert tail.source.figures().waiting == {"original": 1}
 
 

@@ -14,8 +14,8 @@ is shorter than the original waits only if the copy has at least `HEAD` bytes.
 The first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is
 unchanged for `SETTLED`, its whole content is compared, and the file waits on only as a proven copy
 (`Followed.proves`). A file about which nothing is known after `UNPROVEN_MAX` is read into a session
-of its own; readers hide this session if it is a copy after all. If a copy was found and read before
-its original, the original continues the copy's session (`begun_copy`).
+of its own; readers hide this session if it is a copy after all. An original that is found after its
+copy is read, too, because the copy may be the file of an earlier run with the same beginning.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, count
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
 from tailrace.sources.tail.phase import WAITING, Phase
 from tailrace.sources.tail.turns import Schedule
-from tailrace.spool.payloads import HEAD
 
 SETTLED = 60.0
 """Time (seconds) without a change after which a file counts as completely written."""
@@ -68,8 +67,6 @@ class Catalog:
         self._by_path: dict[str, Followed] = {}
         self._by_node: dict[tuple[int, int], Followed] = {}
         self._by_key: dict[str, list[Followed]] = {}
-        self._by_original: dict[str, list[Followed]] = {}
-        """The files whose names are derived from a path."""
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
@@ -129,8 +126,6 @@ class Catalog:
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
-        for original in self.originals(file):
-            self._by_original.setdefault(original, []).append(file)
         self.schedule.put(file, now)
 
     def move(self, file: Followed, path: str, now: float) -> None:
@@ -145,16 +140,14 @@ class Catalog:
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
 
-    def derived(self, file: Followed) -> list[Followed]:
-        """Return the files that may be copies of a file, according to their names."""
-        return self._by_original.get(file.location.path, [])
-
     def proves(self, file: Followed, other: Followed) -> bool | None:
         """Return `file.proves(other)`. Return True while the proof of another file holds an
         inflater, because the memory of only one such inflater is planned. Raise OSError."""
         summed = self._summed
-        if summed is not None and summed is not file and summed in self._all and summed.is_summing:
-            return True
+        if summed is not None and summed is not file:
+            if summed in self._all and summed.is_summing:
+                return True
+            summed.give_up_sum()
         self._summed = file
         return file.proves(other)
 
@@ -176,10 +169,6 @@ class Catalog:
             del self._by_path[at.path]
         if self._by_node.get(at.node) is file:
             del self._by_node[at.node]
-        for original in self.originals(file):
-            self._by_original[original].remove(file)
-            if not self._by_original[original]:
-                del self._by_original[original]
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
         return key
@@ -235,24 +224,9 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
         return True
     if file.is_proven:
         return True
-    if is_read(other, now) and not file.is_packed and file.size > other.handoff.content.offset:
-        return False  # `begun_copy` has compared both files
-    if other.behind or file.unchanged(now) < SETTLED:
+    if file.unchanged(now) < SETTLED or file.is_ahead_of(other):
         return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
     return catalog.proves(file, other)
-
-
-def is_read(file: Followed, now: float) -> bool:
-    """Return whether a followed file is completely written and was completely read."""
-    pending = file.compressed.pending if file.compressed else 0
-    return (
-        file.phase is Phase.FOLLOWED
-        and file.handoff.number is not None
-        and file.location.gone is None
-        and not file.has_more
-        and not pending
-        and file.unchanged(now) >= SETTLED
-    )
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
@@ -322,15 +296,11 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     ]
 
 
-def begun_copy(
-    catalog: Catalog, file: Followed, now: float
-) -> Followed | Literal["comparing"] | None:
-    """Return a followed file whose content is the beginning of this file, and which was therefore
-    found before its original. Return "comparing" while a comparison is unfinished; None if there
-    is no such file. Raise OSError.
+def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
+    """Return a compressed relative that is a copy in progress, or None.
 
-    A compressed relative may still be written, if only a few bytes of its content exist. Any other
-    copy must be completely written, and its original uncompressed."""
+    The relative's content read so far is complete and is the beginning of this file. Such a copy
+    was found before its original. Raise OSError."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -338,21 +308,6 @@ def begun_copy(
         short = 0 < known.offset == len(known.head) < len(head)
         if whole and short and other.location.gone is None and _is_alike(other, head):
             return other
-    if len(head) < HEAD or file.is_packed:
-        return None
-    for other in [*catalog.relatives(file), *catalog.derived(file)]:
-        known = other.handoff.content
-        if (
-            other.location.path != file.location.path
-            and HEAD <= known.offset < file.size
-            and known.crc is not None
-            and not other.handoff.lost
-            and _is_alike(other, head)
-            and not _was_replaced(other, now)
-            and is_read(other, now)
-            and (found := file.begins_with(other)) is not False
-        ):
-            return other if found else "comparing"
     return None
 
 

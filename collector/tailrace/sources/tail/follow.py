@@ -24,7 +24,7 @@ from tailrace.sources.tail.content import (
 from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
-from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
+from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
 from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
@@ -59,44 +59,65 @@ class Compared:
 
 
 class CopyProof:
-    """A proof, made in steps, that the part that was read of another file begins with the whole
-    content of this file. The other file may grow meanwhile; this file may not change.
+    """A proof, made in steps, that an unchanged file is a copy of what was read of another file.
 
-    First, this file is summed up. Its sum is then compared with all that was read of the other file
-    or, if that is more and the other file is uncompressed, with as many bytes of the other file."""
+    First, the file is summed up once. Its sum is then compared with all that was read of each other
+    file or, if that is more and the other file is uncompressed, with as many bytes of the other
+    file. The other files may grow meanwhile."""
 
-    def __init__(self, part: ReadPart, fd: int) -> None:
-        self.part = part
-        """The part that was read of the other file."""
-        self.found: bool | None = None
-        """The result; None while the proof is unfinished. False also means that nothing is proven."""
-        self._sum: ContentSum | None = ContentSum(fd)
-        self._check: ContentCheck | None = None
+    def __init__(self, fd: int) -> None:
+        self.is_found = False
+        """Whether the file is proven to be a copy."""
+        self._content: ContentSum | Trail | None = ContentSum(fd)
+        """The sum in progress, or the trail of the whole content; None if the content is damaged or
+        incomplete."""
+        self._checks: dict[ReadPart, ContentCheck | bool] = {}
+        """The comparison with each part that was read of another file, or its result. False also
+        means that nothing is proven."""
 
     @property
     def is_summing(self) -> bool:
         """Return whether the proof may hold an inflater."""
-        return self._sum is not None
+        return isinstance(self._content, ContentSum)
 
-    def step(self, fd: int, size: int, other: Followed) -> bool | None:
-        """Read the next bytes of this file or of the other one; return the result. Raise OSError."""
-        if self._sum is not None:
-            whole = self._sum.step(fd, size)
-            if whole is None:
+    @property
+    def content_size(self) -> int | None:
+        """Return the size (bytes) of the whole content; None before it is summed up, or if it is
+        damaged."""
+        return self._content.offset if isinstance(self._content, Trail) else None
+
+    def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
+        """Read the next bytes of this file or of the other one. Return whether this file is a copy
+        of `part`, which was read of the other one; None while the comparison is unfinished. Raise
+        OSError."""
+        if isinstance(self._content, ContentSum):
+            whole = self._content.step(fd, size)
+            if whole is not None:
+                self._content = self._content.trail if whole else None
+            return None if whole is not False else False
+        if self._content is None:
+            return False
+        check = self._checks.get(part)
+        if check is None:
+            check = self._checks[part] = _comparison(self._content, other, part)
+        if isinstance(check, ContentCheck):
+            found = check.step(other.location.open())
+            if found is None:
                 return None
-            trail, self._sum = self._sum.trail, None
-            read = other.handoff.content
-            if not whole or other.handoff.lost or trail.crc is None or trail.offset > read.offset:
-                self.found = False
-            elif trail.offset == read.offset and read.crc is not None:
-                self.found = trail.crc == read.crc
-            elif self.part.is_plain:
-                self._check = ContentCheck(trail)
-            else:
-                self.found = False
-        elif self._check is not None:
-            self.found = self._check.step(other.location.open())
-        return self.found
+            check = self._checks[part] = found
+        self.is_found |= check
+        return check
+
+
+def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
+    """Return whether `own` is the content of a copy of the part that was read of another file, or
+    the comparison that decides this."""
+    read = other.handoff.content
+    if other.handoff.lost or own.crc is None or own.offset > read.offset:
+        return False
+    if own.offset == read.offset and read.crc is not None:
+        return own.crc == read.crc
+    return ContentCheck(own) if part.is_plain else False
 
 
 class Followed:
@@ -131,12 +152,11 @@ class Followed:
         self._compared: dict[Followed | Trail, Compared] = {}
         """Comparisons with other files, and with contents of ended files, whose copy this file may
         be by its name."""
-        self._beginnings: dict[Followed, Compared] = {}
-        """Comparisons with other files that may be copies of the beginning of this file."""
         self._proof: CopyProof | None = None
         """The proof that this unchanged file is a copy of another file."""
         self.waited_from: float | None = None
-        """The time from which the file has waited for possible originals."""
+        """The time from which the file has waited for possible originals, or from which a proven
+        copy was changed."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -220,6 +240,8 @@ class Followed:
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
+                if self.is_proven:
+                    self.waited_from = now
                 self._proof = None
             elif self._touched:
                 self._touched = False
@@ -276,7 +298,9 @@ class Followed:
         """Let the file wait, because it may be a copy of another file, or another source follows
         it. A later check may end the wait."""
         self.phase = NEXT[event][self.phase]
-        if self.waited_from is None:
+        if event is not FileEvent.MAY_BE_COPY:
+            self._forget_originals()
+        elif self.waited_from is None:
             self.waited_from = self._desk.clock.monotonic()
 
     def unchanged(self, now: float) -> float:
@@ -285,8 +309,8 @@ class Followed:
 
     def shadow(self, ended: Trail) -> None:
         """Begin to read the file as a shadow of an ended file. Raise OSError."""
-        self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
         self._go_on_after(ended)
+        self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 
     def take_over(self, original: Followed) -> None:
         """Continue the session of the original that this file is a copy of. Raise OSError."""
@@ -327,44 +351,38 @@ class Followed:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether a proof (`proves`) of this file is under way and may hold an inflater."""
-        return self.phase in WAITING and self._proof is not None and self._proof.is_summing
+        """Return whether a proof (`proves`) of this file makes progress and may hold an inflater."""
+        waits = self.phase in {Phase.NEW, Phase.COPY}
+        return waits and self._proof is not None and self._proof.is_summing
+
+    def give_up_sum(self) -> None:
+        """Release the inflater of an unfinished proof."""
+        if self._proof is not None and self._proof.is_summing:
+            self._proof = None
+
+    def is_ahead_of(self, other: Followed) -> bool:
+        """Return whether this file is known to have more content than was read of another file, and
+        the other file has unread bytes."""
+        own = self._proof.content_size if self._proof else None
+        unread = other.has_more or other.queued
+        return own is not None and own > other.handoff.content.offset and unread
 
     @property
     def is_proven(self) -> bool:
         """Return whether the unchanged file is proven to be a copy of another file."""
-        return self._proof is not None and self._proof.found is True
+        return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
         """Return whether the part that was read of another file is proven to begin with this file's
         whole content, or None while the proof is unfinished. Raise OSError."""
-        fd = self.location.open()
-        if self._proof is None or self._proof.part is not other._part:
-            self._proof = CopyProof(other._part, fd)
-        proof = self._proof
-        return proof.found if proof.found is not None else proof.step(fd, self.size, other)
-
-    def repeat(self, other: Followed) -> None:
-        """Record that another file, which was compared with all that was read of this file
-        (`begins_with`), has continued this file's session. Raise OSError."""
-        self._proof = CopyProof(other._part, self.location.open())
-        self._proof.found = True
-
-    @property
-    def is_packed(self) -> bool:
-        """Return whether the file is compressed. Raise OSError."""
-        return content.kind(self.location.open(), final=True) is Compressed
-
-    def begins_with(self, other: Followed) -> bool | None:
-        """Return whether this uncompressed file begins with all content that was read of another
-        file, or None while the comparison is unfinished. Raise OSError."""
-        read = other.handoff.content
-        known = self._beginnings.get(other)
-        if known is None or known.part is not other._part or known.trail.offset != read.offset:
-            known = self._beginnings[other] = Compared(other._part, trail=read.copied())
-        if known.found is None:
-            known.found = known.check.step(self.location.open())
-        return known.found
+        try:
+            fd = self.location.open()
+            if self._proof is None:
+                self._proof = CopyProof(fd)
+            return self._proof.step(fd, self.size, other, other._part)
+        except OSError:
+            self._proof = None  # release the inflater; a later check begins again
+            raise
 
     def is_part_of(self, other: Followed) -> bool | None:
         """Return whether another file begins with all bytes of this file, or None while the
@@ -543,7 +561,6 @@ class Followed:
 
     def _forget_originals(self) -> None:
         self._compared.clear()
-        self._beginnings.clear()
         self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:

@@ -258,11 +258,11 @@ class Watch:
                 # The comparison of bytes continues later.
                 self._schedule.put(file, self._clock.monotonic())
             return
-        begun = catalog.begun_copy(self._catalog, file, now)
+        begun = catalog.begun_copy(self._catalog, file)
         copy = begun is None and catalog.is_copy(self._catalog, file, now)
-        if copy is not False or begun == "comparing":
+        if copy is not False:
             file.wait_for(FileEvent.MAY_BE_COPY)
-            if copy is None or begun == "comparing":
+            if copy is None:
                 self._schedule.put(file, self._clock.monotonic())
             return
         self._begin(file, begun, now)
@@ -279,11 +279,8 @@ class Watch:
             else:
                 file.shadow(ended)
         else:
-            is_whole = catalog.is_read(begun, now)
             file.take_over(begun)
             begun.reset(FileEvent.GIVEN_UP)
-            if is_whole:
-                begun.repeat(file)
             copies.append(begun)
         for other in copies:
             self._turns.give_back(other)
