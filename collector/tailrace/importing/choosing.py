@@ -42,17 +42,19 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Maximum number of different lines in pieces that are compared with other files (about 400 MB of
+"""Maximum number of different lines of all pieces that are stored for the comparison with other files (about 400 MB of
 memory). A piece that exceeds this number is imported."""
 
 
 Prints = dict[str, Fingerprint | None]
-"""Fingerprints by file path; None for a file that cannot be read."""
+"""Fingerprints (size and checksums) by file path; None for a file that cannot be read."""
 
 
 class TakenFile(NamedTuple):
-    """A file to read. `source` is the source that has begun to read the file, or None. `replaces`
-    lists the sessions that the file's new session replaces."""
+    """A file that the import reads.
+
+    `source` is the source of an interrupted import that has begun to read the file, or None. `replaces` lists the
+    earlier sessions that the file's new session replaces."""
 
     path: str
     format: str
@@ -68,7 +70,9 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files to read, based on earlier readings. With `again`, ignore finished readings."""
+    """Choose the files that the import reads, out of the found `traces` by format.
+
+    Files that earlier `readings` cover are left out. With `again`, ignore finished readings."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -90,7 +94,9 @@ def choose(
 
 
 def _groups(format_: str, files: list[str]) -> list[list[str]]:
-    """Group the files that may contain the same stream, by name or by content."""
+    """Return groups of files.
+
+    The files of a group may contain the same stream, according to their names or first bytes."""
     above = {file: file for file in files}
     first: dict[object, str] = {}
 
@@ -159,8 +165,8 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
-    """The pieces that contain a line, by the line's hash. Most lines are in only one piece, so the
-    value is a list only for several pieces."""
+    """Map from the hash of a line to the pieces that contain the line. Most lines are in only one piece, so the value
+    is a list only for several pieces."""
     left: dict[str, int] = {}
     for piece in pieces:
         with suppress(OSError):  # the file's reader reports the error
@@ -180,8 +186,10 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Record the lines of a piece in `unseen`; return their number. Return None if the pieces have
-    more than `LINES_MAX` different lines. Raise OSError."""
+    """Add the lines of a piece to `unseen`.
+
+    Return the number of different lines, or None if all pieces together have more than `LINES_MAX`. Raise OSError if
+    the file cannot be read."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)
@@ -202,7 +210,7 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line that contains a record. Raise OSError."""
+    """Yield the hash of each line that contains a record. Raise OSError if the file cannot be read."""
     for line in lines(file):
         record = line.strip(b" \t\r,[]")
         if record:
@@ -210,8 +218,8 @@ def _hashes(file: str) -> Iterator[int]:
 
 
 class _Known:
-    """An index of earlier readings by the properties that readings share with files: name, inode
-    and content."""
+    """Index of what earlier imports have read, by the name, the inode and the content (size and checksum) of the
+    file."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
@@ -230,8 +238,8 @@ class _Known:
         self._longest = max(self._sizes, default=-1)
 
     def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
-        """Return the readings that may belong to one of these files, and the fingerprints of the
-        files that may have readings."""
+        """Return the earlier readings that may have read one of these files, and the fingerprints of the files that may
+        have such readings."""
         found: dict[int, Reading] = {}
         prints: Prints = {}
         for file in files:
@@ -252,16 +260,18 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """An index of values by file name, which finds the values of possible copies and possible
-    originals of a file. An index is needed because a directory may contain thousands of files with
-    equal beginnings."""
+    """Index of values by file name. Finds the values of files that may be copies or originals of a given file.
+
+    A directory may contain thousands of files with equal beginnings, so a search through all of them would take too
+    long."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Add a value for a file. `key` is equal for two files that may be copies of one stream
-        (`Files.copy`)."""
+        """Add a value for a file.
+
+        `key` is equal for two files that, by their names, may contain one stream (`Files.copy`)."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -274,8 +284,8 @@ class _Kin(Generic[T]):
 
 
 class _Group:
-    """A group of files that may contain copies of each other, and the readings that may belong to
-    these files."""
+    """A group of files that may contain copies of each other, and the earlier readings that may have read these
+    files."""
 
     def __init__(
         self, format_: str, files: list[str], readings: list[Reading], prints: Prints
@@ -326,11 +336,11 @@ class _Group:
                 twins.setdefault(content, file)
 
     def _in_order(self) -> list[str]:
-        """Return the files in the order in which they are chosen.
+        """Return the files in the order in which `choose` decides about them.
 
-        Files of interrupted readings come first. The other files are sorted by decreasing size,
-        because a shorter file may be the beginning of a longer file. Files of equal size are sorted
-        by the number of names that their own name is derived from."""
+        Files that an interrupted import has begun to read come first. The other files are sorted by decreasing size,
+        because a shorter file may be the beginning of a longer file. Among files of equal size, a file precedes the
+        files whose names are derived from its name."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
@@ -366,7 +376,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the finished readings of the file's content and documents."""
+        """Yield the finished readings of a file with the same content and the same documents as `file`."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -380,7 +390,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the sessions that have read the beginning of a file, but not its whole content."""
+        """Yield the earlier sessions that have read the beginning of a file, but not its whole content."""
         mine = self._prints.get(file)
         for reading in self._near(file):
             read = reading.file
@@ -396,8 +406,7 @@ class _Group:
                 yield reading.session
 
     def _near(self, file: str) -> list[Reading]:
-        """Return the readings of files that, by name or inode, may be this file or a copy of this
-        file."""
+        """Return the earlier readings of files that, by name or inode, may be this file or a copy of this file."""
         found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
 
@@ -440,9 +449,10 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether two files have equal names, or one name is derived from the other
-    (`originals`); the suffix of compressed files is ignored. `size` is the number of common bytes,
-    and `whole` is the size of the longer file."""
+    """Return whether two paths are equal, or one is derived from the other (`originals`). Ignore the suffix `.gz`.
+
+    Files with derived names must have `HEAD` equal first bytes or equal contents. `size` is the number of equal first
+    bytes, and `whole` is the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True
@@ -451,13 +461,16 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
 
 
 def _is_at(read: AsRead, file: str) -> bool:
-    """Return whether `file` is the file that was read, by path or inode; ignore the content."""
+    """Return whether `file` has the path or the inode of the file that a session has read.
+
+    The contents are not compared."""
     return read.path == spelled(file) or (read.device, read.inode) == _node(file)
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether `file` is the file that was read, by path and inode. Earlier versions of
-    Tailrace stored no checksum."""
+    """Return whether `file` has the path and the inode of the file that a session has read.
+
+    For sessions of earlier versions of Tailrace, which stored no checksum of the content."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 

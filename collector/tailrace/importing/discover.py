@@ -39,7 +39,7 @@ class Why(StrEnum):
     EMPTY = "empty"
     """The file is empty."""
     GONE = "gone"
-    """The file disappeared before it could be read."""
+    """The file disappeared between the search for files and the reading."""
     UNRECOGNISED = "unrecognised"
     """No format recognises the file."""
     FOREIGN = "foreign"
@@ -55,35 +55,33 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of: str = ""
     content: str = ""
     trace: bool = True
-    """Whether the file was expected to be a trace, because its path was given or its name is a
-    trace's name."""
+    """Whether the file was expected to be a trace, because the user gave its path or its name is a trace's name."""
     sessions: tuple[str, ...] = ()
     """Ids of the sessions that contain the file's content in the table."""
     format: str = ""
-    """The format that the table's sessions have for the file's content, if the import requests
-    another format; otherwise empty."""
+    """The format under which the table has the file's content, if it differs from the format of this import; otherwise
+    empty."""
 
 
 class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
     within: dict[str, str]
-    """The given directory in which each file was found, by file path."""
+    """For each file that was found in a directory: the directory that the user gave."""
 
 
 def find(paths: Iterable[Path], format_: str | None) -> Discovered:
     """Find the trace files in `paths`; also return the files that are no traces.
 
-    With `format_`, a file given by path has this format, unless its first bytes belong to a foreign
-    file type. In a directory, only files with a name or content of the format are chosen. Without
-    `format_`, each file gets the first format that recognises its first bytes. Documents of streams
-    are in neither list, unless their paths are given.
+    With `format_`, a file given by path has this format, unless its first bytes belong to a foreign file type. In a
+    directory, only files with a name or content of the format are chosen. Without `format_`, each file gets the first
+    format that recognises its first bytes. Documents of streams are in neither list, unless their paths are given.
 
-    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because
-    skipping the path would lose its data silently."""
+    Raise ConfigError for a path that does not exist, cannot be read, or is neither a file nor a directory. Skipping the
+    path would lose its data silently."""
     traces: Traces = {}
     named: dict[str, bool] = {}
-    """The files that are no traces, each with whether its path was given."""
+    """The files that are no traces, each with whether the user gave its path."""
     outside: list[LeftOut] = []
     within: dict[str, str] = {}
     given: set[str] = set()
@@ -121,7 +119,7 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
 
 
 def is_empty(file: str) -> bool:
-    """Return whether a file exists and has no content."""
+    """Return whether a file exists and has no content, after decompression if it is compressed."""
     try:
         return not Path(file).stat().st_size or _inflates_to_nothing(file)
     except OSError:
@@ -129,8 +127,9 @@ def is_empty(file: str) -> bool:
 
 
 def shows_nothing(file: str) -> bool:
-    """Return whether a file exists without content. A compressed file without any content yet also
-    counts as empty."""
+    """Return whether a file exists and no content can be read from it so far.
+
+    Unlike in `is_empty`, a compressed file may be incomplete."""
     try:
         return not _head(file)
     except ConfigError:
@@ -138,7 +137,9 @@ def shows_nothing(file: str) -> bool:
 
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
-    """Return a file's format, or None. Raise ConfigError if the file cannot be read."""
+    """Return the format in which an import reads a file, or None if the file is not a trace.
+
+    Raise ConfigError if the file cannot be read."""
     head = _head(file)
     if foreign(file, head):
         return None
@@ -151,8 +152,10 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the entry for a file that is not a trace. An empty file with a trace's suffix counts
-    as an expected trace."""
+    """Return the reason why a file that is not a trace is left out. `named`: whether the user gave its path.
+
+    An empty file counts as an expected trace if its suffix is in `endings`, the suffixes of the traces that were
+    found."""
     empty = is_empty(file)
     trace = named or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
@@ -176,7 +179,9 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is compressed, complete and without content, and states no loss. Raise OSError."""
+    """Return whether a file is gzip, complete and without content, and its header states no loss.
+
+    Raise OSError if the file cannot be read."""
     try:
         with os.fdopen(os.open(file, OPEN), "rb") as raw:
             begin = raw.read(STATED_MAX)

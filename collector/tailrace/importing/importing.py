@@ -42,13 +42,13 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""Names of a source's counters whose values include earlier imports. The counters in
-`SUMS_BY_REASON` are dictionaries by reason."""
+"""Names of a source's counters that include earlier imports into the same table. Each counter in `SUMS_BY_REASON` is a
+dictionary with a count for each reason."""
 
 
 class ImportProgress(msgspec.Struct):
-    """The progress of an import: files and bytes read so far, the totals, and the number of
-    committed rows."""
+    """The progress of an import: the files and bytes read so far, their totals, and the number of rows committed to the
+    table."""
 
     files: int
     files_total: int
@@ -58,8 +58,8 @@ class ImportProgress(msgspec.Struct):
 
 
 class ImportDone(NamedTuple):
-    """The last status, with the counts of this import alone, and the number of the signal that
-    interrupted the import (0 for none)."""
+    """The result of a run: the collector's last status, with the counts of this import alone, and the number of the
+    signal that interrupted the import (0 for none)."""
 
     status: Status
     signal: int
@@ -88,10 +88,10 @@ def take(
     wanted: Wanted,
     progress: Callable[[], AbstractContextManager[Callable[[ImportProgress], None]]],
 ) -> tuple[Summary, ImportDone | None]:
-    """Import files. Return the summary, and None if the store has all of them already.
+    """Import files. Return the summary and the result of the run, which is None if no file had to be read.
 
-    Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the
-    import fails."""
+    Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the import
+    fails."""
     check_name(wanted.source)
     loaded = beside(loaded)
     found = find(wanted.paths, wanted.format)
@@ -135,11 +135,10 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` ten times a second. `within` maps files to the directories in
+    """Read all files, and call `show` with the progress ten times a second. `within` maps files to the directories in
     which the files were found; files given by path are not in the map.
 
-    Raise TailraceError if the import fails. All data that was read before the error is in the table
-    or the spool."""
+    Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     chosen = Chosen({file.path: file.replaces for file in taken}, within)
@@ -165,12 +164,14 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return the status `after` with its counters reduced by the values in `before`. The result
-    includes sessions that were open in `before`, and their bytes that were not yet decoded."""
+    """Return the status `after` with the counts of this import alone: without the counts in `before`.
+
+    Sessions that were open in `before`, and their bytes without records, count for this import, which continues to read
+    them."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # If this import provides an event that earlier imports missed, the expected number of events
-    # stays the same.
+    # An event that earlier imports counted as missing is already in the expected events before this
+    # import. If it comes now, it counts as an expected event of this import.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)
@@ -189,7 +190,7 @@ class _Import:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
-        """Counters of the table before this import, by source."""
+        """The status of each source before this import, with the counts of earlier imports."""
         self._show = show
         self._stop = trio.Event()
 
@@ -205,7 +206,7 @@ class _Import:
         self._tell(daemon)
 
     def replayed(self, daemon: Daemon) -> None:
-        """Record the table's counters before this import."""
+        """Store the status of each source before this import reads a file."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 

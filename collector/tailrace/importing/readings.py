@@ -1,5 +1,4 @@
-"""Find the files that an import's sessions have read so far, and the size that each session has
-read."""
+"""Find the files that sessions of earlier imports have read, and how much of each file."""
 
 from __future__ import annotations
 
@@ -25,12 +24,13 @@ from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"
-"""Name of the import's own collector if another collector is running."""
+"""Name of the separate collector that an import starts if another collector is running."""
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """A file's properties when a session read the file. Earlier versions of Tailrace stored fewer
-    of these fields."""
+    """The properties of a file at the time when a session read the file.
+
+    Readings by earlier versions of Tailrace lack the fields that have a default."""
 
     path: str
     inode: int
@@ -41,8 +41,9 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """One session's reading of a file. `session` is the name of the session's first run, without a
-    suffix."""
+    """The record of a session that has read a file, wholly or in part.
+
+    `session` is the session's name without the suffix of a restart. `closed` is whether the session has ended."""
 
     source: str
     format: str
@@ -52,16 +53,16 @@ class Reading(NamedTuple):
 
 
 def beside(loaded: Loaded) -> Loaded:
-    """Return the configuration for an import: `loaded`, or a copy with the import's own collector.
+    """Return the configuration for an import: `loaded`, or a copy in which the import has a separate collector.
 
-    The import has its own collector if another collector is running, or if an earlier import with
-    its own collector did not finish."""
+    The import has a separate collector if another collector is running, or if an earlier import with a separate
+    collector did not finish."""
     config = loaded.config
     shared = shared_path(config)
     try:
         own = directories(shared).get(NAME)
     except OSError:
-        return loaded  # the import itself reports the error
+        return loaded  # the import reports the error when it opens the directory
     if config.collector.name != MAIN or is_import(shared):
         return loaded
     runs = find(shared, [shared, Path(spool_path(config))]) is not None
@@ -71,7 +72,7 @@ def beside(loaded: Loaded) -> Loaded:
 
 
 def mode(loaded: Loaded) -> Mode:
-    """Return the mode in which an import's collector runs."""
+    """Return the mode in which an import's collector runs: it reads its files once and stops."""
     return Mode(once=True, imports=loaded.config.collector.name == NAME)
 
 
@@ -87,11 +88,13 @@ def root(session: str) -> str:
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return the readings of all visible sessions of an import's sources, unfinished readings last.
+    """Return what the sessions of an import's sources have read, unfinished readings last.
 
-    First commit the data that an interrupted import has left in the spool. Raise TailraceError for
-    errors. Also raise TailraceError if another collector has taken over an unfinished reading of
-    one of `paths`, because only the other collector's spool contains the reading's progress."""
+    Only sessions that queries show are included.
+
+    First commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if the
+    table cannot be read. Also raise TailraceError if another collector has taken over an unfinished reading of one of
+    `paths`, because only the other collector's spool contains the reading's progress."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -127,7 +130,7 @@ def _refuse_others(
 
 
 def finished(engine: Engine, source: str) -> set[str]:
-    """Return the names of the visible closed sessions of an import's sources."""
+    """Return the names of an import's closed sessions that queries show."""
     return {
         session
         for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
@@ -140,8 +143,9 @@ def _as_read(file: FileState) -> AsRead:
 
 
 def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
-    """Commit the data in the spool, and return the sessions and states of the files that are still
-    open."""
+    """Commit the data that an interrupted import has left in the spool.
+
+    Return the sessions that are still open, with the states of their files."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))

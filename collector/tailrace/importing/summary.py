@@ -95,8 +95,8 @@ def summary(
 ) -> Summary:
     """Return the summary of an import, read from the table.
 
-    `before` lists the readings before this import. `last` is the collector's last status, or None
-    if no file was read. Raise StoreError or QueryError."""
+    `before` lists the readings before this import. `last` is the collector's last status, or None if no file was read.
+    Raise StoreError if the table cannot be opened, and QueryError if a query fails."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
     files: list[SessionSummary] = []
@@ -135,7 +135,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):
         missing.setdefault(session, {})[reason] = count
-    # The view `sessions` would resolve the names of what producers say, too, which takes as long as the rest.
+    # The view `sessions` would also resolve names in the producers' metadata, which would double the time.
     rows = f"""
         SELECT f.peer, c.format, source, session, c.events, c.unknown::TINYINT FROM part.session_counts AS c
         LEFT JOIN part.origins AS f USING (source, session)
@@ -163,7 +163,7 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
-    """Return the files that were chosen for reading but have no session."""
+    """Return the files that were chosen for reading but have no session, because they are empty or have disappeared."""
     read = {file.path for file in files}
     return [
         LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)
