@@ -42,7 +42,7 @@ class Decoder(Protocol):
         ...
 
     def feed(self, data: bytes, /) -> list[Record]:
-        """Decode the records that `data` completes, in order."""
+        """Return the records that are complete after the arrival of `data`, in the order of their bytes."""
         ...
 
     def end(self) -> list[Record]:
@@ -52,10 +52,11 @@ class Decoder(Protocol):
         ...
 
     def give_up(self) -> list[Record]:
-        """Return the pending bytes as records. A part of a record becomes a malformed record with the reason `too_long`.
+        """Return the pending bytes as records. A part of a record becomes a malformed record with the reason
+        `too_long`.
 
-        The caller uses this method when memory is short. The rest of the partial record becomes unreadable, like the rest of
-        a record over `limit`. Return an empty list if the pending bytes are too few to classify."""
+        The caller uses this method when memory is short. Bytes of the same record that arrive later become malformed,
+        too, like in a record over `limit`. Return an empty list if the pending bytes are too few to classify."""
         ...
 
 
@@ -64,9 +65,10 @@ class BlockDecoder(Decoder, Protocol):
     """A decoder with a compiled kernel, which packs events of the usual shape into blocks."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
-        """Decode the records that `data` completes, in order, into blocks and single records.
+        """Decode the records that are complete after the arrival of `data`, into blocks and single records.
 
-        The result has the records that `feed` would return. Only rows of interleaved processes may be grouped by process."""
+        The result has the records that `feed` would return, in the same order. One exception is allowed: if the records
+        of several processes alternate in the input, the result may group them by process."""
         ...
 
 
@@ -75,13 +77,14 @@ class QuickDecoder(Decoder, Protocol):
     """A decoder with a fast path for records of the usual shape."""
 
     def take_slow(self) -> int:
-        """Return the number of records that the slow path has read, one by one, since the last call."""
+        """Return the number of records that the fast path could not read since the last call of this method."""
         ...
 
 
 @runtime_checkable
 class FileDecoder(Decoder, Protocol):
-    """A decoder that needs the path of its file, and the documents in the same directory."""
+    """A decoder that needs the path of its file, and the documents in the same directory: files that describe the
+    stream, such as metadata."""
 
     def begin(self, path: str, dialect: str) -> None:
         """Take the path of the file. The caller calls `begin` before the first byte, and only if the session reads a file.
@@ -101,7 +104,9 @@ class FileDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of a format in which a producer marks the end of a stream, so that a missing end mark is a finding."""
+    """A decoder of a format in which a producer marks the end of a stream.
+
+    A missing end mark shows that the end was lost."""
 
     @property
     def stream(self) -> str:
@@ -110,7 +115,7 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """The detail of the gap that `end` would now return for the missing end mark.
+        """The detail of the gap record that `end` would return now because the end mark is missing.
 
         The value is "" if nothing is missing, and None while it is unknown whether the stream will have an end mark."""
         ...
@@ -122,7 +127,9 @@ class AskingDecoder(Decoder, Protocol):
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys that events refer to and that have no name in this input so far. The key "" means that there are more."""
+        """The keys that events of this input refer to, and for which this input has defined no name so far.
+
+        The key "" stands for further such keys that are not stored."""
         ...
 
 
@@ -132,28 +139,31 @@ class SettlingDecoder(Decoder, Protocol):
     record."""
 
     def settle(self) -> list[Record]:
-        """Decode the waiting bytes if they are a whole record. The caller calls `settle` when no bytes are expected for now.
+        """Decode the bytes of the unfinished record if only its terminator is missing.
 
-        The decoder must only return a record that later bytes cannot change. A terminator that comes later becomes a
-        separate record."""
+        The caller calls `settle` when no bytes are expected for now. The decoder must only return a record that later
+        bytes cannot change. A terminator that comes later becomes a separate record."""
         ...
 
 
 @runtime_checkable
 class HoldingDecoder(Decoder, Protocol):
-    """A decoder with state, besides unfinished records, that grows with the input.
+    """A decoder whose state grows with the input, in addition to the bytes of an unfinished record.
 
-    The division of the input into `feed` calls does not change the records, unless state is evicted between the calls."""
+    The division of the input into `feed` calls does not change the records, unless state is evicted between the
+    calls."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
-        """The current containers of the decoder's growing state."""
+        """The parts of the decoder's state that grow with the input, and from which the caller can evict entries."""
         ...
 
 
 @runtime_checkable
 class SeparatingDecoder(HoldingDecoder, Protocol):
-    """A decoder that distinguishes the processes in its input. Eviction of state may remove some processes."""
+    """A decoder of input in which records of several processes may be mixed. The decoder keeps state for each process.
+
+    Eviction of state may remove some processes."""
 
     @property
     def processes(self) -> Collection[int]:
@@ -162,9 +172,10 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """For each process, the part of its last run that is in the input, if other inputs may have more of the run.
+        """Map from a process id to the part of the process's last run that is in this input, if other inputs may have
+        more of the run.
 
-        None means that the event ids cannot show which other input has the rest."""
+        The value None means that the event ids cannot show which other input has the missing part."""
         ...
 
 
@@ -199,7 +210,7 @@ def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
 
 
 def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
-    """Return whether a decoder has state that grows."""
+    """Return whether a decoder has state that grows with the input and can be evicted."""
     return _keeps(decoder, HoldingDecoder)
 
 
@@ -209,8 +220,8 @@ def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:
 
 
 _KEPT: dict[tuple[type, type], bool] = {}
-"""Cache of whether a decoder class implements a protocol. The `isinstance` check takes 15 µs, and runs several times a
-session."""
+"""Cache of the results of `isinstance`, by decoder class and protocol. Each check would take 15 µs, and runs several
+times a session."""
 
 
 def _keeps(decoder: Decoder, protocol: type) -> bool:
@@ -247,7 +258,8 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class FileEncoder(Encoder, Protocol):
-    """An encoder that needs the path of its file, and that returns the documents in the same directory."""
+    """An encoder that needs the path of its file, and that also returns the documents (such as metadata) in the same
+    directory."""
 
     def begin(self, path: str, run: dict[str, Any]) -> None:
         """Take the original path of the file. The caller calls `begin` before the first record, and only for sessions of files.
@@ -256,15 +268,15 @@ class FileEncoder(Encoder, Protocol):
         ...
 
     def documents(self) -> dict[str, bytes]:
-        """Return the contents of the documents by name (`Files.documents`).
+        """Return the contents of the documents that describe the stream, by name (`Files.documents`).
 
-        The caller calls `documents` after all encoders of the group have closed their streams. If two encoders return the
-        same document, the first one is used."""
+        The caller calls `documents` after all encoders of the group have closed their streams. If two encoders return
+        the same document, the first one is used."""
         ...
 
 
 class Writer(NamedTuple):
-    """The process that writes a file, according to the file's path."""
+    """The host and the PID of the process that writes a file, as the file's path names them."""
 
     host: str
     pid: int
@@ -302,7 +314,8 @@ comes after, around or before the original name, or before the suffix of the ori
 
 
 def originals(path: str) -> list[str]:
-    """Return the paths of possible originals of a file, according to its name, without `.gz` and the most similar name first.
+    """Return the paths of the files of which a file may be a copy, according to its name. The paths have no `.gz`, and
+    the most similar name comes first.
 
     The caller must compare the contents to decide whether the file is a copy."""
     found: list[str] = []
@@ -350,7 +363,8 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     `holes`: ranges of missing events, as stream, first sequence number and number of events.
     `given_up`: for each stream, the number of missing events that the collector no longer requests.
     `uncounted`: the streams with an unknown number of missing events.
-    `turn`: the turn of the client's last announcement. All numbers are as on the wire."""
+    `turn`: the turn of the client's last announcement. Sequence numbers have 32 bits, as
+        on the wire."""
 
     session: str
     turn: int
@@ -362,7 +376,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """A part of a decoder's state, with the bytes of an unfinished record."""
+    """The part of a decoder's state that has the bytes of an unfinished record."""
 
     waiting: bytes
 

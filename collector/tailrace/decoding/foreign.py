@@ -1,7 +1,8 @@
-"""Recognise foreign content, which no decoder reads, by its first bytes.
+"""Recognise foreign content by its first bytes: content of a known type that no decoder reads, such as an archive.
 
-An import leaves out a file with foreign content. In a followed file, a connection or a datagram, all bytes become unreadable
-with the foreign content as the one reason. The number of pieces is not the number of missing events."""
+An import leaves out a file with foreign content. In a followed file, a connection or a datagram, all bytes become
+malformed records, and the reason is the kind of foreign content. The number of these records does not show how many
+events are missing."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
-"""Number of leading bytes that `foreign` needs to recognise foreign content."""
+"""Number of leading bytes of a file or connection that `foreign` needs."""
 
 OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
@@ -67,7 +68,7 @@ _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
-"""Pattern of a CR between two lines of numbers."""
+"""Pattern of a CR that ends a line: a digit before it, and the first letter or `#` of the next line after it."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -86,19 +87,23 @@ def foreign(path: str, head: bytes) -> str:
         return "tar"
     if _is_old_heph(head):
         return OLD_HEPH
-    # Brotli files have no characteristic first bytes.
+    # Brotli files have no characteristic first bytes, so the suffix decides.
     if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
         return "brotli"
     return CR_LINES if _has_cr_lines(path, head) else ""
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the readable records before foreign content: an epoch before old Heph, and none before other content."""
+    """Return the readable records before foreign content.
+
+    Before Heph's old layout, these are the session records, such as the epoch. Before other content, there are none."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a partly unreadable datagram. A datagram with foreign content becomes one unreadable piece."""
+    """Return the records of a partly unreadable datagram.
+
+    If the datagram has foreign content, one malformed record replaces the unreadable part of `records`."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)
@@ -107,9 +112,9 @@ def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
 
 
 class ForeignDecoder:
-    """Reports each byte of foreign content as unreadable, up to the end.
+    """A decoder that replaces another decoder where foreign content begins. All further bytes become malformed records.
 
-    The state is the unchanged state of the replaced decoder, which reads no further bytes."""
+    `state` is the last state of the replaced decoder, which reads no further bytes."""
 
     def __init__(self, what: str, offset: int, replaced: Decoder) -> None:
         self.state = replaced.state
@@ -128,7 +133,9 @@ class ForeignDecoder:
 
 
 def _is_tar(header: bytes) -> bool:
-    """Return whether a tar header has the right checksum. The magic alone proves nothing, because a trace may contain it."""
+    """Return whether a tar header has the right checksum.
+
+    The text `ustar` in the header proves nothing, because a trace may contain it."""
     try:
         tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -137,10 +144,11 @@ def _is_tar(header: bytes) -> bool:
 
 
 def _is_wide(head: bytes) -> bool:
-    """Return whether the content is UTF-16 or UTF-32.
+    """Return whether content is UTF-16 or UTF-32, according to its first bytes.
 
-    Such content has a byte order mark before an ASCII character, or two or four bytes a character of which only the first or
-    the last is not zero. Content of only zeros may be a hole before a trace."""
+    Such content begins with a byte order mark and an ASCII character. Without the mark, each of the first characters
+    has two or four bytes, of which only the first or only the last is not zero. Bytes that are all zero do not count,
+    because the beginning of a trace may be unwritten."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -152,10 +160,10 @@ def _is_wide(head: bytes) -> bool:
 
 
 def _has_cr_lines(path: str, head: bytes) -> bool:
-    """Return whether a text is a trace with CR, without LF, as the line terminator.
+    """Return whether a text is a trace whose lines end in CR alone, without LF.
 
-    A CR may also be white space in a line or part of a damaged string. A JSON object must therefore be whole before the first
-    CR."""
+    A CR may also be white space within a line, or part of a damaged string. The text before the first CR of a JSON
+    trace must therefore be one complete object."""
     if b"\n" in head or b"\r" not in head or _CONTROL.search(head):
         return False
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
@@ -172,7 +180,9 @@ def _has_cr_lines(path: str, head: bytes) -> bool:
 
 
 def _is_old_heph(head: bytes) -> bool:
-    """Return whether the first event is whole only in the old Heph layout, which has no substream field."""
+    """Return whether content begins with a Heph event in the layout of early 2021, which has no substream field.
+
+    The event must be complete in this layout, and too short in the current layout."""
     at = 0
     while len(head) - at >= METADATA_MIN and _prefix(head, at)[0] == METADATA:
         size = _prefix(head, at)[1]
@@ -183,17 +193,19 @@ def _is_old_heph(head: bytes) -> bool:
         return False
     size = _prefix(head, at)[1]
     if at + size > len(head):
-        return False  # the event is incomplete, or its rest has not arrived
+        return False  # an incomplete event does not show its layout
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
-        return False  # only the first event is damaged
+        return False  # the next event is complete in the current layout
     # A damaged length may be the last bytes of a time, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether the available bytes after the first event begin a packet that is not a whole event of the current
-    layout."""
+    """Return whether `behind`, the bytes after the first event, begin a packet that is not a complete event of the
+    current layout.
+
+    A complete event would show that only the first event is damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

@@ -61,7 +61,7 @@ def integral(text: str) -> int | None:
         return None
     try:
         number = Decimal(text)
-    except InvalidOperation:  # an exponent of more digits than Decimal reads, or no number
+    except InvalidOperation:  # the exponent is too long for Decimal, or the text is no number
         return None if text.upper().partition("E")[0].strip("-0.") else 0
     if not number:
         return 0
@@ -70,7 +70,7 @@ def integral(text: str) -> int | None:
 
 
 class _RefusedError(ValueError):
-    """The text is not an acceptable JSON object; the argument is the reason."""
+    """The text is not a JSON object that this module accepts; the argument is the reason."""
 
 
 def _integer(text: str) -> int:
@@ -153,7 +153,9 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """Return the position of `mark`, at `at` or after white space. Raise ValueError for any other character."""
+    """Return the position of the character `mark`, which must stand at `at` or after white space.
+
+    Raise ValueError if another character stands there."""
     at = _skip(text, at)
     if text[at] != mark:
         raise ValueError(at)
@@ -184,7 +186,8 @@ def any_deep(lines: list[bytes]) -> bool:
 
 
 def members(objects: Sequence[Mapping[str, msgspec.Raw]]) -> list[str | None]:
-    """Return the members of each object as text, each member after a comma, or None if a key begins with "$".
+    """Return the members of each object as JSON text, such as `,"a":1,"b":2`. Return None for an object with a key that
+    begins with "$".
 
     No value may have a newline."""
     text = _encode_lines(objects)

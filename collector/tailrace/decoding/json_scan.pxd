@@ -1,8 +1,8 @@
-"""JSON text, looked through as strictly as `json_object` reads it, for kernels.
+"""Find the ends of JSON values for the kernels, as strictly as `json_object` reads JSON.
 
-The caller sees to it that a newline comes before `end`, the end of the buffer: nothing here goes past one. Every
-function returns where the text ends, or NULL for what is not JSON, and for what these functions leave to Python:
-lone surrogates, and nesting deeper than `NESTING_MAX`.
+The caller must make sure that a newline comes before `end`, the end of the buffer. No function reads beyond a newline. Unless
+its docstring states another result, a function returns the position after the text. It returns NULL for text that is not
+JSON, and for text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -22,23 +22,23 @@ cdef extern from *:
     int trailing_zeros "__builtin_ctzll" (uint64_t word) noexcept nogil
 
 cdef enum:
-    NESTING_MAX = 126  # within an object and its arguments, `DEPTH_MAX` in all
-    SPELLED_MAX = 64  # bytes of an integer with a fraction or an exponent
-    # How a string is spelled
-    AS_IT_IS = 0  # its text is its value
-    ESCAPED = 1  # with escapes that every writer spells alike
+    NESTING_MAX = 126  # levels of a value inside a record and its arguments, together `DEPTH_MAX`
+    SPELLED_MAX = 64  # bytes of an integer that is written with a fraction or an exponent
+    # How a string is spelled in JSON
+    AS_IT_IS = 0  # without escapes
+    ESCAPED = 1  # with escapes that have only one usual spelling
     RESPELLED = 2  # with an escape that `json.encoder.encode_basestring` may spell otherwise
 
 
 cdef inline const uint8_t *behind_white(const uint8_t *at) noexcept nogil:
-    """Return where the white space of a line ends."""
+    """Return the position after the white space at `at`. A newline ends the white space."""
     while at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
         at += 1
     return at
 
 
 cdef inline const uint8_t *behind_blank_lines(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return where the first line that is not blank begins, after the white space before its text; or the end."""
+    """Return the position of the first character from `at` on that is not white space, or `end`. Newlines are white space."""
     while at < end and (at[0] == c'\n' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r'):
         at += 1
     return at
@@ -49,7 +49,9 @@ cdef inline bint _is_hexadecimal(uint8_t c) noexcept nogil:
 
 
 cdef inline uint8_t _surrogate(const uint8_t *at) noexcept nogil:
-    """Return 0xD8 for the first escape of a surrogate pair, 0xDC for the second, 1 for any other `\\uXXXX`; else 0."""
+    """Classify the escape `\\uXXXX` at `at`: 0xD8 for the first of a surrogate pair, 0xDC for the second, 1 for any other.
+
+    Return 0 if it is not such an escape."""
     cdef int i
     for i in range(2, 6):
         if not _is_hexadecimal(at[i]):
@@ -60,7 +62,7 @@ cdef inline uint8_t _surrogate(const uint8_t *at) noexcept nogil:
 
 
 cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
-    """Return the length of the escape at `at`, or 0."""
+    """Return the number of bytes of the escape at `at`, or 0 if the escape is not valid. Add its kind to `spelling`."""
     cdef uint8_t c = at[1]
     if (
         c == QUOTE or c == BACKSLASH
@@ -82,7 +84,8 @@ cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
 cdef inline const uint8_t *string_end(
     const uint8_t *at, const uint8_t *end, int *spelling
 ) noexcept nogil:
-    """Return the quote behind a string whose first character is at `at`; add to `spelling` how it is spelled."""
+    """Return the position of the quote that ends the string. `at` is its first character. Add the kinds of its escapes to
+    `spelling`."""
     cdef uint64_t word, ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL, special
     cdef int width
     while True:
@@ -112,7 +115,7 @@ cdef inline const uint8_t *string_end(
 
 
 cdef inline uint32_t _unit(const uint8_t *at) noexcept nogil:
-    """Return the UTF-16 unit of an escape `\\uXXXX`."""
+    """Return the UTF-16 code unit of the escape `\\uXXXX` at `at`."""
     cdef uint32_t unit = 0
     cdef int i
     for i in range(2, 6):
@@ -121,7 +124,8 @@ cdef inline uint32_t _unit(const uint8_t *at) noexcept nogil:
 
 
 cdef inline uint8_t *write_respelled(const uint8_t *at, const uint8_t *stop, uint8_t *out) noexcept nogil:
-    """Write what stands between the quotes of a valid string, as `json.encoder.encode_basestring` spells it: in no more bytes."""
+    """Write the characters from `at` to `stop`, between the quotes of a valid string, as `json.encoder.encode_basestring`
+    spells them. The result never has more bytes. Return its end."""
     cdef const uint8_t *escape
     cdef uint32_t point
     cdef uint8_t c
@@ -181,7 +185,7 @@ cdef inline const uint8_t *_digits_end(const uint8_t *at) noexcept nogil:
 
 
 cdef inline const uint8_t *number_end(const uint8_t *at, bint *whole) noexcept nogil:
-    """Set `whole` if the number has no fraction and no exponent."""
+    """Return the position after a number. Set `whole` to whether the number has neither fraction nor exponent."""
     whole[0] = True
     if at[0] == c'-':
         at += 1
@@ -199,7 +203,7 @@ cdef inline const uint8_t *number_end(const uint8_t *at, bint *whole) noexcept n
 
 
 cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *value) noexcept nogil:
-    """Read a valid number; return whether `json_object.integral` takes it for an integer."""
+    """Store the integer value of a valid number in `value`. Return whether `json_object.integral` returns this integer."""
     cdef bint negative = at[0] == c'-', lowers, fraction = False
     cdef uint64_t number = 0
     cdef int zeros = 0, exponent = 0, places = 0, i
@@ -211,7 +215,7 @@ cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *
             fraction = True
         else:
             places += fraction
-            zeros += 1  # behind the last digit that is none
+            zeros += 1  # the zeros since the last other digit, until this digit is known
             if at[0] != c'0':
                 for i in range(zeros if number else 1):
                     number *= 10
@@ -246,8 +250,8 @@ cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *
 
 
 cdef inline const uint8_t *word_end(const uint8_t *at) noexcept nogil:
-    """Return where true, false or null ends."""
-    # Compared one by one: the buffer may end behind the newline.
+    """Return the position after true, false or null."""
+    # Compare the characters one by one, because the buffer may end after the newline.
     cdef const char *word = "true" if at[0] == c't' else "false" if at[0] == c'f' else "null"
     while word[0]:
         if at[0] != <uint8_t>word[0]:
@@ -269,7 +273,7 @@ cdef inline const uint8_t *_scalar_end(const uint8_t *at, const uint8_t *end) no
 
 
 cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return where the value of a key at `at` begins."""
+    """Return the position of the value whose key begins at `at`."""
     cdef int spelling = 0
     if at[0] != QUOTE:
         return NULL
@@ -281,8 +285,8 @@ cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexc
 
 
 cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return where any value ends."""
-    cdef uint8_t[NESTING_MAX] closing  # the bracket that ends each level
+    """Return the position after a value of any type."""
+    cdef uint8_t[NESTING_MAX] closing  # the bracket that closes each open level
     cdef int depth = 0
     while True:
         if at[0] == c'{' or at[0] == c'[':
@@ -301,7 +305,7 @@ cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noex
             at = _scalar_end(at, end)
             if not at:
                 return NULL
-        # Behind a value, or at the end of an empty object or array.
+        # `at` is after a value, or at the closing bracket of an empty object or array.
         while depth:
             at = behind_white(at)
             if at[0] == c',':
@@ -320,7 +324,7 @@ cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noex
 
 
 cdef inline bint read_unsigned(const uint8_t *at, const uint8_t *stop, uint64_t *number) noexcept nogil:
-    """Read an integer without a sign; return whether it has at most 64 bits."""
+    """Store the value of an integer without a sign in `number`. Return whether it has at most 64 bits."""
     cdef uint64_t value = 0
     cdef uint8_t digit
     if stop - at > 20:

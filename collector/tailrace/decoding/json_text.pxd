@@ -1,7 +1,7 @@
-"""JSON text as `json.encoder.encode_basestring`, `str` and `repr` spell it, for kernels.
+"""Write JSON text for the kernels, with the spelling of `json.encoder.encode_basestring`, `str` and `repr`.
 
-Every function writes at `out` and returns where the text ends. The caller sees to the room: a byte of a string takes
-at most 6, an integer at most 20, a float at most 26.
+Each `write` function writes at `out` and returns the end of the text. The caller must provide the room: at most 6 bytes for
+each byte of a string, 20 for an integer, and 26 for a float.
 """
 
 from cpython.mem cimport PyMem_Free
@@ -18,16 +18,16 @@ cdef enum:
 
 
 cdef inline uint8_t *write_plain(const char *text, uint8_t *out) noexcept nogil:
-    """Write a literal."""
+    """Copy a C string unchanged."""
     cdef size_t size = strlen(text)
     memcpy(out, text, size)
     return out + size
 
 
 cdef inline bint all_plain(uint64_t word) noexcept nogil:
-    """Return whether each of eight bytes is ASCII that a JSON string holds as it is.
+    """Return whether a JSON string may hold each of the eight bytes in `word` without an escape, and all are ASCII.
 
-    `(w - 0x01…) & ~w & 0x80…` finds a zero byte; bytes from 0x80 on are found first."""
+    `(w - 0x01…) & ~w & 0x80…` is not zero if `w` has a zero byte. `& ~w` is left out, because bytes from 0x80 on count, too."""
     cdef uint64_t ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL
     cdef uint64_t quotes = word ^ (ones * QUOTE), slashes = word ^ (ones * BACKSLASH)
     return not (
@@ -45,7 +45,7 @@ cdef inline int sequence(const uint8_t *at, Py_ssize_t have) noexcept nogil:
         size = 3
         if lead == 0xE0:
             low = 0xA0
-        elif lead == 0xED:  # no surrogates
+        elif lead == 0xED:  # UTF-8 excludes surrogates
             high = 0x9F
     elif 0xF0 <= lead <= 0xF4:
         size = 4
@@ -64,7 +64,7 @@ cdef inline int sequence(const uint8_t *at, Py_ssize_t have) noexcept nogil:
 
 
 cdef inline uint8_t *write_escape(uint8_t c, uint8_t *out) noexcept nogil:
-    """Write a control character, a quote or a backslash."""
+    """Write a control character, a quote or a backslash as an escape."""
     cdef const char *digits = "0123456789abcdef"
     cdef uint8_t letter = 0
     if c == QUOTE or c == BACKSLASH:
@@ -90,7 +90,7 @@ cdef inline uint8_t *write_escape(uint8_t c, uint8_t *out) noexcept nogil:
 
 
 cdef inline uint8_t *write_string(const uint8_t *at, Py_ssize_t size, uint8_t *out) noexcept nogil:
-    """Write UTF-8 as a JSON string; return NULL for bytes that are not UTF-8."""
+    """Write UTF-8 as a JSON string. Return NULL if the bytes are not UTF-8."""
     cdef const uint8_t *end = at + size
     cdef uint64_t word
     cdef int width
@@ -145,7 +145,7 @@ cdef inline uint8_t *write_signed(int64_t number, uint8_t *out) noexcept nogil:
 
 
 cdef inline uint8_t *write_float(double number, uint8_t *out) except NULL:
-    """Write a finite number."""
+    """Write a finite number as `repr` does."""
     cdef char *text = PyOS_double_to_string(number, c'r', 0, Py_DTSF_ADD_DOT_0, NULL)
     out = write_plain(text, out)
     PyMem_Free(text)

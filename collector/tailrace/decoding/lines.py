@@ -28,7 +28,8 @@ PIECE = 64 * 1024
 """Maximum size (bytes) of a piece of unreadable bytes: the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
-"""Approximate size (bytes) of a piece of whole lines. The records from one piece fit into the processor's cache."""
+"""Approximate size (bytes) of a piece with whole lines. The records of one piece then fit into the processor's
+cache."""
 
 WHITE = b" \t\r\n"
 
@@ -77,7 +78,7 @@ class LinesState(msgspec.Struct):
 class Lines:
     """Splits bytes into pieces. `limit` is the maximum size (bytes) of a line, including the newline and blank lines.
 
-    `marked`: whether a byte order mark is part of the first line."""
+    `marked`: whether a byte order mark stays in the first line, instead of becoming a separate piece."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -110,12 +111,12 @@ class Lines:
 
     @property
     def between(self) -> bool:
-        """Return whether a line begins with the next byte."""
+        """Return whether the next byte begins a line, and no earlier bytes wait."""
         return not (self._waiting or self._too_long or self._settled)
 
     @property
     def after_blank(self) -> bool:
-        """Return whether a line begins with the next byte, and no bytes wait other than blank lines."""
+        """Return whether the next byte begins a line, and all waiting bytes, if any, are blank lines."""
         if self._too_long:
             return False
         return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
@@ -200,7 +201,7 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` completes no piece, so that the bytes only have to be stored."""
+        """Return whether `data` completes no piece, so that `feed` only appends it to the waiting bytes."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -277,13 +278,16 @@ def split_lines(data: bytes) -> list[bytes]:
 def only_white(data: bytes, again: bytes) -> bool:
     """Return whether JSON `data` and its rewritten form `again` differ only in white space.
 
-    The writer must never add bytes."""
+    The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
     dropped = len(data) - len(again)
     return not dropped or dropped == _white(data) - _white(again)
 
 
 def same_value(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and its rewritten form `again` differ only in white space and escapes of characters."""
+    """Return whether JSON `data` and its rewritten form `again` differ only in white space and in the escapes of
+    characters.
+
+    The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
     spared = len(data) - len(again)
     if not spared:
         return True

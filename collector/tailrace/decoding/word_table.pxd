@@ -1,6 +1,7 @@
-"""Tables of texts that repeat, for kernels: raw bytes to small integers, in the order in which they came.
+"""Hash tables of words for the kernels. A word is a text that repeats; the table maps its bytes to a code.
 
-A table has a fixed size. Its owner empties it when there is no room (`has_room`) for another word.
+Codes are 0, 1, 2, … in the order of the first occurrence. A table has a fixed size. Its owner must empty the table when there is
+no room (`has_room`) for another word.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -8,8 +9,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 cdef struct WordTable:
-    uint32_t *slots  # code + 1 of the word whose hash leads here, 0 for none
-    uint32_t *hashes  # of each code
+    uint32_t *slots  # open addressing by hash: code + 1 of a word, 0 for a free slot
+    uint32_t *hashes  # the hash of each word, by code
     uint32_t *ends  # word `code` is arena[ends[code]:ends[code + 1]]
     uint8_t *arena
     uint32_t words, words_max, mask
@@ -20,8 +21,9 @@ cdef struct WordTable:
 cdef inline int make_table(
     WordTable *table, uint32_t words_max, uint32_t arena_max, uint64_t seed
 ) except -1:
-    """Make an empty table; `words_max` is a power of two. A seed that producers do not know keeps them from choosing
-    words that collide."""
+    """Create an empty table. `words_max` is a power of two. Raise MemoryError if there is no memory.
+
+    `seed` must be unknown to producers, who could otherwise choose words that collide."""
     table.words, table.words_max, table.arena_max = 0, words_max, arena_max
     table.mask, table.seed = 2 * words_max - 1, seed
     table.slots = <uint32_t *>calloc(2 * words_max, sizeof(uint32_t))
@@ -65,7 +67,7 @@ cdef inline uint32_t hash_word(const WordTable *table, const uint8_t *word, uint
 cdef inline int find_word(
     const WordTable *table, const uint8_t *word, uint32_t size, uint32_t hash
 ) noexcept nogil:
-    """Return a word's code, or -1."""
+    """Return the code of a word, or -1 if the word is not in the table."""
     cdef uint32_t slot = hash & table.mask, code, begin
     while table.slots[slot]:
         code = table.slots[slot] - 1
@@ -85,7 +87,7 @@ cdef inline bint has_room(const WordTable *table, uint32_t size) noexcept nogil:
 cdef inline int add_word(
     WordTable *table, const uint8_t *word, uint32_t size, uint32_t hash
 ) noexcept nogil:
-    """Add a word that is not in the table, which has room; return its code."""
+    """Add a word and return its code. The caller must have checked that the word is new and the table has room."""
     cdef uint32_t slot = hash & table.mask, code = table.words, begin = table.ends[code]
     memcpy(table.arena + begin, word, size)
     table.ends[code + 1] = begin + size

@@ -1,4 +1,4 @@
-"""DFTracer: lines of JSON in files, followed while they grow."""
+"""The format DFTracer: lines of JSON in files, which the collector follows while they grow."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BEGINNING = re.compile(
     rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
-"""Pattern of the beginning of a trace: brackets, then a record. A filter may have reordered the members of the record. Chrome
-traces do not match."""
+"""Pattern of the beginning of a trace: brackets or commas, then a record. The members of the record may be in any
+order, because filters change the order. Chrome traces do not match."""
 
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
@@ -64,11 +64,11 @@ FORMAT = Format(
             "glued",  # the record follows a truncated record on the same line
             "invalid_utf8",  # a string is not UTF-8
             "negative_duration",  # the event ends before its start, because the clock was set back
-            "split_line",  # newlines in a string
-            "trailing_comma",  # a comma before a closing bracket
-            "unescaped",  # quotes, backslashes or control characters in a string
-            "unknown_phase",  # the ph is not known
-            "unknown_unit",  # the time_metric is not known
+            "split_line",  # a string has newlines, so that the record takes several lines
+            "trailing_comma",  # a comma stands before a closing bracket
+            "unescaped",  # a string has quotes, backslashes or control characters without an escape
+            "unknown_phase",  # no release has this value of `ph`
+            "unknown_unit",  # no release has this value of time_metric
         }
     ),
     malformed=frozenset(

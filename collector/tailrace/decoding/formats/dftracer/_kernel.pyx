@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of DFTracer: packs complete events, counters and names of hashes of the usual shape into blocks.
+"""The kernel of DFTracer: pack complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it has the tracer's fields and at most `OTHERS_MAX` others, each once, in any order and any legal spelling;
-its strings are UTF-8. White space may stand wherever JSON allows it, blank lines before
-the record, and commas around it. The kernel stops before any other line, and before a line whose newline has not
-come; `decoder` reads what stands there.
+A record is usual if it has the tracer's fields and at most `OTHERS_MAX` other fields, each once, in any order and any legal spelling;
+its strings are UTF-8. White space may stand wherever JSON allows it. Blank lines may precede the record, and commas
+may stand around it. The kernel stops before any other line, and before a line without a newline so far; `decoder` reads these
+lines.
 """
 
 from array import array
@@ -43,16 +43,16 @@ cdef enum:
     CATEGORIES_BYTES = 1 << 16
     STREAMS_MAX = 8192
     MEMBERS_MAX = 4096
-    NAMED_MAX = 16384  # the names behind a record's hashes
-    TEXT_MAX = 2 << 20  # a block's attributes
+    NAMED_MAX = 16384  # bytes of the names behind one record's hashes
+    TEXT_MAX = 2 << 20  # bytes of a block's attributes
     TEXT_MORE = 128
     SPAN_OF_IDS = 1 << 15
     PROCESSES_MAX = 64
-    # Why the kernel stops
-    HERE = -2  # at what is not usual, or when the block is full
-    INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
+    # Results that stop the kernel
+    HERE = -2  # the next bytes are not usual, or the block is full
+    INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
 
-    # Kinds
+    # Kinds of rows, in the order of `_KINDS`
     A_SPAN = 0
     A_COUNTER = 1
     A_NAME = 2
@@ -66,14 +66,14 @@ cdef struct Columns:
     int64_t *size
     int64_t *start
     int64_t *end
-    int64_t *number  # of complete events, one behind the other
-    uint8_t *numbers_of  # the process of each number
+    int64_t *number  # the ids of complete events, without gaps for other rows
+    uint8_t *numbers_of  # the process of each id in `number`
     uint8_t *process
     int32_t *kind
     int32_t *stream
     int32_t *name
     int32_t *category
-    int32_t *ends  # of attributes; one more than rows
+    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
     uint8_t *valid_category
     uint8_t *valid_start
     uint8_t *valid_end
@@ -86,31 +86,31 @@ cdef struct Columns:
 
 
 cdef struct Named:
-    Text file, host, late  # members of the attributes, each behind a comma
+    Text file, host, late  # members of the attributes, each after a comma
 
 
 cdef struct Process:
     int64_t pid
     Text host
-    bint numbered  # its ids are believed
-    bint counts  # a record shows a release that counts events by ids
-    int rows, last  # how many it has, and the number of the last one
+    bint numbered  # its ids are believed to count its events (`Ids.believed`)
+    bint counts  # a record shows a release that numbers its events by id
+    int rows, last  # the number of its rows, and the index of its last row
 
 
 cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
-    if text.size:  # else there may be no text at all
+    if text.size:  # the pointer of an empty text may be NULL
         memcpy(out, text.at, text.size)
     return out + text.size
 
 
 cdef inline uint8_t *_copy_rest(Text text, uint8_t *out) noexcept nogil:
-    """Copy all but the first byte."""
+    """Copy a text without its first byte, and return the end of the copy."""
     memcpy(out, text.at + 1, text.size - 1)
     return out + text.size - 1
 
 
 cdef class Known:
-    """Texts that repeat."""
+    """Texts that repeat, with their codes and their Python strings. They are kept from block to block."""
 
     cdef WordTable table
     cdef list texts
@@ -123,11 +123,11 @@ cdef class Known:
         free_table(&self.table)
 
     cdef inline int find(self, const uint8_t *word, uint32_t size) noexcept nogil:
-        """Return the code of a text, which `word` stands for, or -1."""
+        """Return the code of the text for which the bytes `word` stand, or -1 if the text is not known."""
         return find_word(&self.table, word, size, hash_word(&self.table, word, size))
 
     cdef int add(self, const uint8_t *word, uint32_t size, str text, bint in_use) except -1:
-        """Return the code of a new text, or HERE if there is no room and the codes are in use."""
+        """Add a new text and return its code. If there is no room, forget all texts, or return HERE if rows use the codes (`in_use`)."""
         if not has_room(&self.table, size):
             if in_use:
                 return HERE
@@ -138,21 +138,21 @@ cdef class Known:
 
 
 cdef class Scanner:
-    """Packs records into blocks, and remembers their names, streams and hashes. Decoders may share one."""
+    """Packs records into blocks, and keeps their names, streams and hashes from block to block. Decoders may share one scanner."""
 
     cdef Known words, categories, streams
     cdef WordTable hashes
     cdef list member_texts
-    cdef Named members[MEMBERS_MAX]  # in `member_texts`
-    cdef object version  # of the names that `members` come from
+    cdef Named members[MEMBERS_MAX]  # members that refer to bytes in `member_texts`
+    cdef object version  # the version of the names from which `members` were made
     cdef Columns columns
-    cdef Process process[PROCESSES_MAX]  # whose records are packed
+    cdef Process process[PROCESSES_MAX]  # the processes whose records may be packed
     cdef int processes, current
-    cdef int32_t rows_of[ROWS_MAX]  # the rows of one process
+    cdef int32_t rows_of[ROWS_MAX]  # the indexes of one process's rows, for its block
     cdef bint busy
 
     def __cinit__(self) -> None:
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
         cdef Columns *into = &self.columns
         self.words = Known(WORDS_MAX, WORDS_BYTES, seed)
         self.categories = Known(CATEGORIES_MAX, CATEGORIES_BYTES, seed)
@@ -190,17 +190,20 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         names not None, list processes not None, /
     ):
-        """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
+        """Pack the usual records from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        Return the blocks and where in `data` they end: before a line that is not usual or not whole, or where there is no more
-        room. `processes` are at most `PROCESSES_MAX` whose records may be packed, each with its PID, which no other one has, its
-        host, and whether its ids are believed. There is a block for each that has records, in the order of their last ones: the
-        number of the process, its block, the ids of its complete events as 64-bit integers, and whether a record shows a
-        release that counts events by ids: a name without an id, or an event with a number as `ph`.
-        Return no block if all had less than `rows_min` rows together and none of them a name, since
-        `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
-        `size_max`. Where ids are believed, a record that stands for several calls, or without an id, or whose id stands in quotes, is not usual. Nor is one
-        of another process, or one that states another host. While a thread is in here, others get no block."""
+        `processes` has at most `PROCESSES_MAX` processes whose records may be packed. Each has a PID that no other process has,
+        a host, and a flag: whether its ids are believed to count its events.
+
+        Return a list of parts and the position in `data` after their lines: before a line that is not usual, not whole or longer
+        than `size_max`, or where there is no more room. Each process with records has one part, in the order of the last
+        records: the index of the process, its block, the ids of its complete events as 64-bit integers, and whether a record
+        shows a release that numbers its events by id (a name without an id, or an event with a number as `ph`).
+
+        Return no part if all blocks together would have less than `rows_min` rows. If a row gives a name to a hash, return the
+        parts nevertheless, because `names` already has the name. A record of another process or with another host is not usual.
+        If the ids of its process are believed, an aggregate and a complete event without an id or with an id in quotes are not
+        usual either. A call in another thread at the same time gets no part."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
@@ -220,7 +223,8 @@ cdef class Scanner:
                 self.version = names.version
             with nogil:
                 why = self._fill(begin, have, &stop, offset - at, size_max, names, False)
-            # From the first record on that needs the lock it stays, or each might wait for another thread.
+            # From the first record on that needs the interpreter's lock, hold the lock. To take it for each record could mean to
+            # wait for another thread each time.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, names, True)
             if to.rows < (1 if to.names else max(rows_min, 1)):
@@ -231,8 +235,8 @@ cdef class Scanner:
             self.busy = False
 
     cdef object _part(self, int process, Py_ssize_t length):
-        """Return the number of a process, its rows as a block, its ids, and whether it shows a release that counts by them;
-        `length` is that of the rows of all processes."""
+        """Return the index of a process, its rows as a block, the ids of its events, and whether a record shows a release that
+        numbers its events by id. `length` is the number of bytes of the rows of all processes."""
         cdef Columns *of = &self.columns
         cdef Process *whose = &self.process[process]
         cdef int rows = 0, count = 0, i
@@ -251,7 +255,9 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+
+        Return HERE or INTERPRETER: why the next lines are not added."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *begin
         cdef const uint8_t *stop
@@ -323,7 +329,7 @@ cdef class Scanner:
         return HERE
 
     cdef int _know(self, list processes) except -1:
-        """Take the processes, as far as their PIDs are integers as lines spell them."""
+        """Store the processes, up to the first whose PID is not an integer of 64 bits."""
         cdef Process *to
         self.processes = self.current = 0
         for pid, host, numbered in processes:
@@ -336,7 +342,7 @@ cdef class Scanner:
         return 0
 
     cdef inline Process *_process(self, const Line *line) noexcept nogil:
-        """Make the process of a record the current one; return it, NULL if it is none of those known."""
+        """Make the process of a record the current process and return it. Return NULL if it is not among the stored processes."""
         cdef int i
         if self.process[self.current].pid != line.pid:
             for i in range(self.processes):
@@ -347,7 +353,7 @@ cdef class Scanner:
         return found if self.processes and found.pid == line.pid and _is_host(line.host, found.host) else NULL
 
     cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
-        """Write what only some kinds have: the id of a span, which has an end; a name has no times."""
+        """Write the columns that depend on the kind of the row: only a span has an id and an end, and a name has no start."""
         cdef Columns *to = &self.columns
         cdef uint8_t bit = 1 << (row & 7)
         to.kind[row] = kind
@@ -369,7 +375,9 @@ cdef class Scanner:
     cdef inline uint8_t *_write_attributes(
         self, const Line *line, bint aggregate, bint told, const Named *named, uint8_t *out
     ) noexcept nogil:
-        """Write the attributes of an event; return where they end, which is `out` if it has none."""
+        """Write the attributes of an event at `out`. Return their end, or `out` if the event has no attributes.
+
+        `told`: whether the arguments may have names instead of hashes. `named`: the members for the event's hashes."""
         cdef uint8_t *begin = out
         if line.spelling:
             out = write_plain(b',"$flaw":"backslash"', out)
@@ -397,7 +405,7 @@ cdef class Scanner:
         return out + 1
 
     cdef inline int _stream(self, int64_t pid, int64_t tid, bint locked) except -1 nogil:
-        """Return a stream's code; INTERPRETER, or HERE if this block has no room for it."""
+        """Return the code of a stream. For a new stream, return INTERPRETER if the lock is not held, and HERE if there is no room."""
         cdef int64_t[2] ids
         ids[0], ids[1] = pid, tid
         cdef const uint8_t *word = <const uint8_t *>&ids[0]
@@ -410,7 +418,8 @@ cdef class Scanner:
             return self.streams.add(word, 16, f"{pid}/{tid}", self.columns.rows)
 
     cdef inline int _word(self, Known known, Text raw, bint locked) except -1 nogil:
-        """Return the code of a name or category; INTERPRETER, or HERE if this block has no room for it."""
+        """Return the code of a name or category. For a new one, return INTERPRETER if the lock is not held, and HERE if there is no
+        room."""
         cdef int code = known.find(raw.at, <uint32_t>raw.size)
         if code >= 0:
             return code
@@ -420,7 +429,8 @@ cdef class Scanner:
             return known.add(raw.at, <uint32_t>raw.size, _text(raw), self.columns.rows)
 
     cdef inline int _members(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Return the code of the members for a record's hashes; INTERPRETER, or HERE if they are too long."""
+        """Return the code of the members for a record's hashes. For new hashes, return INTERPRETER if the lock is not held, and HERE
+        if the members are too long."""
         cdef uint8_t[2 * HASH_MAX + 1] word
         cdef uint32_t size = <uint32_t>(line.host.size + 1 + line.file.size), hash
         cdef int code
@@ -435,8 +445,10 @@ cdef class Scanner:
     cdef int _add_members(
         self, const Line *line, object names, const uint8_t *word, uint32_t size, uint32_t hash
     ) except -1 with gil:
-        """The same for hashes that are not known. (A function with objects of its own takes the interpreter's lock each
-        time, so the one that is called for each line has none.)"""
+        """Add the members for new hashes and return their code, or HERE if the members are too long.
+
+        A separate function, because a function with Python objects takes the interpreter's lock on each call. `_members`, which
+        runs for each line, must not."""
         file, host, late = names.members(_unquoted(line.file), _unquoted(line.host))
         cdef bytes found = file + host + late
         if len(found) > NAMED_MAX:
@@ -452,7 +464,7 @@ cdef class Scanner:
         return code
 
     cdef int _define(self, const Line *line, object names) except -1 nogil:
-        """Let `names` know the name that a line gives to a hash."""
+        """Store the name that a line gives to a hash in `names`."""
         with gil:
             names.define(f"{_text(line.name)}:{_unquoted(line.value)}", _text(line.given))
             if self.version is not names.version:
@@ -466,7 +478,7 @@ cdef class Scanner:
         return 0
 
     cdef object _block(self, int rows, Py_ssize_t length):
-        """Return all rows, or the first `rows` in `rows_of`, as a block, whose buffers have no more room than that."""
+        """Return a block with copies of all rows, or of the first `rows` rows in `rows_of`."""
         cdef Columns *of = &self.columns
         end = None
         spans = self._bits(of.valid_end, rows)
@@ -492,7 +504,7 @@ cdef class Scanner:
         )
 
     cdef object _texts(self, int rows):
-        """Return the attributes of some rows, None if they have none."""
+        """Return the attributes of the block's rows, or None if no row has attributes."""
         cdef Columns *of = &self.columns
         cdef int i, row, size = 0
         cdef bytes ends, text
@@ -514,7 +526,7 @@ cdef class Scanner:
         return Texts(ends, text, valid)
 
     cdef bytes _taken(self, const void *values, int rows, size_t size):
-        """Return the values of some rows."""
+        """Return a copy of a column for the block's rows. `size` is the number of bytes of a value."""
         cdef int i
         if rows == self.columns.rows:
             return copied(values, rows * size)
@@ -525,7 +537,7 @@ cdef class Scanner:
         return found
 
     cdef bytes _bits(self, const uint8_t *bits, int rows):
-        """Return the bitmap of some rows, None if all are set."""
+        """Return a bitmap for the block's rows, or None if all bits are set."""
         cdef int i, row, count = 0
         cdef bint is_all = rows == self.columns.rows
         cdef bytes found = bytes((rows + 7) // 8)
@@ -545,7 +557,7 @@ cdef class Scanner:
 
 
 cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
-    """Return whether a record's hash of a host, which may lack, is that of a process."""
+    """Return whether a record's hash of the host is the hash of a process's host, or the record has no such hash."""
     cdef const uint8_t *at = stated.at
     cdef Py_ssize_t size = stated.size
     if not at:
@@ -556,9 +568,9 @@ cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
 
 
 def ranges(bytes numbers not None):
-    """Return the ranges of 64-bit integers, in ascending order, and how often one does not follow the one before.
+    """Return the ranges of 64-bit integers, in ascending order, and how many integers do not directly follow the previous integer.
 
-    Return None if one comes twice, or they are too far apart."""
+    Return None if an integer is repeated, or if the lowest and the highest are `SPAN_OF_IDS` or more apart."""
     cdef const int64_t *number = <const int64_t *>PyBytes_AS_STRING(numbers)
     cdef Py_ssize_t count = PyBytes_GET_SIZE(numbers) // sizeof(int64_t), i
     cdef uint8_t[SPAN_OF_IDS] come
@@ -595,7 +607,7 @@ def ranges(bytes numbers not None):
 
 
 cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogil:
-    """Write the attributes of a name; return where they end."""
+    """Write the attributes of a row that gives a name to a hash. Return their end."""
     cdef bint text = line.value.at[0] == QUOTE
     if line.spelling:
         out = write_plain(b'{"$flaw":"backslash","$key":"', out)
@@ -620,8 +632,8 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
 
 
 cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *out) noexcept nogil:
-    """Write the names of file and host that releases before 1.0 have among the arguments, unless a hash is known to stand for
-    another one."""
+    """Write the names of file and host that releases before 1.0 have in the arguments. If the name behind a hash is known, write
+    this name instead. Return the end."""
     cdef bint hashed = line.host.at or line.file.at
     if line.told_file.at and hashed and named.file.size:
         out = _copy(named.file, out)
@@ -639,7 +651,7 @@ cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *
 
 
 cdef inline uint8_t *_write_others(const Line *line, uint8_t *out) noexcept nogil:
-    """Write the fields that the tracer does not have."""
+    """Write the fields that the tracer does not write, each after a comma. Return the end."""
     cdef int i
     for i in range(line.others):
         out = _copy(line.other[i].key, write_plain(b',"', out))
@@ -648,14 +660,14 @@ cdef inline uint8_t *_write_others(const Line *line, uint8_t *out) noexcept nogi
 
 
 cdef inline object _text(Text raw):
-    """Return what a string stands for."""
+    """Return the value of a JSON string, given without quotes."""
     if memchr(raw.at, BACKSLASH, raw.size):
         return loads(b'"' + raw.at[: raw.size] + b'"', strict=True)
     return raw.at[: raw.size].decode()
 
 
 cdef inline object _unquoted(Text hash):
-    """Return the text of a hash, None if there is none."""
+    """Return the text of a hash, or None if the record has no hash."""
     if not hash.at:
         return None
     return _text(hash)[1:] if hash.at[0] == QUOTE else _text(hash)

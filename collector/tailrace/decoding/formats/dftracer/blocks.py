@@ -10,21 +10,22 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
-"""Size (bytes) of a short record."""
+"""Approximate size (bytes) of the shortest usual record. Input of less than `ROWS_MIN` such records is decoded in
+Python."""
 
 STEP_MIN = 16
-"""Initial number of bytes that the Python decoder takes at once after an unusual line. The number doubles with each further
-unusual line."""
+"""Smallest number of bytes that the Python decoder reads before the kernel is tried again, after several unusual lines.
+The number doubles with each further unusual line, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the kernel reads the whole line."""
 
 _scan = Scanner().scan
-"""The scanner of all decoders. The scanner's memory never changes the records of a block, so decoders may share it."""
+"""The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
-    """A decoder that packs usual records into blocks."""
+    """A DFTracer decoder that packs usual records into blocks, with the compiled kernel."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -51,7 +52,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether a record begins with the next byte, and earlier bytes do not affect the reading of the record."""
+        """Return whether the kernel may read from the next byte on: a line begins there, no split record waits for more
+        lines, and the current process expects no records that only Python can add."""
         return (
             self._lines.between
             and not self._held

@@ -64,10 +64,11 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
-"""Maximum number of attempts to join the lines of a split record."""
+"""Maximum number of attempts to read the lines of a split record as one record. After the last attempt, the lines
+become malformed."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
-"""The bytes that may stand before and after a record of an array. Commas may stand on either side."""
+"""The bytes that may stand before and after a record in a JSON array. Commas may stand on either side."""
 
 
 class DFTracerState(msgspec.Struct):
@@ -123,7 +124,10 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys of the hashes without a name. DFTracer's node service, PID 0, never gives a name to its host's hash."""
+        """The keys of the hashes that have no name in this file.
+
+        In a file of only DFTracer's node service (PID 0), the keys of hosts are left out, because the service never
+        defines the name of its host."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -148,7 +152,7 @@ class DFTracerDecoder:
 
     @property
     def _run(self) -> TracedRun:
-        """The current run of the process with the last record."""
+        """The current run of the process that wrote the latest record."""
         return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:
@@ -252,8 +256,8 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read each part of a line that is not a single record."""
-        member = True  # whether the part is the next member of an array
+        """Read the parts of a line that is not a single record. The parts lie between the positions in `cuts`."""
+        member = True  # whether the part continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
@@ -319,7 +323,8 @@ class DFTracerDecoder:
             self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
-        """Add the record of a line of valid or repaired JSON."""
+        """Add the record of a line whose JSON is valid or repaired, and the records that follow from it, such as the
+        clock and gaps."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -349,9 +354,9 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Add the records that `finds` returns for the runs of processes.
+        """Call `finds` for the current run of each process in `numbers`, and add the records that it returns.
 
-        The last process with such records becomes the current process."""
+        A process with such records becomes the current process."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):

@@ -30,7 +30,8 @@ HASHES = {"HH", "FH", "SH"}
 """Names of the metadata that gives a name to a hash: HH for hosts, FH for files, SH for other strings."""
 
 _NAMING = {"hhash", "name", "value"}
-"""The args of metadata in `HASHES`: hash of the host, name, and hash of the name."""
+"""The usual arguments of metadata in `HASHES`: the hash of the host, the name, and the hash that gets the name
+(`value`)."""
 
 TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
 """Ticks of ts and dur in one second, by the unit's name in time_metric."""
@@ -42,7 +43,8 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""For each member of the attributes: the argument with the hash of the member's text, and the kind of the hash."""
+"""For each member of a `start` record's attributes: the argument that has the hash of the member's text, and the kind
+of the hash."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -56,7 +58,10 @@ class RefusedError(Exception):
 
 
 class GivenName(NamedTuple):
-    """A name for a hash. A hash of 16 digits is computed from the name, but an integer hash is not."""
+    """A name that a record gives to a hash.
+
+    A string hash is computed from the name, so that the name is valid for all files of the source. An integer hash is
+    valid only for one group of files."""
 
     key: str
     scope: Literal["group", "source"]
@@ -86,11 +91,11 @@ class RecordReading(NamedTuple):
     """The hash of the process's host, or "" if the record has no host."""
     ticks: int | None = None
     counts: bool | None = None
-    """Whether the producer's release counts complete events by ids, or None if the record does not show it.
+    """Whether the producer's release numbers its complete events by `id`, or None if the record does not show it.
 
-    Releases with a number as `ph` count events by ids. Releases with ids on metadata do not."""
+    Releases with a number as `ph` number their events. Releases with ids on metadata do not."""
     whole: bool = False
-    """Whether the configuration in the record shows that the producer aggregated no events."""
+    """Whether the configuration in the record shows that the producer combined no events into aggregates."""
 
 
 class _Line(NamedTuple):
@@ -128,7 +133,7 @@ def read_fields(found: list[Field]) -> RecordReading:
 
 
 def hash_key(kind: str, value: object) -> str | None:
-    """Return the key of a hash, or None if the value is not a valid hash."""
+    """Return the key of a hash, such as `FH:17`, or None if `value` is neither a string nor an integer."""
     if isinstance(value, str) or type(value) is int:
         return f"{kind}:{value}"
     return None
@@ -165,7 +170,7 @@ def _read_complete(line: _Line) -> RecordReading:
 
 
 def _about_the_run(line: _Line, reading: RecordReading) -> RecordReading:
-    """Read the tracer's own events at the start and the end of a run."""
+    """Read the tracer's own event `start` or `end`, which begins or ends a run."""
     said = line.after.pop("args", None)
     begins = line.name == "start"
     if said:
@@ -221,9 +226,9 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Add metadata about the process to `producer`.
+    """Store the name and the value of a metadata record as the attribute `thread_name` or as a member of `producer`.
 
-    In metadata with the name of a thread or process, `name` and `value` are swapped."""
+    In metadata that names a thread or process, the tracer has swapped the arguments `name` and `value`."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):
@@ -279,7 +284,9 @@ def _text(field: Field) -> str:
 
 
 def _readable(value: object) -> str | None:
-    """Return a string, with replacement characters for invalid UTF-8 (see `salvage`), or None if the value is not a string."""
+    """Return a string, or None if the value is not a string.
+
+    Bytes that are not UTF-8 become replacement characters (see `salvage`)."""
     if isinstance(value, dict) and value.keys() == {"$bytes"}:
         try:
             return bytes.fromhex(value["$bytes"]).decode(errors="replace")

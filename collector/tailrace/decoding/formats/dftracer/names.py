@@ -8,13 +8,14 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
-"""Maximum number of stored names. The views resolve all further names, and names longer than `TEXT_MAX`."""
+"""Maximum number of stored names. Events refer to further names, and to names longer than `TEXT_MAX`, by key; the SQL
+views of the table resolve the keys."""
 
 NAME_BYTES = 448
-"""Memory (bytes) of a short name with a short key."""
+"""Memory (bytes) of a stored name, if the name and its key are short."""
 
 LATE = "$late"
-"""The member of the attributes with the keys of unknown names."""
+"""The member of an event's attributes that has the keys of the names that are still unknown."""
 
 _versions = count()
 

@@ -2,7 +2,7 @@
 
 A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the
 latest process with the record's PID. Beyond `PROCESSES_MAX` processes, or after an eviction for lack of memory, all further
-processes count as one process, the rest. The event ids of the rest prove nothing.
+processes count as one process, called the rest. Missing event ids of the rest prove no missing events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PROCESSES_MAX = 1024
 """Maximum number of processes of a file that are distinguished."""
 
 PROCESS_BYTES = 5 * 2**10
-"""Upper bound on the memory (bytes) of a process with its incarnation, without the memory in `held` of its run."""
+"""Upper bound on the memory (bytes) of a process with its incarnation, without the ids of its run
+(`TracedRun.held`)."""
 
 USUAL_MAX = 64
 """Maximum number of processes whose interleaved records the kernel reads."""
@@ -133,7 +134,7 @@ class Processes:
     def usual(self) -> list[tuple[int, TracedProcess]]:
         """The current process and the most recent other processes, with their numbers.
 
-        Records of these processes may be read without regard to the other processes. No two have the same PID."""
+        No two of them have the same PID. The PID of a record therefore shows which of them wrote the record."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -152,7 +153,8 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """By process number, the part of the last run in this file, if other files may have more of the run."""
+        """Map from a process number to the part of the process's last run in this file, if other files may have more of
+        the run."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -211,7 +213,7 @@ class Processes:
         number = self._rest
         if number is None:
             number = self._following
-            if number >= PROCESSES_MAX or len(self._all) < number:  # or some were evicted
+            if number >= PROCESSES_MAX or len(self._all) < number:  # or processes were evicted
                 self._rest = number
             self._all[number] = TracedProcess(ProcessState())
             self._following += 1
@@ -234,7 +236,9 @@ class Processes:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Remove a process. Further records of the process belong to the rest."""
+        """Make the process of an unreadable record the current process. Return whether the current process changed.
+
+        The process does not change if the bytes show no PID. An unknown PID belongs to the rest, if there is a rest."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)
@@ -247,5 +251,5 @@ class Processes:
 
 
 def _plain(pid: str) -> str:
-    """Return the first `_PID_MAX` characters of a PID without leading zeros."""
+    """Return a PID as a decimal number without leading zeros. Only the first `_PID_MAX` characters count."""
     return str(int(pid[:_PID_MAX]))

@@ -60,8 +60,9 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return a record about the clock with the original `ph`, if `ph` is a text. A `ph` that is a number shows that ids count
-    events."""
+    """Return a record about the clock, with the original `ph` as an attribute if `ph` is a text.
+
+    A record without the attribute had a number as `ph`, as in the releases that number their events by `id`."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record

@@ -2,9 +2,9 @@
 
 A file has one run, or several runs if the process replaced itself (exec): the ids restart at 1 with each
 `start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
-events may come in any order. Ids prove nothing in these cases: a run without `end`, a run that wrote
+events may come in any order. Missing ids prove nothing in these cases: a run without `end`, a run that wrote
 aggregates (calls that were not written took ids), an older release, an id above the id of `end`.
-Aggregates may come after `end`. Unless `end` excludes aggregates, gaps are therefore reported only at `]`, at the next `start`
+Aggregates may come after `end`. Unless the configuration in `end` excludes aggregates, gaps are therefore reported only at `]`, at the next `start`
 or at the end of the file. An event that comes after its gap was reported heals the gap.
 
 A run with `start` and without `end` is truncated. A run without both is truncated if the file begins with the
@@ -34,7 +34,8 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
-"""Maximum number of stored ranges of missing ids. A run of eight threads had some tens at once."""
+"""Maximum number of stored ranges of missing ids of one run. A real run of eight threads had some tens of ranges at
+once."""
 
 
 class IdsState(msgspec.Struct):
@@ -42,7 +43,7 @@ class IdsState(msgspec.Struct):
 
     `following`: the number after the highest id seen.
     `firsts`, `lasts`: the first and the last id of each missing range.
-    `believed`: whether the ids are a counter.
+    `believed`: whether the ids still seem to count the events, so that a missing id shows a missing event.
     `returned`: whether an id came twice or was below 1."""
 
     following: int = 1
@@ -53,10 +54,10 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """The ids seen, stored as missing ranges.
+    """The ids of a run's events so far, stored as the ranges of missing ids.
 
-    An id that comes twice or is below 1 shows that the ids are not a counter. Too many missing ranges exceed the memory
-    limit. In both cases `believed` becomes false."""
+    An id that comes twice or is below 1 shows that the ids do not count the events. Too many missing ranges exceed the
+    memory limit. In both cases `believed` becomes false."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -99,7 +100,7 @@ class Ids:
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Add ids in the order of arrival."""
+        """Mark ids as seen. `numbers` has the ids in the order of arrival."""
         if not self.believed:
             return
         following = self._following
@@ -118,9 +119,10 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Add ranges of ids whose order of arrival is unknown. `breaks` counts the ids that did not follow the previous id.
+        """Mark ranges of ids as seen. The order of arrival is unknown; `breaks` counts the ids that did not follow the
+        id that arrived before them.
 
-        Return False, with nothing added, if the order of arrival may matter."""
+        Return False, and mark nothing, if so many ranges may be missing that the order of arrival matters."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -138,11 +140,11 @@ class Ids:
         return True
 
     def doubt(self) -> None:
-        """Drop all ids, because they are not a counter."""
+        """Drop the stored ids and ignore all further ids, because the ids do not count the events."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
-        """Drop all ids because of the memory limit."""
+        """Drop the stored ids and ignore all further ids, because of the memory limit."""
         self.given_up += self.ranges
         self.doubt()
 
@@ -159,7 +161,7 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop the ids if they are not a counter, or have too many missing ranges."""
+        """Drop the ids if they do not count the events, or if too many ranges are missing."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -167,7 +169,8 @@ class Ids:
 
 
 GAPS_MAX = 256
-"""Maximum number of gaps for missing ids. The last gap stands for all further missing ranges."""
+"""Maximum number of gap records for the missing ids of one run. The last gap record stands for all further missing
+ranges."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
@@ -185,9 +188,9 @@ class TracedRunState(msgspec.Struct):
 
     `stage`: before (no `start` yet), open, ended (gaps wait) or settled.
     `ticks`, `coming`: the ticks per second of this run and of the next run.
-    `told`, `measured`: whether any record or a time_metric stated the unit of time.
+    `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
     `blanks`: whether the file begins with the blanks of an unfinished file of 1.0.
-    `counts`: whether ids count events, None if unknown.
+    `counts`: whether the release numbers its events by id, or None if unknown.
     `last`: the id of `end`.
     `unnumbered`: the number of malformed records of this run without a visible id.
     `claimed`: the id ranges that were reported as gaps.
@@ -230,7 +233,7 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
 
     def give_way(self, size: int) -> None:
-        """Evict the ids. The run then reports no further gaps by ids."""
+        """Evict the stored ids. From then on, the run reports no gaps for missing ids."""
         if size > 0:
             self._given_up += len(self._state.claimed)
             self._state.claimed = []
@@ -251,11 +254,13 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether a usual event changes only the ids: the clock is known, and no reported gap can be healed."""
+        """Whether an event of the usual shape only changes the stored ids.
+
+        The unit of time must be known, and no reported gap may be healed by the event."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the session facts that times count from 1970 in the run's unit, and mark the unit as stated."""
+        """Return session facts: times count from 1970, in the run's unit. Mark the unit as stated."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -357,7 +362,7 @@ class TracedRun:
 
     @property
     def claims(self) -> bool:
-        """Whether events of reported gaps may still arrive."""
+        """Whether events that were reported as missing may still arrive."""
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
@@ -373,11 +378,13 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether `settle` may change anything."""
+        """Whether `settle` may change the run: the run has ended without a report of its gaps, or the file begins with
+        the blanks of 1.0."""
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
-        """Return the gaps of the run at the end of the run's part of the file."""
+        """Return the gaps of the run when no further records of the run can follow: at the next `start`, or at the end
+        of the file."""
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
@@ -439,7 +446,9 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ranges, without one id for each malformed record that has no visible id."""
+        """Return the missing ranges up to the id of `end`.
+
+        Each malformed record without a visible id may be a missing event, so one id is left out for each."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -33,7 +33,7 @@ START = re.compile(
 """Pattern of the beginning of a record, including records with sorted keys and the output of filters."""
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""JSON errors that the tracer's own way of writing may explain."""
+"""Reasons of `read_object` for which a repair is tried, because the tracer's own way of writing may cause such JSON."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')
@@ -71,7 +71,7 @@ class FoundFields(NamedTuple):
 
 
 class _UnsureError(Exception):
-    """The meaning of the record is not certain."""
+    """Signals that the meaning of the record is not certain."""
 
 
 def find_fields(record: bytes) -> FoundFields | str:
@@ -133,7 +133,9 @@ class _Repairing:
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
-        """Read the arguments, up to the end of the record."""
+        """Read the arguments up to the end of the record. Return each as a JSON member.
+
+        Raise _UnsureError if their meaning is not certain."""
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):
@@ -150,7 +152,7 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Record the flaw of a comma before a closing bracket."""
+        """Note the flaw of a comma before a closing bracket, if `mark` is a comma."""
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:
@@ -167,7 +169,9 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Read an object or array, which must be valid JSON because the tracer itself composed it."""
+        """Return a JSON object or array unchanged.
+
+        Raise _UnsureError if it is not valid JSON: the tracer composes it itself."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)
@@ -179,7 +183,9 @@ class _Repairing:
         return text
 
     def _string(self, end: re.Pattern[str]) -> str:
-        """Read a string up to the first match of `end`. Return the string as JSON."""
+        """Read a string up to the first match of `end`. Return the string as JSON.
+
+        Raise _UnsureError if the string may end elsewhere."""
         found = end.search(self._text, self._at)
         if not found:
             raise _UnsureError

@@ -124,10 +124,10 @@ def read_usual(
     other: Callable[[int, bytes], bool],
     waits: bool,
 ) -> None:
-    """Read whole lines into `records`. The first line begins at `offset`.
+    """Read whole lines, and append the records of usual lines to `records`. The first line begins at `offset`.
 
-    The function passes unusual lines to `other`. `other` returns whether a split record waits for further lines. All lines go
-    to `other` while a split record waits. `waits`: whether a split record waits already."""
+    Unusual lines go to `other`, which reads the line and returns whether a split record waits for further lines. While
+    a split record waits, all lines go to `other`. `waits`: whether a split record waits before the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -141,7 +141,7 @@ def read_usual(
 
 
 class _UsualReading:
-    """Reads consecutive usual lines."""
+    """Appends the records of consecutive usual lines to a list, and collects the ids for the current run."""
 
     __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
 
@@ -230,7 +230,7 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Return the lines. Decode all lines at once if they have only the tracer's own fields, otherwise one by one."""
+    """Decode the lines in `data`: all at once if they have only the tracer's own fields, otherwise one by one."""
     lines = data.split(b"\n")
     lines.pop()
     usual = _decode(data, lines)
@@ -245,7 +245,7 @@ def _find(data: bytes) -> list[_Found]:
         return [_found(_Found, (*each, "", None)) for each in zip(whole, bare, usual, strict=True)]
     found: list[_Found] = []
     for line, record in zip(whole, bare, strict=True):
-        # Try the spelling of the previous line first. Both ways read both spellings.
+        # Expect the spelling of the previous line, to save time. `_find_one` also reads the other spelling.
         spelled = bool(found) and found[-1].spelling is not None
         found.append(_find_one(line, record, spelled=spelled))
     return found
@@ -277,9 +277,10 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
 
 
 def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
-    """Return one line, with the fields that the tracer does not write.
+    """Decode one line, including the fields that the tracer does not write.
 
-    `spelled`: whether to expect numbers with quotes, fractions or exponents."""
+    `spelled`: whether to read the numbers as texts at once, because they probably have quotes, fractions or
+    exponents."""
     unusual = _Found(whole, record, None)
     try:
         if not record.isascii():
@@ -306,7 +307,7 @@ def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
         return unusual
     if same_value(record, again + more.encode()):
         return _Found(whole, record, line, more, spelling)
-    # msgspec writes a negative zero without its sign.
+    # msgspec writes a negative zero without its sign, so the sizes differ. Read the numbers as texts instead.
     return unusual if spelled or b"-0" not in record else _find_one(whole, record, spelled=True)
 
 
@@ -341,21 +342,23 @@ def _short_integer(text: str) -> int | None:
 
 @lru_cache(64)
 def _phase(text: str) -> int | str | None:
-    """Return the value of a `ph` text, or None if the value is not an integer or a string."""
+    """Return the value of a `ph`, given its JSON text. Return None if the value is not an integer or a string."""
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
-    """Return the current run, with the PID and the host of the records that this module may read.
+    """Return the current run, and the PID and the host of its process.
 
-    The PID is None before the run's clock is known, and after gaps are reported, because an event may heal a gap."""
+    The PID is None if the module `line` must read the records of the process: before the run's clock is known, and
+    after gaps are reported, because an event may heal a gap."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
-    """Return the members for the names of the file and the host in the arguments, as JSON texts."""
+    """Return the names of the file and the host that the arguments `raw` have instead of hashes, as JSON texts by
+    member."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
@@ -392,7 +395,8 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record: the members `about`, the args, the further fields, and the names in `told`.
+        """Return the attributes of a record as JSON: the members `about`, the names in `told` and behind the hashes,
+        the fields `more` that the tracer does not write, and the arguments `raw`.
 
         Return None if the module `line` must read the record."""
         self.host = ""
@@ -417,7 +421,10 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the names of the file and the host, or the keys of the unknown ones, each after a comma."""
+        """Return the members for the names behind the hashes `file` and `host` and for the names in `told`, each after
+        a comma.
+
+        The keys of unknown names are under `$late`."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))

@@ -1,7 +1,7 @@
-"""The record of a line of DFTracer, for the kernel.
+"""Read the usual record in one line of DFTracer for the kernel.
 
-A newline ends every line that is read, and no string or number goes on beyond it. Where more than one byte is
-read at once, the line's end is checked first.
+Each line ends with a newline, and no string or number contains it. A function that reads several bytes at once checks the end
+of the line first. The `read` functions return the position after the text that they read, or NULL if the text is not usual.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -17,7 +17,7 @@ cdef enum:
     OTHERS_MAX = 32
     QUOTED_MAX = 20  # digits of a number in quotes
     RESPELLED_MAX = 1024  # bytes of keys and hashes that are spelled with escapes
-    # The fields of a record
+    # Bits for the fields of a record
     ID = 1
     NAME = 2
     CATEGORY = 4
@@ -30,8 +30,8 @@ cdef enum:
     ARGS = 512
     OPTIONAL = 525  # `id`, `cat`, `type` and `args`
     EVENT_FIELDS = 498
-    COUNTER_FIELDS = 370  # the same without `dur`; no `id` either
-    NAMING_FIELDS = 818  # of metadata, with the arguments
+    COUNTER_FIELDS = 370  # the same without `dur`
+    NAMING_FIELDS = 818  # metadata with arguments
     NAMING_ARGUMENTS = 3
 
 
@@ -46,23 +46,23 @@ cdef struct Member:
 
 cdef struct Line:
     int fields, arguments, respelled
-    int spelling  # of the strings, as in `json_scan`
+    int spelling  # kinds of the strings' escapes, as in `json_scan`
     Text id, name, category, type, args
-    Text host, file, value  # among the arguments: hashes, and what a name is for; a string's with its first quote
+    Text host, file, value  # arguments `hhash`, `fhash` and `value`; a string includes its first quote
     Text given  # the argument `name`, if it is a string
     int64_t number, pid, tid, start, duration
     uint8_t phase  # M for all phases of metadata
-    bint counts_calls  # says how many calls it stands for
-    bint names  # gives a name to a hash
+    bint counts_calls  # the arguments have `dft_cnt`, the number of calls in an aggregate
+    bint names  # the record gives a name to a hash
     Text told_host, told_file  # the arguments `hostname` and `fname`, if they are strings
     bint quoted_id, quoted_pid
     int others
-    Member other[OTHERS_MAX]  # fields that the tracer does not have
-    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are keys and hashes, each with a quote behind it
+    Member other[OTHERS_MAX]  # fields that the tracer does not write
+    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes: keys and hashes without escapes, a quote after each
 
 
 cdef inline const uint8_t *_read_digits(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read up to 19 digits; return where they end, NULL if there are none, or more, or their number has over 63 bits."""
+    """Read a number of 1 to 19 digits. Return the position after it, or NULL if it has no or more digits or over 63 bits."""
     cdef const uint8_t *begin = at
     cdef uint64_t number = 0
     while c'0' <= at[0] <= c'9':
@@ -77,7 +77,7 @@ cdef inline const uint8_t *_read_digits(const uint8_t *at, int64_t *value) noexc
 
 
 cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read an integer of 64 bits as JSON spells it; return where it ends, NULL for anything else."""
+    """Read a JSON integer of 64 bits. Return the position after it, or NULL for any other text."""
     cdef bint negative = at[0] == c'-'
     cdef const uint8_t *begin = at + negative
     at = _read_digits(begin, value)
@@ -89,7 +89,7 @@ cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexc
 
 
 cdef inline const uint8_t *behind_mark(const uint8_t *at, uint8_t mark) noexcept nogil:
-    """Return what follows a mark and the white space on its sides, NULL if the mark is not there."""
+    """Return the position after the character `mark` and the white space around it, or NULL if another character comes first."""
     if at[0] != mark:
         at = behind_white(at)
         if at[0] != mark:
@@ -102,7 +102,7 @@ cdef inline bint is_word(Text text, const char *word, Py_ssize_t size) noexcept 
 
 
 cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Return where any value ends."""
+    """Return the position after a value of any type, or NULL if it is not JSON. Add the kinds of its escapes to the line."""
     cdef const uint8_t *begin = at
     cdef bint whole
     if at[0] == QUOTE:
@@ -117,8 +117,8 @@ cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line
 
 
 cdef inline const uint8_t *_read_text(const uint8_t *at, const uint8_t *stop, Line *line, Text *text) noexcept nogil:
-    """Read a string from its quote on, respelled without escapes where that is possible; a quote follows the text. Return where
-    the string ends, NULL if it is not usual."""
+    """Read the string whose first quote is at `at`. If it has escapes, `text` is a copy without the escapes that JSON does not
+    require. A quote follows the text. Return the position after the string, or NULL if it is not usual."""
     cdef int spelling = 0
     cdef const uint8_t *end = string_end(at + 1, stop, &spelling)
     cdef uint8_t *to
@@ -139,7 +139,8 @@ cdef inline const uint8_t *_read_text(const uint8_t *at, const uint8_t *stop, Li
 
 
 cdef inline const uint8_t *_read_hash(const uint8_t *at, const uint8_t *stop, Line *line, Text *hash) noexcept nogil:
-    """Read an argument that may be a hash: a string, with its first quote, an integer, or a value that is none."""
+    """Read an argument that may be a hash. `hash` is an integer, or a string with its first quote; any other value leaves it
+    empty. Return the position after the value, or NULL if it is not usual."""
     cdef int64_t number
     cdef const uint8_t *end
     hash.at = NULL
@@ -161,7 +162,7 @@ cdef inline const uint8_t *_read_hash(const uint8_t *at, const uint8_t *stop, Li
 
 
 cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the object of the arguments from `at` on; return where it ends, NULL if it is not usual."""
+    """Read the JSON object with the arguments. Return the position after it, or NULL if it is not usual."""
     cdef Text key
     cdef Text *told
     cdef const uint8_t *value
@@ -210,7 +211,9 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
 
 
 cdef inline int _field_of(const uint8_t *key) noexcept nogil:
-    """Return the field whose key begins behind a quote, 0 if it is none of the tracer's. At least 5 bytes follow."""
+    """Return the bit of the field whose key is at `key`, after the quote, or 0 for a key that the tracer does not write.
+
+    At least 5 bytes must be readable."""
     if not memcmp(key, b'id"', 3):
         return ID
     if not memcmp(key, b'ts"', 3):
@@ -233,7 +236,7 @@ cdef inline int _field_of(const uint8_t *key) noexcept nogil:
 
 
 cdef inline bint _is_ours(Text key) noexcept nogil:
-    """Return whether an attribute of ours may have this key (see `record.OURS`)."""
+    """Return whether the decoder itself adds an attribute with this key (see `record.OURS`)."""
     return (
         is_word(key, b"aggregate", 9) or is_word(key, b"clock", 5) or is_word(key, b"cmd", 3) or is_word(key, b"cwd", 3)
         or is_word(key, b"epoch", 5) or is_word(key, b"exec", 4) or is_word(key, b"fname", 5)
@@ -243,7 +246,7 @@ cdef inline bint _is_ours(Text key) noexcept nogil:
 
 
 cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read a field that the tracer does not have from its value on; return where it ends, NULL if it is not usual."""
+    """Read the value of a field that the tracer does not write. Return the position after it, or NULL if it is not usual."""
     cdef Member *other = &line.other[line.others]
     cdef int i
     if line.others == OTHERS_MAX or key.at[0] == c'$' or _is_ours(key):
@@ -260,8 +263,8 @@ cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_
 
 
 cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read an integer, which may stand in quotes, or have a fraction or an exponent; return where it ends, NULL for anything
-    else."""
+    """Read an integer, which may be in quotes or have a fraction or an exponent. Return the position after it, or NULL for any
+    other text."""
     cdef const uint8_t *begin
     cdef const uint8_t *end
     cdef bint whole
@@ -285,7 +288,7 @@ cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexc
 
 
 cdef inline const uint8_t *_read_phase(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read a phase; return where it ends, NULL if it is not usual."""
+    """Read the value of `ph`. Return the position after it, or NULL if it is not usual."""
     cdef Text text
     cdef int64_t number = 0
     if at[0] == QUOTE:
@@ -300,7 +303,7 @@ cdef inline const uint8_t *_read_phase(const uint8_t *at, const uint8_t *stop, L
 
 
 cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read a field of the record from its key on; return where it ends, NULL if it is not usual."""
+    """Read a field of the record, its key and its value. Return the position after it, or NULL if it is not usual."""
     cdef const uint8_t *value
     cdef Text key
     cdef int field
@@ -359,7 +362,7 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
 
 
 cdef inline bint is_key(Text hash) noexcept nogil:
-    """Return whether a hash is an integer of 64 bits, or a short string that JSON in ASCII spells as it is."""
+    """Return whether a hash is an integer of 64 bits, or a short ASCII string without escapes."""
     cdef int64_t number
     cdef Py_ssize_t at
     if hash.at[0] != QUOTE:
@@ -373,8 +376,9 @@ cdef inline bint is_key(Text hash) noexcept nogil:
 
 
 cdef inline bint is_naming(Line *line, const uint8_t *stop) noexcept nogil:
-    """Return whether the metadata gives a name to a hash, and has only the arguments for that, each once. A further member with
-    the key of an attribute is for Python."""
+    """Return whether a metadata record gives a name to a hash, and has exactly the arguments for this, each once.
+
+    If another field has the key of an attribute, return False, so that Python reads the record."""
     cdef int i
     for i in range(line.others):
         if is_word(line.other[i].key, b"hhash", 5):
@@ -383,29 +387,29 @@ cdef inline bint is_naming(Line *line, const uint8_t *stop) noexcept nogil:
         return False
     if line.name.size != 2 or line.name.at[0] not in b"HFS" or line.name.at[1] != c'H':
         return False
-    # All three came, so none came twice.
+    # There are three arguments and three different keys, so no key is repeated.
     if not (line.host.at and line.given.at and line.value.at and _read_hash(line.value.at, stop, line, &line.value)):
         return False
     return line.value.at and is_key(line.value)
 
 
 cdef inline const uint8_t *behind_separators(const uint8_t *at) noexcept nogil:
-    """Return where the commas and the white space around a record end."""
+    """Return the position after the commas and the white space that may stand around a record."""
     while at[0] == c',' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
         at += 1
     return at
 
 
 cdef inline bint _is_tracers(Text category) noexcept nogil:
-    """Return whether a valid string is `dftracer`, however it is spelled."""
-    cdef uint8_t value[48]  # each of the 8 letters as an escape
+    """Return whether the value of a valid JSON string is `dftracer`, with or without escapes."""
+    cdef uint8_t value[48]  # room for 8 letters that are all written as escapes
     if category.size < 8 or category.size > <Py_ssize_t>sizeof(value):
         return False
     return write_respelled(category.at, category.at + category.size, value) == value + 8 and not memcmp(value, b"dftracer", 8)
 
 
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
+    """Read the record of a line whose newline is at `stop`. Return whether the record is usual."""
     cdef int needed
     memset(line, 0, sizeof(Line) - sizeof(line.other) - sizeof(line.text))
     at = behind_mark(behind_separators(at), c'{')

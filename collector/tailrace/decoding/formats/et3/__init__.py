@@ -1,4 +1,4 @@
-"""Elephant Tracks 3: lines of text in files, followed while they grow."""
+"""The format Elephant Tracks 3 (ET3): lines of text in files, which the collector follows while they grow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT = Format(
             "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
             "late",  # the line arrived after the clock had passed the line's time
             "repeated_time",  # an entry or exit has the time of an earlier entry or exit
-            "unknown_record",  # no version of the format has this letter
+            "unknown_record",  # no version of the format has lines with this letter
             "unmatched_end",  # the entry of the exit is not on the stack
         }
     ),

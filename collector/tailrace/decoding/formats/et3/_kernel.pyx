@@ -1,16 +1,17 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of ET3: packs lines of the usual shape, of either form, into blocks.
+"""The kernel of ET3: pack lines of the usual shape, of either form, into blocks.
 
-A line is usual if it is a letter of ET3 and its numbers, with single spaces between them and nothing else; no number
-has a sign, a leading zero or more than 18 digits; and it says what the form expects:
+A usual line consists of a letter of ET3 and its numbers, with single spaces between them. No number has a sign, a leading zero
+or more than 18 digits. The line must also fulfil these conditions:
 
-- an entry, exit or event has the clock's next or present time (specification), or a thread (agents): any, or where some
-  thread has a number that is no likely clock, a known one or another such number;
-- an exit ends the innermost frame of its stack, whose name is known now if it was when the frame began;
-- a death changes nothing but how far ahead deaths are, where that is not yet believed.
+- In the specification's form, the last field is the next time for an entry or exit, and the current time for other events. In
+  the agents' form it is a thread. If some thread has a number that is too large for a clock, any other thread must be known or
+  have such a number, too.
+- An exit ends the innermost frame of its thread. If the method's name is known now, it was known when the frame began.
+- A death proves no missing lines, and does not make the times of deaths trusted.
 
-The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads what stands
-there. The open frames are copied from the decoder's stacks and back.
+The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads these bytes. The kernel
+copies the open frames from the decoder's stacks, and copies them back after a block.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -33,20 +34,20 @@ cdef enum:
     FIELDS_MAX = 6
     DIGITS_MAX = 18
     STREAMS_MAX = 4096
-    STREAMS_KEPT = STREAMS_MAX // 2  # at most, from block to block; a block finds room for as many
-    OPEN_MAX = 16384  # frames that are open before a block
+    STREAMS_KEPT = STREAMS_MAX // 2  # maximum number of streams at the beginning of a block, so that as many new streams have room
+    OPEN_MAX = 16384  # maximum number of open frames before a block
     FRAMES_MAX = OPEN_MAX + ROWS_MAX
-    THINGS_MAX = 8192  # methods, classes and fields that are remembered
-    THINGS_BYTES = 1 << 20  # their texts
-    NAMED_MAX = 16384  # the text that names one of them
-    TEXT_MAX = 2 << 20  # a block's attributes
-    TEXT_OF_LINE = 256  # without the text that names something
+    THINGS_MAX = 8192  # maximum number of stored methods, of classes and of fields
+    THINGS_BYTES = 1 << 20  # bytes of their texts
+    NAMED_MAX = 16384  # bytes of the text for one of them
+    TEXT_MAX = 2 << 20  # bytes of a block's attributes
+    TEXT_OF_LINE = 256  # bytes of a line's attributes, without the text for a method, class or field
     NO_NAME = -1
     NO_FRAME = -1
-    NO_METHOD = -1  # a method that no usual line can have
-    # Why the kernel stops
-    HERE = -2  # at what is not usual, or when the block is full
-    INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
+    NO_METHOD = -1  # stands for a method whose number no usual line can have
+    # Results that stop the kernel
+    HERE = -2  # the next bytes are not usual, or the block is full
+    INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
     # Kinds of rows, in the order of `_KINDS`
     BEGIN = 0
     END = 1
@@ -57,7 +58,7 @@ cdef enum:
     UPDATE = 2
     WITNESS = 3
     DEATH = 4
-    # Where numbers stand in a line
+    # Indexes of numbers in a line
     OBJECT = 0
     METHOD = 0
 
@@ -83,9 +84,9 @@ cdef struct Line:
 
 
 cdef struct Thing:
-    Text text  # what names a class or field, or comes before a method's receiver
-    Text end  # the attributes of a method's end
-    int32_t name  # of a method, NO_NAME if it is not known
+    Text text  # the attributes of a class or field, or a method's attributes up to its receiver
+    Text end  # the attributes of the exit of a method
+    int32_t name  # the code of a method's name, or NO_NAME if the name is not known
 
 
 cdef struct Frame:
@@ -96,23 +97,23 @@ cdef struct Frame:
 
 
 cdef struct Thread:
-    int32_t top  # the innermost frame
+    int32_t top  # the index of the innermost frame
     int32_t depth
-    int32_t kept  # how many of the frames from before are still open
-    bint known  # to the decoder's stacks
+    int32_t kept  # how many of the frames from before the block are still open
+    bint known  # whether the decoder's stacks have the thread
     bint touched
 
 
-cdef struct Clock:  # the form's state
+cdef struct Clock:  # a copy of the state of the form
     bint agent
     bint unread
     int64_t time
-    int64_t number  # of frames
+    int64_t number  # the number of the last frame
     int threads
-    # The agents' form's
+    # Only in the agents' form
     int64_t lost, ahead, agreeing, agreed_at, disagreements
     bint trusted
-    bint hashed  # some thread has a number that is no likely clock
+    bint hashed  # some thread has a number that is too large for a clock
 
 
 cdef struct Limits:
@@ -130,7 +131,7 @@ cdef struct Columns:
     int32_t *kind
     int32_t *stream
     int32_t *name
-    int32_t *ends  # of attributes; one more than rows
+    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
     uint8_t *has_parent
     uint8_t *has_start
     uint8_t *has_end
@@ -140,7 +141,7 @@ cdef struct Columns:
 
 
 cdef inline int _fields(uint8_t letter) noexcept nogil:
-    """Return how many numbers a line has, 0 for a letter that is not usual."""
+    """Return how many numbers follow a letter in a usual line, or 0 if the letter is not usual."""
     if letter == c'M' or letter == c'W' or letter == c'D':
         return 3
     if letter == c'E':
@@ -180,7 +181,7 @@ cdef inline Py_ssize_t _read_line(const uint8_t *begin, const uint8_t *end, Line
 
 
 cdef Py_ssize_t _read_slowly(const uint8_t *begin, const uint8_t *end, Line *line) noexcept nogil:
-    """The same for a line that may not be whole: read no byte behind `end`."""
+    """Read a line like `_read_line`, but check each byte, because the line may be incomplete. Read no byte beyond `end`."""
     cdef const uint8_t *at = begin + 1
     cdef Number *number
     cdef int i
@@ -210,12 +211,12 @@ cdef inline uint8_t *_digits(const Number *number, uint8_t *out) noexcept nogil:
 
 
 cdef class Things:
-    """The texts that name methods, classes or fields, by their numbers."""
+    """The texts for the events of methods, of classes or of fields, by number. They are kept from block to block."""
 
     cdef WordTable table
     cdef Thing thing[THINGS_MAX]
     cdef uint8_t *texts
-    cdef Py_ssize_t used  # bytes of `texts`
+    cdef Py_ssize_t used  # number of used bytes of `texts`
 
     def __cinit__(self, uint64_t seed):
         make_table(&self.table, THINGS_MAX, THINGS_MAX * DIGITS_MAX, seed)
@@ -231,7 +232,7 @@ cdef class Things:
         return &self.thing[code] if code >= 0 else NULL
 
     cdef Thing *add(self, const Number *number, bytes text, bytes end, int32_t name) noexcept:
-        """Add what is not there; there must be room."""
+        """Add the texts for a new number. The caller must have checked that there is room."""
         cdef uint32_t size = <uint32_t>number.size
         cdef int code = add_word(&self.table, number.at, size, hash_word(&self.table, number.at, size))
         cdef Thing *thing = &self.thing[code]
@@ -246,7 +247,7 @@ cdef class Things:
         return found
 
     cdef bint has_room(self, Py_ssize_t size) noexcept:
-        """Return whether a thing with texts of so many bytes can be added."""
+        """Return whether there is room for a new number with texts of `size` bytes."""
         return has_room(&self.table, DIGITS_MAX) and size <= THINGS_BYTES - self.used
 
     cdef void forget(self) noexcept:
@@ -255,13 +256,13 @@ cdef class Things:
 
 
 cdef class Scanner:
-    """Packs lines into blocks, and remembers names and threads. Decoders may share one."""
+    """Packs lines into blocks, and keeps names and threads from block to block. Decoders may share one scanner."""
 
     cdef Things methods, classes, fields
-    cdef object version  # of the names that they come from
+    cdef object version  # the version of the names from which these texts were made
     cdef list names
     cdef WordTable threads
-    cdef Thread thread[STREAMS_MAX]  # of each stream's code
+    cdef Thread thread[STREAMS_MAX]  # by the code of the stream
     cdef list streams
     cdef Frame *frames
     cdef int32_t free_frame, frames_used
@@ -275,9 +276,9 @@ cdef class Scanner:
     cdef bint busy
 
     def __cinit__(self, str agent not None, *, depth, threads, trust, doubt, time, clock):
-        """Take the name of the agents' form, and the limits of the decoder: frames of a thread, threads, deaths that
-        must agree, disagreements after which no agreement counts, the latest time, and the likely clocks'."""
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
+        """Create a scanner. `agent` is the name of the agents' form. The other arguments are the limits of the decoder: `depth`
+        frames of a thread, `threads`, TRUST (`trust`), DOUBT (`doubt`), TIME_MAX (`time`) and CLOCK_LIKELY (`clock`)."""
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
         self.agent = agent
         self.limits.depth, self.limits.threads, self.limits.time = depth, threads, time
         self.limits.trust, self.limits.doubt, self.limits.clock = trust, doubt, clock
@@ -314,12 +315,12 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         form not None, names not None, /
     ):
-        """Pack the usual lines from `data[at]` on, where a line begins, which is the input's byte `offset`.
+        """Pack the usual lines from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        Return a block, where in `data` it ends, and whether it has a line that only ET3 writes. The block ends before
-        a line that is not usual or not whole, or where it is full. Return None for the block if it would have no row,
-        or less than `rows_min`; then nothing has changed. No line of a block is longer than `size_max`. `form` has
-        found nothing that was not told. While a thread is in here, others get no block."""
+        Return a block, the position in `data` after it, and whether it has a line that only ET3 writes. The block ends before a
+        line that is not usual, not whole or longer than `size_max`, or where it is full. The block is None if it would have no
+        rows or less than `rows_min`; `form` is then unchanged. `form.found` must be empty. A call in another thread at the same
+        time gets no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
@@ -338,7 +339,8 @@ cdef class Scanner:
                 memset(<void *><size_t>bits, 0, ROWS_MAX // 8)
             with nogil:
                 why = self._fill(begin, have, &stop, offset - at, size_max, names, False)
-            # From the first line on that needs the lock it stays, or each might wait for another thread.
+            # From the first line on that needs the interpreter's lock, hold the lock. To take it for each line could mean to
+            # wait for another thread each time.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, names, True)
             if to.rows < max(rows_min, 1):
@@ -349,10 +351,12 @@ cdef class Scanner:
         finally:
             self.busy = False
 
-    # The decoder's memory
+    # Copies of the decoder's state
 
     cdef bint _read_form(self, form) except -1:
-        """Read the clock; return whether the form is as usual. Times stay far from the end of 64 bits."""
+        """Copy the clock of the form. Return whether the kernel can read lines of a form in this state.
+
+        The limit of the time excludes overflows of 64 bits."""
         cdef Clock *clock = &self.clock
         self.of_et3 = False
         if form.time > self.limits.time:
@@ -378,7 +382,7 @@ cdef class Scanner:
         return 0
 
     cdef bint _load(self, stacks) except -1:
-        """Read the open frames; return whether there is room for them."""
+        """Copy the open frames from the decoder's stacks. Return whether there is room for them."""
         cdef int32_t i, code, frame
         cdef Thread *thread
         if self.threads.words > STREAMS_KEPT or not self.threads.words:
@@ -414,7 +418,7 @@ cdef class Scanner:
         thread.known, thread.touched = known, False
 
     cdef int _store(self, stacks) except -1:
-        """Write the open frames back."""
+        """Copy the changed open frames back to the decoder's stacks."""
         cdef Thread *thread
         cdef Frame *frame
         cdef int32_t at
@@ -446,7 +450,9 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+
+        Return HERE or INTERPRETER: why the next lines are not added."""
         cdef Columns *to = &self.columns
         cdef Line line
         cdef Py_ssize_t size
@@ -475,7 +481,7 @@ cdef class Scanner:
         return HERE
 
     cdef int _enter(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an entry. Return 0, or why it cannot be added; then nothing has changed."""
+        """Add the row of an entry. Return 0, or HERE or INTERPRETER with nothing changed if the row cannot be added."""
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -521,7 +527,7 @@ cdef class Scanner:
         return 0
 
     cdef int _leave(self, const Line *line, object names, bint locked) except -1 nogil:
-        """The same for an exit."""
+        """Add the row of an exit, with the results of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -561,7 +567,7 @@ cdef class Scanner:
         return 0
 
     cdef int _happen(self, const Line *line, object names, bint locked) except -1 nogil:
-        """The same for an allocation, an update or a witness."""
+        """Add the row of an allocation, an update or a witness, with the results of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Thread *thread
         cdef Thing *thing = NULL
@@ -601,7 +607,7 @@ cdef class Scanner:
         return 0
 
     cdef int _die(self, const Line *line) except -1 nogil:
-        """The same for a death, which belongs to no thread."""
+        """Add the row of a death, which belongs to no thread, with the results of `_enter`."""
         cdef Clock *clock = &self.clock
         cdef int64_t time = line.field[2].value
         cdef uint8_t *out = self.columns.text + self.columns.ends[self.columns.rows]
@@ -623,7 +629,8 @@ cdef class Scanner:
         return 0
 
     cdef bint _weigh(self, int64_t ahead) noexcept nogil:
-        """Compare a death with those before it; return False, and change nothing, if it makes deaths trusted."""
+        """Compare how far a death is `ahead` of the lines read with earlier deaths. If the times of deaths become trusted by it,
+        return False and change nothing."""
         cdef Clock *clock = &self.clock
         cdef int64_t lines = clock.time - clock.lost
         cdef int64_t agreeing = clock.agreeing, disagreements = clock.disagreements
@@ -656,8 +663,9 @@ cdef class Scanner:
     # Threads
 
     cdef inline int _stream(self, const Number *last, bint ticks) noexcept nogil:
-        """Return the code of a line's stream by its last field; HERE if the clock expects another time, the thread may be
-        a clock, or the block has no room for another stream. `ticks` says whether the line moves the clock on."""
+        """Return the code of a line's stream, given the last field. `ticks`: whether the line moves the clock on.
+
+        Return HERE if the field is not the expected time, if it may be a clock instead of a thread, or if there is no room."""
         cdef int code
         if not self.clock.agent:
             return 0 if last.value == self.clock.time + ticks else HERE
@@ -667,7 +675,7 @@ cdef class Scanner:
         return code
 
     cdef inline int _code(self, const char *text, uint32_t size) noexcept nogil:
-        """Return a thread's code, or HERE if there is no room for another thread."""
+        """Return the code of a thread. Add a new thread, or return HERE if there is no room."""
         cdef const uint8_t *word = <const uint8_t *>text
         cdef uint32_t hash = hash_word(&self.threads, word, size)
         cdef int code = find_word(&self.threads, word, size, hash)
@@ -685,7 +693,7 @@ cdef class Scanner:
             self.touched_count += 1
 
     cdef int _tell_streams(self) except -1:
-        """Make the texts of streams that have none."""
+        """Create the Python strings of the streams that have none."""
         cdef WordTable *of = &self.threads
         cdef uint32_t code
         for code in range(<uint32_t>len(self.streams), of.words):
@@ -699,7 +707,8 @@ cdef class Scanner:
     cdef inline int _thing(
         self, Things things, uint8_t sort, const Number *id, object names, bint locked, Thing **found
     ) except -1 nogil:
-        """Find what names a method, class or field. Return 0, HERE if the block has no room for it, or INTERPRETER."""
+        """Set `found` to the texts for a method, class or field. Return 0, INTERPRETER if the texts are not stored and the lock is
+        not held, or HERE if there is no room."""
         found[0] = things.find(id)
         if found[0] != NULL:
             return 0
@@ -729,7 +738,7 @@ cdef class Scanner:
         return 0
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block, whose buffers have no more room than that."""
+        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         return Block(
@@ -744,7 +753,7 @@ cdef class Scanner:
 
 
 cdef int64_t _method(str text) except? -2:
-    """Return a frame's method as a number, NO_METHOD if no usual line has it."""
+    """Return the method of a frame as a number, or NO_METHOD if no usual line can have this method."""
     usual = len(text) <= DIGITS_MAX and text.isascii() and text.isdigit() and (text[0] != "0" or len(text) == 1)
     return int(text) if usual else NO_METHOD
 

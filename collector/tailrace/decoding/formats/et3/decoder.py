@@ -51,7 +51,7 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The scanner of all decoders. The scanner's memory never changes the records of a block, so decoders may share it."""
+    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
 
 _NULS = re.compile(rb"\0*").match
 
@@ -120,7 +120,9 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys of the numbers without a name. In the specification's form, fields need no names."""
+        """The keys of the methods, classes and fields without a name.
+
+        In the specification's form, fields are left out, because they need no names."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
@@ -151,10 +153,11 @@ class Et3Decoder:
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 
-    # Cutting
+    # Cut the input into pieces
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Read the waiting NULs, the lines held back, and the pieces that `rest` returns."""
+        """Return the records of all bytes that wait: the NULs, the lines held back, and the pieces that `rest` takes
+        from the unfinished lines."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -173,7 +176,9 @@ class Et3Decoder:
         return stop
 
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read NULs that continue earlier NULs or stand at the beginning of a line. Return the end of the NULs, or 0."""
+        """Read NULs that continue earlier NULs or stand at the beginning of a line.
+
+        Return the end of the NULs, or 0 if there are none."""
         state = self._state
         if not state.nuls and (data[at] or not self._lines.after_blank):
             return 0
@@ -215,7 +220,7 @@ class Et3Decoder:
             if self._state.form and data.endswith(b"\n"):
                 self._state.form.unreadable()
 
-    # Reading
+    # Read the pieces
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
         read = 0
@@ -238,7 +243,7 @@ class Et3Decoder:
         else:
             records.append(malformed(offset, data, "truncated"))
 
-    # Telling the form
+    # Determine the form
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Hold back a line until the form is known. Read a line at once if its record does not depend on the form."""
@@ -260,7 +265,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """Choose the more likely form if lines are held back."""
+        """If lines are held back, choose the more likely form and read them."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -278,11 +283,12 @@ class Et3Decoder:
 
 
 LINE_MIN = 16
-"""Size (bytes) of a short line."""
+"""Approximate size (bytes) of the shortest usual line. Input of less than `ROWS_MIN` such lines is decoded in
+Python."""
 
 STEP_MIN = 16
-"""Initial number of bytes that the Python decoder takes at once after an unusual line. The number doubles with each further
-unusual line."""
+"""Smallest number of bytes that the Python decoder reads before the kernel is tried again, after several unusual lines.
+The number doubles with each further unusual line, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
@@ -308,9 +314,10 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return the kernel's block of the lines from `at` on, and the end of the block.
+        """Return the kernel's block of the lines from `at` on, and the end of the block. Return None if there is no
+        block, and the position of the line that Python must read.
 
-        Return None and `at` if a line is unfinished, or if earlier bytes affect the reading of a line."""
+        The kernel is not called if a line is unfinished, or if earlier bytes affect the reading of a line."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -29,7 +29,7 @@ _ALLOCATIONS = {"allocation": "N", "array_allocation": "A"}
 
 
 class OpenCall(NamedTuple):
-    """An open call: its number, method and receiver."""
+    """A call whose exit has not been written: its number, method and receiver."""
 
     id: int
     method: int
@@ -54,7 +54,9 @@ class LineForm(NamedTuple):
     hexadecimal: bool = False
 
     def leave(self, frame: OpenCall, thread: str, time: int) -> str:
-        """Return the exit line of an open call."""
+        """Return an exit line for an open call.
+
+        The last field is `thread` in the agents' form, and `time` in the specification's form."""
         fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]
         last = int(thread) if self.agent else time
         return self.line("E", [*fields, last])
@@ -65,7 +67,7 @@ class LineForm(NamedTuple):
 
 
 def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
-    """Return the line of a record."""
+    """Return the line of a record. `members` has the record's attributes."""
     if record.kind == Kind.BEGIN:
         return _enter(record, members, numbers)
     if record.kind == Kind.END:
@@ -97,7 +99,8 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        last = int(f"{last:x}")  # the decoder read the end as hexadecimal and the begin as decimal
+        # The begin was read as decimal, but `record` has the thread that the end shows in hexadecimal.
+        last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
     frame = None if record.id is None else OpenCall(record.id, method, receiver)
@@ -158,23 +161,25 @@ def _of_et1(record: Record, members: LineMembers) -> str:
 
 
 def _last(record: Record, time: int | None, numbers: LineForm) -> int:
-    """Return the last field of a line: the thread or the clock."""
+    """Return the last field of a line: the thread in the agents' form, and the clock in the specification's form."""
     return int(record.stream or 0) if numbers.agent else _time(time, numbers)
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a clock value, wrapped like a signed 32-bit clock."""
+    """Return a time as a line has it. In the specification's form, the clock is a signed 32-bit number and wraps."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
 
 def _object(record: Record) -> int:
-    """Return the unsigned number of an object. The table has the number bit-cast."""
+    """Return the number of an object as an unsigned number. The column `id` has the same 64 bits as a signed number."""
     return (record.id or 0) % 2**64
 
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
-    """Return whether an ET3 line has hexadecimal numbers. For a span, check the begin line or the end line."""
+    """Return whether a record's line has hexadecimal numbers in a trace with decimal numbers (flaw `hex_numbers`).
+
+    `begins`: for a span, whether to check its begin line instead of its end line."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)
@@ -278,7 +283,7 @@ class Et3Encoder:
         return without_content(record.name or "", record.size) or b""
 
     def _note(self, record: Record, frame: OpenCall | None) -> None:
-        """Update the open frames and the clock for a repair."""
+        """Update the open calls and the latest time, which `close` needs to write the missing exits."""
         self._time = max(self._time, record.start or 0, record.end or 0)
         if record.id is None:
             return

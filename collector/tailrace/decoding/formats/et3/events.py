@@ -68,7 +68,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    """Return a session record that has no event."""
+    """Return a session record of `size` bytes. The record stands for no event."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         attributes, None, None,
@@ -76,7 +76,9 @@ def session_record(offset: int, size: int, name: str, attributes: str | None) ->
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace" for the beginning of a trace or of a new run. The record states the clock."""
+    """Return the session record "trace", which states the clock.
+
+    The record marks the beginning of a trace, or of a new run of the program (`again`)."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -85,7 +87,7 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
-    """Return a gap record, or a heal record if `loss.heal` is set."""
+    """Return a gap record for missing lines, or a heal record for lines that came late (`loss.heal`)."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,
@@ -113,7 +115,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Find a line with a shape that only ET3 has. All lines must have ET3 shapes."""
+"""Finds a line with a letter that shows ET3 instead of ET1, in lines that all have shapes of ET3."""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
@@ -138,7 +140,7 @@ class Events:
         }
 
     def read(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read whole lines from `offset` on."""
+        """Read whole lines, and append their records. The first line begins at `offset`."""
         read = 0
         if self.version != ET1 and are_usual(data):
             read = self._read_usual(offset, data, records)
@@ -149,7 +151,8 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines that consist of ET3 letters and numbers, up to the first line with wrong fields.
+        """Read lines that consist of ET3 letters and numbers, up to the first line whose number of fields does not fit
+        its letter.
 
         Return the number of bytes read."""
         readers, found, append = self._readers, self._form.found, records.append
@@ -220,9 +223,9 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Add the losses and new runs that the form found in the last line.
+        """Add records for the missing lines and the new run that the form found with the last line.
 
-        A new run begins before the last record. Losses follow the last record."""
+        The record of a new run precedes the record of the last line. The records of missing lines follow it."""
         found = self._form.found
         record = records.pop()
         if None in found:
@@ -269,7 +272,7 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # Add the name of the span here, because the name was unknown at the begin.
+                    # Refer to the name here, because it was unknown when the begin was read.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'

@@ -64,7 +64,8 @@ lines can be compared."""
 
 
 JUMP_MAX = 2**20
-"""Minimum jump of a clock that is probably a thread instead. No file lacks so many lines in its middle."""
+"""Smallest jump of a line's last field at which the field is probably a thread instead of a clock. No file lacks so
+many lines in its middle."""
 
 
 class OtherFormError(ValueError):
@@ -78,7 +79,9 @@ The open frames are None for a line that is out of order. Such a line cannot ope
 
 
 class MissingLines(NamedTuple):
-    """A number of missing lines, or of late lines that heal a gap (`heal`). `first` is the clock of the first line."""
+    """A number of missing lines, or of late lines that heal a gap (`heal`).
+
+    `first` is the clock of the first of these lines."""
 
     lines: int
     reason: Reason = Reason.NETWORK
@@ -103,9 +106,9 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LinePlace:
-        """Return the place of an entry or exit with the last field `last`. Raise OtherFormError for a line of the other form.
+        """Count an entry or exit with the last field `last`, and return the place of the line.
 
-        A second call for the same line raises again."""
+        Raise OtherFormError for a line of the other form. A second call for the same line raises again."""
         ...
 
     def at(self, last: str) -> LinePlace:
@@ -113,23 +116,29 @@ class Form(Protocol):
         ...
 
     def death(self, time: int) -> int:
-        """Process a death with the time in its line. Return the time for the record of the death."""
+        """Take the death of an object, which may prove missing lines. `time` is the time in the line.
+
+        Return the time for the record."""
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Process an exit whose entry is not on the stack."""
+        """Take an exit whose entry is not on the stack. The exit may prove that the entry is missing."""
         ...
 
     def unreadable(self) -> None:
-        """Count an unreadable line, whose record already counts as a missing line."""
+        """Count an unreadable line.
+
+        Its malformed record counts as a missing line, so later proofs of missing lines leave out this line."""
         ...
 
     def hole(self) -> None:
-        """Record that the beginning of the trace was removed, so that the trace begins in the middle."""
+        """Note that the beginning of the trace was removed, so that the trace begins in the middle."""
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Return whether `last` is the expected last field. A truncated field would differ."""
+        """Return whether `last` is the last field that is expected next for a line with this letter.
+
+        A truncated field would differ."""
         ...
 
 
@@ -168,14 +177,14 @@ class Votes:
 
 
 TRUST = 3
-"""Number of deaths that must be ahead by the same difference. With a running agent's clock, which counts about 17 ticks a line,
-two adjacent deaths may agree by chance."""
+"""Number of deaths that must be ahead of the clock by the same difference before the times of deaths are trusted. With
+a running agent's clock, which counts about 17 ticks a line, two adjacent deaths may agree by chance."""
 
 DOUBT = 3
-"""Number of disagreements between deaths after which deaths are never trusted."""
+"""Number of times that the differences of deaths may disagree. From then on, the times of deaths are never trusted."""
 
 TIME_MAX = 2**62
-"""Maximum time of a death to which the clock may be set."""
+"""Largest time of a death that may move the clock. A larger time is damaged."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
@@ -227,7 +236,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def death(self, time: int) -> int:
         if self.mixed or time > TIME_MAX:
-            return time  # the time is from another clock or damaged, and the clock must not be set to it
+            return time  # the time is damaged or from another clock, so it must not move this clock
         if 0 <= time < self.time:
             self._behind()
         elif self.trusted:
@@ -259,7 +268,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if a number is a clock of the other form. `step` is the clock's increase by the line."""
+        """Raise OtherFormError if a line's last field is a clock, as in the other form, instead of a thread.
+
+        `step` is 1 for an entry or exit, which would move that clock on, and 0 for any other line."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -271,9 +282,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust deaths, because a death behind the clock was added after the run.
+        """Trust the times of deaths from now on: a death behind the clock was added after the run.
 
-        An earlier death at this place is then valid, too."""
+        If an earlier death at this place was ahead of the clock, report the missing lines that it proves."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -281,7 +292,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Compare the difference between a death and the lines read with earlier deaths, until deaths are trusted."""
+        """Compare how far a death is `ahead` of the lines read with the same difference of earlier deaths.
+
+        After TRUST equal differences, trust the times of deaths."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -294,9 +307,10 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Report missing entries and exits, given the number of ticks by which the clock is `ahead` of the count.
+        """Report missing entries and exits, because a death is `ahead` of the counted clock by this number of ticks.
 
-        Unreadable lines explain some of the missing entries and exits. Further unreadable lines were lines of other kinds."""
+        Unreadable lines explain some of the missing entries and exits. If there are more unreadable lines, these were
+        lines of other kinds."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -307,11 +321,13 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""Maximum number of stored holes that late lines can heal. Beyond the maximum, the oldest holes are removed."""
+"""Maximum number of stored ranges of missing clock times. Late lines can heal only stored ranges. Beyond the maximum,
+the oldest ranges are removed."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """The first and the last time of missing entries and exits, and how many of them were reported as missing."""
+    """A range of clock times without an entry or exit: the first and the last time, the reason, and the number of
+    entries and exits that were reported as missing."""
 
     first: int
     last: int
@@ -393,7 +409,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Report the entries and exits up to and including `time` as missing."""
+        """Move the clock to `time`, and report the entries and exits up to this time as missing.
+
+        Unreadable lines explain some of them."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:

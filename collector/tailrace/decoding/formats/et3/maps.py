@@ -5,7 +5,7 @@
 | the agents        | methods.list, fields.list, classs.list (sic) | Class#member,id  Class,id |
 | the specification | class_list, method_list, field_list        | id,name  id,class id,name  |
 
-Overloads share one id. The agents write their documents only when the program ends. An event therefore usually
+Overloaded methods share one id. The agents write their documents only when the program ends. An event therefore usually
 refers to its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and the documents
 define the names. If a name is known when an event is read, the event has the name itself. A method of the
 specification's form gets the name Class#member, like a method of the agents' form, when its class is known.
@@ -38,10 +38,10 @@ READ_MAX = 65536
 """Maximum number of names that are read from a document. Each name becomes a row, and all rows come at once."""
 
 MADE_MAX = 65536
-"""Maximum number of cached texts for ids, in all traces together."""
+"""Maximum number of cached texts for the events of methods, classes and fields, in all traces together."""
 
 NAME_BYTES = 320
-"""Memory (bytes) of a short name, or of a member with a short name."""
+"""Memory (bytes) of a stored name, if the name is short."""
 
 DOCUMENTS = {
     "classs.list": "class",
@@ -133,7 +133,9 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest names, `members` before the names of events."""
+        """Evict the oldest names.
+
+        The names in `members`, which are only needed when the name of a class comes late, are evicted first."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -155,7 +157,10 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document. A last line without a newline is ignored until the next call."""
+        """Read a document and store its names.
+
+        Ignore a last line without a newline, because it may be incomplete; the next call gets the whole document
+        again."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return MapReading([], 0, 0)
@@ -280,7 +285,7 @@ def _documents(path: str) -> tuple[str, ...]:
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """Recognise a trace. More whole lines must be events than unreadable lines."""
+    """Recognise a trace by its first lines. More of the whole lines must be events than unreadable."""
     text = head[: head.rfind(b"\n") + 1].removeprefix(BYTE_ORDER_MARK).lstrip(b"\0")
     lines = text.split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]

@@ -13,10 +13,11 @@ THREADS_MAX = 512
 """Maximum number of threads with stored frames."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods of a thread for which `passed` counts frames."""
+"""Maximum number of methods for which `passed` counts frames in one thread. Beyond the maximum, all counts of the
+thread are dropped."""
 
 OpenFrame = tuple[str, int, bool]
-"""An open frame: the method, the number, and whether the begin record has no name."""
+"""An open frame: the method, the number of the frame, and whether the begin record lacks the method's name."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
@@ -54,7 +55,9 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
-        """Remove the innermost frame of a method from a stack. Return the frame, or None if there is no such frame."""
+        """Remove the innermost frame of a method, and the frames above it, from a thread's stack.
+
+        Return the method's frame, or None if there is no such frame."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -64,7 +67,10 @@ class Stacks(msgspec.Struct):
         return None
 
     def proves(self, thread: str, method: str) -> bool:
-        """Return whether an exit without a frame proves a missing entry."""
+        """Return whether an exit whose entry is not on the stack proves that the entry is missing.
+
+        An exit proves nothing if an exit of an outer frame has removed the frame before (`passed`), or if a limit has
+        removed frames (`whole`)."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -74,7 +80,7 @@ class Stacks(msgspec.Struct):
         return False
 
     def shorten(self, frames: list[OpenFrame]) -> None:
-        """Remove the older half of a stack that is too deep."""
+        """Remove the older half of a thread's open frames, because there are too many."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
 

@@ -1,4 +1,4 @@
-"""Heph 0.1.0: size-prefixed packets, over sockets and in files."""
+"""The format Heph 0.1.0: size-prefixed packets, over sockets and in files."""
 
 from __future__ import annotations
 

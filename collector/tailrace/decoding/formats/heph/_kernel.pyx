@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of Heph: packs events of the usual shape into blocks.
+"""The kernel of Heph: pack events of the usual shape into blocks.
 
 An event is usual if `decoder` reads it without a flaw, its description is UTF-8, and its attributes are at most
 `FIELDS_MAX` u64, i64, finite f64 or UTF-8 strings with different, ordinary names. The kernel stops before any other
-packet, and before bytes that end inside a packet; `decoder` reads what stands there.
+packet, and before bytes that end inside a packet; `decoder` reads these bytes.
 
-Every read is inside the packet, whose size is checked against the input first.
+The kernel checks the size of a packet against the input first, and reads only inside the packet.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -42,17 +42,17 @@ cdef enum:
     NAMES_MAX = 4096
     NAMES_BYTES = 1 << 20
     STREAMS_MAX = 8192
-    TEXT_MAX = 1 << 20  # a block's attributes
-    TEXT_PER_BYTE = 12  # a name's byte may become 6, twice if its i64 is named under `$types`
+    TEXT_MAX = 1 << 20  # bytes of a block's attributes
+    TEXT_PER_BYTE = 12  # a byte of a name may take 6 bytes, and twice as many if the name is also under `$types`
     TEXT_MORE = 64
-    # The body's types
+    # Types of attributes in the body
     U64 = 1
     I64 = 2
     F64 = 3
     STRING = 4
-    # Why the kernel stops
-    HERE = -2  # at what is not usual, or when the block is full
-    INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
+    # Results that stop the kernel
+    HERE = -2  # the next bytes are not usual, or the block is full
+    INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
 
 cdef uint32_t EVENT = 0xC1FC1FB7
 cdef const char *EVENT_MAGIC = b"\xC1\xFC\x1F\xB7"
@@ -86,22 +86,22 @@ cdef struct Columns:
     int32_t *kind
     int32_t *stream
     int32_t *name
-    int32_t *ends  # of attributes; one more than rows
-    uint8_t *valid  # of attributes
+    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
+    uint8_t *valid  # bitmap of the rows with attributes
     uint8_t *text
     int rows
-    int empty  # rows without attributes
+    int empty  # number of rows without attributes
     int counters
 
 
 cdef int _write_attributes(
     const uint8_t *at, const uint8_t *end, uint8_t **out, bint locked
 ) except -1 nogil:
-    """Write attributes as a JSON object at `out`, and set `out` to its end, or to NULL if one is not usual.
+    """Write the attributes of a body as a JSON object at `out`, and set `out` to the end of the object.
 
-    Return HERE, or INTERPRETER if the interpreter must spell a number."""
+    Return HERE. If an attribute is not usual, set `out` to NULL. Return INTERPRETER if only the interpreter can write a number."""
     cdef const uint8_t *names[FIELDS_MAX]
-    cdef const uint8_t *keys[FIELDS_MAX]  # of i64 that look like u64
+    cdef const uint8_t *keys[FIELDS_MAX]  # names of i64 attributes whose JSON looks like a u64
     cdef int sizes[FIELDS_MAX]
     cdef int key_sizes[FIELDS_MAX]
     cdef int fields = 0, typed = 0, i, size, kind
@@ -185,7 +185,7 @@ cdef int _write_attributes(
 
 
 cdef class Scanner:
-    """Packs events into blocks, and remembers their names and streams. Decoders may share one."""
+    """Packs events into blocks, and keeps their names and streams from block to block. Decoders may share one scanner."""
 
     cdef WordTable names, streams
     cdef list name_texts, stream_texts
@@ -193,7 +193,7 @@ cdef class Scanner:
     cdef bint busy
 
     def __cinit__(self) -> None:
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
         cdef Columns *into = &self.columns
         make_table(&self.names, NAMES_MAX, NAMES_BYTES, seed)
         make_table(&self.streams, STREAMS_MAX, STREAMS_MAX * 4, seed)
@@ -224,12 +224,11 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         bytes first=b"", /
     ):
-        """Pack the usual events from `data[at]` on, which is the input's byte `offset`; before them the event `first`.
+        """Pack the usual events from `data[at]` on, whose offset in the input is `offset`. The event `first` precedes them.
 
-        Return a block and where in `data` it ends, which is before a packet that is not usual or not whole, or where
-        the block is full. Return None for the block if it would have no row, or less than `rows_min`, or if `first`
-        is not usual. No packet of a block is longer than `size_max`, at most 4096. While a thread is in here, others
-        get no block."""
+        Return a block and the position in `data` after it: before a packet that is not usual, not whole or longer than
+        `size_max` (at most 4096), or where the block is full. The block is None if it would have no rows or less than
+        `rows_min`, or if `first` is not usual. A call in another thread at the same time gets no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at, before = 0
         cdef Py_ssize_t first_size = PyBytes_GET_SIZE(first)
@@ -250,7 +249,8 @@ cdef class Scanner:
                     return None, at
             with nogil:
                 why = self._fill(begin, have, &stop, offset - at, size_max, False)
-            # From the first event on that needs the lock it stays, or each of them might wait for another thread.
+            # From the first event on that needs the interpreter's lock, hold the lock. To take it for each event could mean to
+            # wait for another thread each time.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, True)
             if self.columns.rows < max(rows_min, 1):
@@ -263,7 +263,9 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, bint locked,
     ) except -1 nogil:
-        """Add rows of the packets from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        """Add rows of the usual packets from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+
+        Return HERE or INTERPRETER: why the next packets are not added."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *packet
         cdef const uint8_t *body
@@ -271,7 +273,7 @@ cdef class Scanner:
         cdef uint8_t *text
         cdef int row = to.rows, name, stream = 0
         cdef uint32_t id
-        cdef int64_t known = -1  # the stream before
+        cdef int64_t known = -1  # the id of the previous event's stream
         size_max = min(size_max, 4096)
         while row < ROWS_MAX and have - at[0] >= EVENT_MIN:
             packet = data + at[0]
@@ -318,7 +320,7 @@ cdef class Scanner:
         return HERE
 
     cdef inline int _stream(self, const uint8_t *id, bint locked) except -1 nogil:
-        """Return a stream's code; INTERPRETER, or HERE if this block has no room for it."""
+        """Return the code of a stream. For a new stream, return INTERPRETER if the lock is not held, and HERE if there is no room."""
         cdef uint32_t hash = hash_word(&self.streams, id, 4)
         cdef int code = find_word(&self.streams, id, 4, hash)
         if code >= 0:
@@ -326,7 +328,7 @@ cdef class Scanner:
         return self._add_stream(id, hash) if locked else INTERPRETER
 
     cdef int _add_stream(self, const uint8_t *id, uint32_t hash) except -1 with gil:
-        """The same for a stream that is not known."""
+        """Add a new stream and return its code, or HERE if there is no room and rows of the block use the codes."""
         if not has_room(&self.streams, 4):
             if self.columns.rows:
                 return HERE
@@ -336,7 +338,8 @@ cdef class Scanner:
         return add_word(&self.streams, id, 4, hash)
 
     cdef inline int _name(self, const uint8_t *raw, uint32_t size, bint locked) except -1 nogil:
-        """Return a name's code; INTERPRETER, or HERE if it is not UTF-8 or this block has no room for it."""
+        """Return the code of a name. For a new name, return INTERPRETER if the lock is not held, and HERE if the name is not UTF-8
+        or there is no room."""
         cdef uint32_t hash = hash_word(&self.names, raw, size)
         cdef int code = find_word(&self.names, raw, size, hash)
         if code >= 0:
@@ -344,8 +347,10 @@ cdef class Scanner:
         return self._add_name(raw, size, hash) if locked else INTERPRETER
 
     cdef int _add_name(self, const uint8_t *raw, uint32_t size, uint32_t hash) except -1 with gil:
-        """The same for a name that is not known. (A function with objects of its own takes the interpreter's lock
-        each time, so the one that is called for each event has none.)"""
+        """Add a new name and return its code, or HERE if the name is not UTF-8 or there is no room.
+
+        A separate function, because a function with Python objects takes the interpreter's lock on each call. `_name`, which
+        runs for each event, must not."""
         try:
             text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
         except UnicodeDecodeError:
@@ -359,7 +364,7 @@ cdef class Scanner:
         return add_word(&self.names, raw, size, hash)
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block, whose buffers have no more room than that."""
+        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         names, streams = self.name_texts, self.stream_texts
@@ -381,7 +386,9 @@ cdef class Scanner:
 
 
 def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py_ssize_t begin):
-    """Return how many datagrams are whole events and nothing else, from the one at index `first` on, which is at `begin`."""
+    """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
+
+    `begin` is the position of datagram `first` in `payload`."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(payload)
     cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size, index = first
     if first < 0 or begin < 0:
@@ -398,7 +405,8 @@ def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py
 
 
 cdef bint _are_events(const uint8_t *at, Py_ssize_t left) noexcept nogil:
-    """Return whether bytes are whole events. Inside an event there may be no magic: another packet may begin there."""
+    """Return whether bytes are a sequence of whole events. An event must not contain a magic, because another packet may begin
+    there."""
     cdef Py_ssize_t size
     if left < EVENT_MIN:
         return False

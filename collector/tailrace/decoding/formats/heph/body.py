@@ -39,11 +39,13 @@ from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind
 
 BodyValue = tuple[int, int, str, str]
-"""The begin and the end of a value in the body, the value's struct format, and its name as a JSON key."""
+"""A value in a body: its begin and end, its struct format, and its attribute's name as a JSON key."""
 
 
 class BodyLayout(NamedTuple):
-    """The layout of a body. `unpack` returns alternating static and dynamic parts, a static part first."""
+    """The layout of the bodies of events that differ only in the values of their attributes.
+
+    `unpack` splits a body into parts: in turn a static part, which is equal in all these bodies, and a value."""
 
     kind: str
     name: str
@@ -55,7 +57,7 @@ class BodyLayout(NamedTuple):
 
 
 _layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
-_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # layouts, and bytes of a body: about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
@@ -83,14 +85,18 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether a layout may be derived from this body. Long bodies have no layouts."""
+    """Return whether a layout may be stored for this body.
+
+    Long bodies have no layouts, and a description and length have only one."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of a body, or None as its layout if `values` is None."""
+    """Store the layout of a body, derived from the positions of its `values`.
+
+    If `values` is None, store that bodies with this description and length have no layout."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -129,10 +135,11 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""Kind, name, attributes, flaw, and ranges of the packet (begin, end) in which another packet may begin.
+"""The result of `read_body`: kind, name, attributes, flaw, and the ranges of the packet (begin, end) in which another
+packet may begin.
 
-Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can therefore be
-only among the values of an array, or anywhere in a packet with a flaw."""
+Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can
+therefore be only among the values of an array, or anywhere in a packet with a flaw."""
 
 BODY_AT = 40
 """The offset of the body in a packet."""
@@ -180,9 +187,10 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return the attributes in JSON if all are scalars with different, ordinary names, or None if `_read_any` must read them.
+    """Return the attributes in JSON, and the positions of their values.
 
-    Also return the positions of the values, or None if no layout can be derived."""
+    The attributes are None if `_read_any` must read them, because they are not all scalars with different, ordinary
+    names. The positions are None if no layout can be derived from them."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
@@ -224,9 +232,10 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
 
 @lru_cache(8192)  # names are short here: about 4 MiB at most
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return an ordinary name as a JSON key with a colon, and the type of the value.
+    """Return the name at the beginning of `raw` as a JSON key with a colon, and the type of the value after the name.
 
-    Raise IndexError for any other name, and if the body ends inside the name."""
+    Raise IndexError if the name begins with "$" or if `raw` ends inside it, and UnicodeDecodeError if it is not
+    UTF-8."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
     if name.startswith("$"):
@@ -272,7 +281,8 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the reliable attributes from `at` on, and the position of their end."""
+    """Return the attributes from `at` on that are certainly right, and the position of the first byte that is not
+    read."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -318,7 +328,9 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """Read an array. The implied type is the type of the elements, i64 if one of the elements implies i64."""
+    """Read an array.
+
+    The type that its JSON implies is the type of its elements, and i64 if one of the elements implies i64."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2
@@ -336,7 +348,9 @@ _READERS |= {ARRAY | kind: _read_array for kind in _READERS}
 
 
 def _spell(attributes: list[_Attribute]) -> list[str]:
-    """Return the attributes as the fields of a JSON object."""
+    """Return the attributes as members of a JSON object.
+
+    Add `$types` if JSON does not show a type, or use `$list` if JSON cannot have the names as keys."""
     keys = {attribute.key for attribute in attributes}
     if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
         items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)

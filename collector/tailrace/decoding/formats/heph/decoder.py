@@ -58,8 +58,8 @@ if TYPE_CHECKING or kernels.active():
     """The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
 
 SHORT = 4096
-"""Maximum size (bytes) of a packet that is read without a search for an inner packet. Because of the search, nested packets,
-which are damaged data, take no more time than other packets."""
+"""Maximum size (bytes) of a packet that is read before the search for another packet inside it. In a longer packet, the
+search comes first: otherwise the bytes of nested packets, which are damaged data, would be read many times."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -87,7 +87,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # number of waiting bytes that the next decoding step needs
-        self._seek = False  # whether a magic in the waiting bytes is also sufficient
+        self._seek = False  # whether a magic in the waiting bytes also starts the next step
 
     @property
     def state(self) -> HephState:
@@ -108,7 +108,7 @@ class HephDecoder:
         return records
 
     def _joined(self, data: bytes) -> bytes:
-        """Return the waiting bytes with `data` appended, or empty bytes if more input is necessary."""
+        """Return the waiting bytes with `data` appended, or empty bytes if the next decoding step needs more input."""
         waiting = self._waiting
         seen = len(waiting)
         waiting += data
@@ -119,7 +119,9 @@ class HephDecoder:
         return bytes(waiting)
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes: packets inside a truncated packet, and malformed bytes."""
+        """Decode the waiting bytes, which end with an incomplete packet.
+
+        Packets inside the incomplete packet become records, and all other bytes become malformed."""
         records: list[Record] = []
         data = bytes(self._waiting)
         done = 0
@@ -183,7 +185,8 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Return the position of another packet inside the packet at `at`, or 0.
+        """Return the position of another packet inside the packet at `at`, or 0. `suspects` has the ranges in which it
+        may begin.
 
         In a packet without a flaw, only a whole inner header counts."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
@@ -194,7 +197,9 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read bytes that are not a whole short event. Return their size, or 0 if more input is necessary."""
+        """Read bytes that the fast path cannot read as a whole short event.
+
+        Return their size, or 0 if more input is necessary."""
         have = len(data) - at
         self._seek = False
         if have < 8:
@@ -205,7 +210,7 @@ class HephDecoder:
             return self._skip(data, at, fault, records)
         magic, size = prefix(data, at)
         if size > have:
-            # Wait only for the minimal packet, until the lengths can be checked.
+            # The size may be damaged. Wait only for the first fields, until the lengths can be checked.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
             self._need = checked if have < checked else size
             return 0
@@ -229,7 +234,10 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Skip the incomplete packet at `at`, because the input has ended."""
+        """Report the incomplete packet at `at` as malformed, up to another packet inside it, because the input has
+        ended.
+
+        Return the number of bytes."""
         stop = packet_within(data, at + 1, len(data), self._limit)
         fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -238,7 +246,9 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add `data[at:stop]` as a malformed record. Adjacent malformed pieces all have the reason of the first piece."""
+        """Add `data[at:stop]` as a malformed record, and return its size.
+
+        Adjacent malformed pieces all have the reason of the first piece."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -262,9 +272,11 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Return the times, attributes and flaw of an event with a time of 2^63 or more. The given times are bit-cast.
+    """Move each time of 2^63 or more from its column to the attributes. Return the start, the end, the attributes and
+    the flaw.
 
-    The attributes of producers never have names that begin with "$"."""
+    The arguments are bit-cast, so such a time is negative. The attributes of producers never have names that begin with
+    "$"."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"

@@ -37,7 +37,7 @@ class HephEncoder:
 
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
-        self._next: dict[str, int] = {}  # the next sequence number of each stream
+        self._next: dict[str, int] = {}  # by stream: the sequence number after the last
 
     def close(self) -> bytes:
         return b""
@@ -83,7 +83,7 @@ def _attributes(members: dict[str, Any]) -> list[Attribute]:
 
 
 def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
-    """Return the type that a JSON value implies."""
+    """Return the type code of an attribute that has no entry in `$types`. The JSON value implies the type."""
     if isinstance(value, list):
         return ARRAY | max(map(_shown, value))
     if isinstance(value, int):
@@ -104,7 +104,7 @@ def _value(type_: int, value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has
 
 
 def _raw(text: str | dict[str, str]) -> bytes:
-    """Return the bytes of a text, which may be invalid UTF-8."""
+    """Return the bytes of a text. Invalid UTF-8 is given as `{"$bytes":"…"}`."""
     return bytes.fromhex(text["$bytes"]) if isinstance(text, dict) else text.encode()
 
 
@@ -126,7 +126,9 @@ def _option(record: Record) -> bytes:
 
 
 def _statement(attributes: str | None) -> bytes:
-    """Return the JSON of a client's statement, with a valid id that differs from the client's id."""
+    """Return the JSON of a client's statement about its session.
+
+    The statement gets a valid id that differs from the client's id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

@@ -20,7 +20,9 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return the position of the first whole magic in `data[begin:stop]`, or -1. Search little beyond the first magic."""
+    """Return the position of the first whole magic in `data[begin:stop]`, or -1.
+
+    The search reads few bytes after the first magic."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -50,7 +52,9 @@ def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
 
 
 def packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Return the position of a possible packet in `data[begin:stop]`, or -1. At least `room` bytes must be before `stop`."""
+    """Return the position of a possible packet that begins in `data[begin:stop]`, or -1.
+
+    At least `room` bytes of the packet must lie before `stop`."""
     last = stop - room + MAGIC_SIZE
     at = find_magic(data, begin, last)
     while at >= 0 and fault_at(data, at, stop, limit):

@@ -36,7 +36,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of parts of a goodbye. In datagrams, these parts hold the ends of more than 300,000 streams."""
+"""Maximum number of parts into which a client may divide a goodbye. In datagrams, these parts hold the ends of more
+than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -121,7 +122,7 @@ def veiled(value: bytes) -> bytes:
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
     """Read the value of one of `OPTIONS`. Return the attributes of the record and the session facts.
 
-    Return None if the value has another shape."""
+    Return None if the value has another shape than the option requires."""
     fields = read_object(value)
     if isinstance(fields, str):
         return None
@@ -147,7 +148,7 @@ def _text(field: Field) -> str:
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
-    """Return the metadata packet of an answer to a client."""
+    """Return the metadata packet with the collector's answer to a client."""
     fields: dict[str, object] = {
         "session": answer.session,
         "turn": answer.turn,

@@ -1,4 +1,4 @@
-"""JETS 2.0: lines of JSON, over sockets and in files."""
+"""The format JETS 2.0: lines of JSON, over sockets and in files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMAT = Format(
             "after_footer",  # the line comes after the footer
             "bad_frequency",  # a frequency is not a positive number, or two frequencies differ
             "bad_parent",  # the parent_id is not an id, for example -1: the record has no parent
-            "bad_total",  # a total is not a count
+            "bad_total",  # a total in the footer is not a count
             "byte_order_mark",  # a line, usually the first line of a file, begins with a byte order mark
             "duplicate_key",  # two fields have the same key
             "header_not_first",  # a header after other lines: a new incarnation

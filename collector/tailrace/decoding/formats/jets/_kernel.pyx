@@ -1,14 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of JETS: packs lines of the usual shape into blocks.
+"""The kernel of JETS: pack lines of the usual shape into blocks.
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
 `MEMBERS_MAX` fields, each key comes once, no key begins with "$", ids that are strings have neither quotes, backslashes nor
 control characters, and values nest no deeper than `json_scan` reads them.
 
-White space may stand wherever JSON allows it, blank lines before the line.
+White space may stand wherever JSON allows it, and blank lines may precede the line.
 
-The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads what stands
-there.
+The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads these bytes.
 """
 
 from json import loads
@@ -45,18 +44,18 @@ from tailrace.model.record import Kind
 cdef enum:
     ROWS_MAX = 8192
     MEMBERS_MAX = 64
-    RESPELLED_MAX = 2048  # bytes of keys, types and ids of a line that are spelled with escapes
+    RESPELLED_MAX = 2048  # bytes for the keys, types and ids of one line that have escapes
     NAMES_MAX = 8192
     CATEGORIES_MAX = 1024
     WORDS_BYTES = 1 << 20
-    TEXT_MAX = 1 << 20  # a block's attributes
+    TEXT_MAX = 1 << 20  # bytes of a block's attributes
 
 cdef enum:  # keys
     CLK, TYPE, NAME, RECORD_TYPE, ID, PARENT_ID, RECORD_ID, DESCRIPTION, DATA
     KEYS
     OTHER = KEYS
 
-cdef enum:  # what values are
+cdef enum:  # types of values
     STRING, INTEGER, REAL, NULL_, ANY
 
 cdef enum:  # kinds of rows
@@ -68,26 +67,26 @@ _KINDS = [Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION]
 
 cdef struct Member:
     const uint8_t *key
-    const uint8_t *begin  # of the value; of a string, behind the quote
+    const uint8_t *begin  # the begin of the value; for a string, after its first quote
     const uint8_t *end
     int key_size
-    int what  # a key, or OTHER
-    int value  # what it is
-    int spelling  # of a string
+    int what  # the code of the key, or OTHER
+    int value  # the type of the value
+    int spelling  # for a string, the kinds of its escapes (`json_scan`)
 
 
 cdef struct Line:
     Member members[MEMBERS_MAX]
     int count
-    int at[KEYS]  # where in `members` the field with a key is, or -1
+    int at[KEYS]  # for each key, the index of its field in `members`, or -1
     int respelled
-    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are spelled anew
+    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are copies of strings without escapes
 
 
 cdef struct Long:
     int64_t *values
     uint8_t *valid
-    int count  # of rows with a value
+    int count  # number of rows with a value
 
 
 cdef struct Columns:
@@ -103,15 +102,17 @@ cdef struct Columns:
     uint8_t *attributes_valid
     uint8_t *text
     int rows
-    int named  # rows with names
+    int named  # number of rows with a name
     int kinds[ROW_KINDS]
-    int attributed  # rows with attributes
+    int attributed  # number of rows with attributes
 
 
 cdef inline const uint8_t *_respelled(
     Line *line, const uint8_t *at, const uint8_t *end, const uint8_t **stop
 ) noexcept nogil:
-    """Return a string without the escapes that it needs not have, and where it ends; NULL if there is no room."""
+    """Return a copy of a string without the escapes that JSON does not require, and set `stop` to the copy's end.
+
+    Return NULL if there is no room for the copy."""
     cdef uint8_t *to = line.text + line.respelled
     if end - at > RESPELLED_MAX - line.respelled:
         return NULL
@@ -143,7 +144,7 @@ cdef inline int _key(const uint8_t *key, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline bint _is_repeated(Line *line, const Member *member) noexcept nogil:
-    """Return whether an earlier field has the key of a member that no column or attribute of ours is made of."""
+    """Return whether an earlier field of the line has the same key as `member`, whose key the specification does not have."""
     cdef int i
     for i in range(line.count):
         if line.members[i].key_size == member.key_size and not memcmp(
@@ -156,7 +157,7 @@ cdef inline bint _is_repeated(Line *line, const Member *member) noexcept nogil:
 cdef inline const uint8_t *_read_member(
     Line *line, const uint8_t *at, const uint8_t *end
 ) noexcept nogil:
-    """Add the field at `at`. Return where its value ends, or NULL if it is not usual."""
+    """Add the field at `at` to the line. Return the position after its value, or NULL if the field is not usual."""
     cdef Member *member = &line.members[line.count]
     cdef const uint8_t *stop
     cdef int spelling = 0
@@ -206,7 +207,7 @@ cdef inline const uint8_t *_read_member(
 
 
 cdef inline const uint8_t *_read_line(Line *line, const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Read the fields of the line at `at`. Return its newline, or NULL if it is not usual."""
+    """Read the fields of the line at `at`. Return the position of its newline, or NULL if the line is not usual."""
     cdef int i
     line.count = line.respelled = 0
     for i in range(KEYS):
@@ -226,7 +227,7 @@ cdef inline const uint8_t *_read_line(Line *line, const uint8_t *at, const uint8
 
 
 cdef inline const Member *_member(Line *line, int key, int value) noexcept nogil:
-    """Return the field with a key, or NULL if there is none with such a value."""
+    """Return the field with this key if its value has the type `value`, otherwise NULL."""
     cdef int i = line.at[key]
     return &line.members[i] if i >= 0 and line.members[i].value == value else NULL
 
@@ -236,7 +237,7 @@ cdef inline bint _is(const Member *member, const char *text, int size) noexcept 
 
 
 cdef inline int _kind(Line *line) noexcept nogil:
-    """Return a line's kind, or -1 if it is not usual."""
+    """Return the kind of a line's row, or -1 if the line's type is not usual."""
     cdef Member *type_ = <Member *>_member(line, TYPE, STRING)
     if not type_:
         return -1
@@ -264,13 +265,14 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
     if not read_unsigned(member.begin + negative, member.end, &number):
         return False
     if number >> 63:
-        return False  # also the lowest of all, which is left to Python
+        return False  # this includes -2^63, which Python reads
     clk[0] = -<int64_t>number if negative else <int64_t>number
     return True
 
 
 cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept nogil:
-    """Read an id for its column; add its key to `used` if the column says everything: not if the id is a string."""
+    """Read an id for its column, and return whether it is valid. If the id is a number, add `key` to `used`, because the column
+    then has the whole field. A string id also stays in the attributes."""
     cdef const Member *member = _member(line, key, STRING)
     cdef const uint8_t *begin
     cdef const uint8_t *end
@@ -279,7 +281,7 @@ cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept 
         member = _member(line, key, INTEGER)
         if member and member.begin[0] != c'-':
             return read_unsigned(member.begin, member.end, <uint64_t *>id)
-        # The integer may still be a negative zero.
+        # An integer with a minus sign may still be a negative zero.
         if not member:
             member = _member(line, key, REAL)
         return member and read_integral(member.begin, member.end, id) and id[0] >= 0
@@ -293,12 +295,12 @@ cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept 
 
 
 cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexcept nogil:
-    """Write the fields whose keys are not in the set `used` as an object; nothing if there are none."""
+    """Write the fields whose keys are not in the set `used` as a JSON object, and return its end. Write nothing without fields."""
     cdef const Member *member
     cdef uint8_t *begin = out
     cdef int i, key, quote
     for i in range(-2, line.count):
-        # The description and the data come first, whatever their place in the line.
+        # The description and the data come first, wherever they stand in the line.
         key = DESCRIPTION if i == -2 else DATA if i == -1 else line.members[i].what
         if i >= 0 and (key == DESCRIPTION or key == DATA) or key != OTHER and used >> key & 1:
             continue
@@ -336,11 +338,11 @@ cdef inline void _put(Long *column, int row, int64_t value) noexcept nogil:
 
 
 cdef class Vocabulary:
-    """Words that the kernel remembers, and their texts, which are made when a block is."""
+    """Words that the kernel keeps from block to block, with codes. Their Python strings are created with the next block."""
 
     cdef WordTable table
     cdef list texts
-    cdef bint emptied  # after the texts were made
+    cdef bint emptied  # whether the table was emptied since `texts` was created
 
     def __cinit__(self, uint32_t words_max):
         make_table(&self.table, words_max, WORDS_BYTES, <uint64_t>hash(b"tailrace") | 1)
@@ -350,7 +352,8 @@ cdef class Vocabulary:
         free_table(&self.table)
 
     cdef inline int code(self, const Member *word, bint alone) noexcept nogil:
-        """Return a word's code; -1 if there is no room for it. If it is `alone` in its block, there always is."""
+        """Return the code of a word, or -1 if there is no room for it. If no row of the block uses a code (`alone`), the table may
+        be emptied to make room."""
         cdef uint32_t size = <uint32_t>(word.end - word.begin)
         cdef uint32_t hash = hash_word(&self.table, word.begin, size)
         cdef int code = find_word(&self.table, word.begin, size, hash)
@@ -364,7 +367,7 @@ cdef class Vocabulary:
         return add_word(&self.table, word.begin, size, hash)
 
     cdef object words(self, const int32_t *codes, int rows, bytes valid):
-        """Return a column."""
+        """Return the column of a block with these codes. `valid` is the bitmap of rows with a value."""
         cdef WordTable *table = &self.table
         cdef uint32_t code
         cdef const char *word
@@ -380,7 +383,7 @@ cdef class Vocabulary:
 
 
 cdef class Scanner:
-    """Packs lines into blocks, and remembers their names. Decoders may share one."""
+    """Packs lines into blocks, and keeps their names from block to block. Decoders may share one scanner."""
 
     cdef Vocabulary names, categories
     cdef list streams
@@ -422,11 +425,11 @@ cdef class Scanner:
     def scan(
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min, /
     ):
-        """Pack the usual lines from `data[at]` on, which is the input's byte `offset` and begins a line.
+        """Pack the usual lines from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        Return a block and where in `data` it ends, which is before a line that is not usual or not whole, or where
-        the block is full. Return None for the block if it would have less than `rows_min` rows, or none. No line of
-        a block is longer than `size_max`. While a thread is in here, others get no block."""
+        Return a block and the position in `data` after it: before a line that is not usual, not whole or longer than
+        `size_max`, or where the block is full. The block is None if it would have no rows or less than `rows_min`. A call in
+        another thread at the same time gets no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         if at < 0 or at > have or self.busy:
@@ -455,7 +458,7 @@ cdef class Scanner:
     cdef void _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, Py_ssize_t size_max
     ) noexcept nogil:
-        """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *end = data + have
         cdef const uint8_t *last = <const uint8_t *>memrchr(data + at[0], c'\n', have - at[0])
@@ -470,7 +473,7 @@ cdef class Scanner:
             if not newline:
                 return
             size = newline + 1 - begin
-            # No more of a line is written than it has.
+            # The attributes of a line never have more bytes than the line.
             if size > size_max or size > TEXT_MAX - to.ends[to.rows]:
                 return
             if not self._add(&line, offset + (begin - data), size):
@@ -479,7 +482,7 @@ cdef class Scanner:
             at[0] = begin - data
 
     cdef inline bint _add(self, Line *line, int64_t offset, Py_ssize_t size) noexcept nogil:
-        """Add a row; return whether the line is usual and there is room."""
+        """Add the row of a line. Return False, with no row added, if the line is not usual or there is no room."""
         cdef Columns *to = &self.columns
         cdef int row = to.rows, kind = _kind(line), used, name = 0, category = 0, key
         cdef int64_t clk = 0, id = 0, parent = 0
@@ -551,14 +554,14 @@ cdef class Scanner:
         return True
 
     cdef inline int _code(self, Line *line, int key, Vocabulary words) noexcept nogil:
-        """Return the code of a text, or -1 if it is not usual, or there is no room for it in this block."""
+        """Return the code of the field `key` in `words`. Return -1 if the field is no string, or if there is no room for it."""
         cdef const Member *text = _member(line, key, STRING)
         if not text:
             return -1
         return words.code(text, not self.columns.rows)
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block, whose buffers have no more room than that."""
+        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows, begins = of.kinds[BEGIN]
         names = categories = attributes = None
@@ -585,7 +588,7 @@ cdef class Scanner:
 
 
 cdef inline bytes _bits(const uint8_t *valid, int rows, int count):
-    """Return the bitmap of rows of which `count` have a value, None if all have."""
+    """Return the bitmap of the rows with a value, or None if all have one. `count` is the number of these rows."""
     return None if count == rows else copied(valid, (rows + 7) // 8)
 
 

@@ -1,4 +1,4 @@
-"""BLAKE2b of a short text, in 8 bytes and without a key (RFC 7693), for ids that are strings."""
+"""Compute the checksum of an id that is a string: BLAKE2b with 8 bytes and without a key (RFC 7693)."""
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -55,4 +55,4 @@ cdef extern from *:
     }
     """
     uint64_t checksum(const uint8_t *text, size_t size) nogil
-    # The digest as a number whose first byte is the highest
+    # Return the digest as a number. The first byte of the digest is the highest byte.

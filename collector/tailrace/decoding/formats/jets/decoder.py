@@ -61,10 +61,11 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
+    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages in which a usual line violates no rule. A file that ends in one of these stages lacks its footer."""
+"""Stages of a session (`JetsState`) in which a usual line violates no rule about its position. A file that ends in one
+of these stages lacks its footer."""
 
 NO_END = "no_end"
 """The detail of the gap for a missing footer."""
@@ -182,7 +183,8 @@ class JetsDecoder:
             if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
                 size = marks[-1].offset + len(marks[-1].data)
                 behind = self._read_line(offset + hole + size, rest[size:])
-                if behind[0].kind != Kind.MALFORMED:  # noise with Ctrl-Zs stays one record
+                # Ctrl-Zs before unreadable bytes stay in one record with these bytes.
+                if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
                     records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
                     record, cut_off = behind
@@ -222,7 +224,8 @@ def _blank(piece: Piece) -> Record:
 
 
 LINE_MIN = 40
-"""Approximate size (bytes) of the shortest usual line."""
+"""Approximate size (bytes) of the shortest usual line. Input of less than `ROWS_MIN` such lines is decoded in
+Python."""
 
 
 class JetsBlockDecoder(JetsDecoder):
@@ -232,7 +235,8 @@ class JetsBlockDecoder(JetsDecoder):
         found: list[Block | Record] = []
         lines, least = self._lines, ROWS_MIN * LINE_MIN
         if len(data) >= least and b"\n" in data:
-            # A copy of the bytes costs less time than a separate record for the split line in all later stages.
+            # Join the unfinished line with `data`. This copy costs less time than a single record between two blocks costs
+            # the later stages.
             data = lines.take_back() + data
         at, have, left = 0, len(data), 0
         while at < have:

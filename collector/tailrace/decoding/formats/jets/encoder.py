@@ -44,7 +44,7 @@ class JetsEncoder:
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
-        self._open: dict[int, str] = {}  # the texts of the ids of open records, by id
+        self._open: dict[int, str] = {}  # the JSON text of each open record's id, by number
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
         self._closed = False
@@ -79,7 +79,7 @@ class JetsEncoder:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _note(self, record: Record, texts: Texts) -> None:
-        """Update the counts, open records and clock for a repair."""
+        """Update what a repair needs: the counts for the footer, the open records, and the latest clock."""
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -141,7 +141,10 @@ def _unsigned(id_: int) -> str:
 
 
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
-    """Return all fields in the order of the specification, unless this would change the order of `theirs`."""
+    """Return all fields in the order of the specification.
+
+    `theirs` has the fields with the producer's own text; if this order would change their order, leave all fields in
+    their present order."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -175,7 +178,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # in a begin line, these fields would be columns
+    ]  # they belong to the end line: in a begin line, they would be columns
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False
@@ -191,5 +194,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is the string id whose number is `id_`."""
+    """Return whether a JSON text is a string id, and the column has the number `id_` for this string."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

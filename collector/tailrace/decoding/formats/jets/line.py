@@ -125,7 +125,8 @@ def _read_footer(fields: Fields) -> _LineReading:
         elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
-    if given or "totals" in fields:  # which is the producer's own, so that the line is kept
+    # If the producer has a field `totals`, the equal key makes `read_line` keep the whole line.
+    if given or "totals" in fields:
         ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
         Kind.SESSION,
@@ -251,7 +252,10 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return the id for a column. If the column has the whole value of the field, add the key to `used`."""
+    """Return the id for its column.
+
+    If the id is a number, add `key` to `used`, because the column then has the whole field. A string id also stays in
+    the attributes."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)

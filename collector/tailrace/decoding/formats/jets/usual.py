@@ -208,11 +208,12 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The types of usual lines with numbers and ids as texts, which may have fractions or exponents."""
+"""The types of usual lines, with numbers and ids as JSON texts. The texts may have fractions or exponents."""
 _KNOWN = {one: frozenset(one.__struct_fields__) | {"type"} for one in get_args(_Line)}
 _IDS = frozenset({"id", "record_id", "parent_id"})
 _Decoded = tuple[Sequence[_Line | None], Sequence[_Line | _Spelled | None]]
-"""Each line decoded, and in its own spelling of numbers, or None for an unusual line."""
+"""Two sequences: the decoded lines with numbers, and the decoded lines in their own spelling. The value for an unusual
+line is None."""
 
 _NOTHING: dict[str, Raw] = {}
 
@@ -254,7 +255,7 @@ def _decode_all(data: bytes, lines: list[bytes]) -> _Decoded | None:
     try:
         if not data.isascii():
             data.decode()
-        # msgspec writes a negative zero without its sign.
+        # msgspec writes a negative zero without its sign, so lines with one are read with numbers as texts.
         if not (b"-0" in data and _NEGATIVE_ZERO.search(data)):
             with suppress(msgspec.ValidationError):
                 usual = list(map(_decode, lines))
@@ -302,7 +303,7 @@ def _further(
 
 
 def _rest(line: bytes, one: _Line) -> dict[str, Raw]:
-    """Return the fields without a column, which has no string for an id."""
+    """Return the fields that the line's type does not have, as JSON texts by key."""
     known = _KNOWN[type(one)]
     return {key: raw for key, raw in _decode_fields(line).items() if key not in known}
 

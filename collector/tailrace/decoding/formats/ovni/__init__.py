@@ -1,4 +1,4 @@
-"""ovni: a tree of binary streams, followed while it grows."""
+"""The format ovni: a directory tree of binary streams, which the collector follows while they grow."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ FORMAT = Format(
             "crossed_end",  # the event ends a span although inner spans are open
             "duplicate",  # a fork wrote the event a second time
             "mark_conflict",  # a mark is described in two ways
-            "stale_tail",  # left from an earlier run, whose file was overwritten
-            "unknown_event",  # unknown model, category and value
-            "unmatched_end",  # no open span matches it
+            "stale_tail",  # the event is left from an earlier run, whose file was overwritten
+            "unknown_event",  # the event's model, category and value are unknown
+            "unmatched_end",  # no open span matches the end
         }
     ),
     malformed=frozenset(
         {
             "bad_event",  # no event can begin here
             "bad_header",  # the file does not begin with ovni's header
-            "bad_size",  # a jumbo larger than the maximum of libovni
-            "too_long",  # an event over the limit
+            "bad_size",  # the event is a jumbo larger than the maximum of libovni
+            "too_long",  # the event is larger than the limit
             "truncated",  # the input ends inside this event
         }
     ),

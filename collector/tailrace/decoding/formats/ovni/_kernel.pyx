@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of ovni: packs the events that `usual` takes for usual into blocks, if their numbers are little-endian.
+"""The kernel of ovni: pack the usual events (module `usual`) of little-endian streams into blocks.
 
-The kernel stops before any other event, before late events that must be put in order, and before bytes that end inside an event; `decoder` reads what stands there.
-The open spans of the thread are copied from the decoder's stack and back.
+The kernel stops before any other event, before late events whose clocks decrease, and before bytes that end inside an event;
+`decoder` reads these bytes. The kernel copies the open spans of the thread from the decoder's stack, and copies them back after
+a block.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -23,23 +24,23 @@ cdef enum:
     SLOTS = 4096  # a power of two, several times the number of plans
     FIELDS_MAX = 3
     NAMES_MAX = 4096
-    TEXT_MAX = 1 << 21  # a block's attributes
-    TEXT_OF_EVENT = 512  # without names
+    TEXT_MAX = 1 << 21  # bytes of a block's attributes
+    TEXT_OF_EVENT = 512  # bytes of an event's attributes, without names
     PREFIX_MAX = 32
     LITERAL_MAX = 24
     NO_NAME = -1
     NO_ROOM = -2
-    # Events between which the clock may go back
+    # The events `OU[` and `OU]`, between which the clock may go back
     LATE_BEGIN = 1
     LATE_END = 2
-    # How an event is named
+    # Where the name of an event comes from
     BY_TABLE = 0
     OF_TASK = 1
     OF_CREATED_TASK = 2
     OTHERWISE = 3
-    # Why the kernel stops
-    HERE = 0  # at what is not usual, or when the block is full
-    INTERPRETER = 1  # at what needs the interpreter, whose lock is not held
+    # Results that stop the kernel
+    HERE = 0  # the next bytes are not usual, or the block is full
+    INTERPRETER = 1  # the next bytes need the Python interpreter, and its lock is not held
 
 MARK = "mark"
 
@@ -50,13 +51,13 @@ cdef enum:
 
 
 cdef struct Field:
-    uint8_t type  # i, I, q or Q, as `struct` has them
+    uint8_t type  # i, I, q or Q, as in the module `struct`
     uint8_t literal_size
     uint8_t literal[LITERAL_MAX]
 
 
 cdef struct Plan:
-    uint32_t key  # flags and MCV
+    uint32_t key  # the flags and the MCV of the event
     int32_t size
     int32_t kind
     int32_t name
@@ -65,7 +66,7 @@ cdef struct Plan:
     int32_t naming
     int32_t fields
     bint own
-    bint by_value  # the channel is told by the second field
+    bint by_value  # whether the second field is part of the channel
     int32_t late
     int32_t prefix_size
     uint8_t prefix[PREFIX_MAX]
@@ -87,7 +88,7 @@ cdef struct Text:
 cdef struct Open:
     Opened spans[OPENED_MAX]
     int32_t count
-    int32_t kept  # how many of those from before are still open
+    int32_t kept  # how many of the spans from before the block are still open
 
 
 cdef struct Columns:
@@ -100,7 +101,7 @@ cdef struct Columns:
     int32_t *kind
     int32_t *name
     int32_t *category
-    int32_t *ends  # of attributes; one more than rows
+    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
     uint8_t *has_id
     uint8_t *has_parent
     uint8_t *has_start
@@ -111,10 +112,10 @@ cdef struct Columns:
 
 
 cdef class Scanner:
-    """Packs events into blocks. Decoders may share one."""
+    """Packs usual events into blocks. Decoders may share one scanner."""
 
     cdef Plan *plans
-    cdef int32_t slots[SLOTS]  # plan + 1, 0 for none
+    cdef int32_t slots[SLOTS]  # open addressing by key: the plan's index + 1, or 0 for a free slot
     cdef list events, categories, names, pairs
     cdef dict pair_codes, name_codes
     cdef int names_of_table
@@ -122,16 +123,16 @@ cdef class Scanner:
     cdef Open nested, alone
     cdef int64_t begun, clock
     cdef bint busy, late
-    # The thread that is read
+    # The thread whose events are read: its names (`Names`) and texts
     cdef object known
-    cdef bint tasks  # whether it may know some
-    cdef dict types  # the names of tasks of a type, and the members that belong to them, as far as they were asked for
+    cdef bint tasks  # whether `known` may have tasks
+    cdef dict types  # cache: the name of tasks by their type, and the members for the name
     cdef bytes asks, gives, behind
     cdef Text asking, giving, after
 
     def __cinit__(self, list plans not None, int open_max):
-        """Take the usual events: of each its flags and MCV, kind, name, category, attributes, channel, the pair's
-        begin, and its fields (see `usual`); their types; how it is named; and whether it begins or ends late events."""
+        """Create a scanner for usual events. Each plan has the flags and the MCV, the values of `usual.EventPlan`, the types of the
+        fields, the source of the name, and whether the event begins or ends late events (LATE_BEGIN, LATE_END, 0)."""
         cdef Columns *to = &self.columns
         cdef int64_t **longs[6]
         cdef int32_t **ints[4]
@@ -182,7 +183,7 @@ cdef class Scanner:
         prefix = attributes.encode()
         if fields is not None:
             to.size, to.own, to.by_value = fields.size, fields.own, fields.event.role == MARK
-            # The attributes of an end are complete; its fields only tell which span it ends.
+            # The attributes of an end have no fields. Its fields only determine the span that it ends.
             literals = fields.members.encode().split(b"%d")
             if len(types) > FIELDS_MAX or max(map(len, literals)) > LITERAL_MAX:
                 raise ValueError(f"the kernel has no room for the fields of {key!r}")
@@ -214,18 +215,19 @@ cdef class Scanner:
     def scan(
         self, bytes data not None, Py_ssize_t at, int64_t offset, order, thread, int rows_min, /
     ):
-        """Pack the usual events from `data[at]` on, which is the input's byte `offset`.
+        """Pack the usual events from `data[at]` on, whose offset in the input is `offset`.
 
-        Return a block and where in `data` it ends. Return None for the block if it would have less than `rows_min`
-        rows; then nothing has changed. `order` is where the stream's clock stands; `thread` has the `stack`, `names`, `stream`, and what `asks` for
-        a task's name or `gives` it. While a thread is in here, others get no block."""
+        Return a block and the position in `data` after it. The block is None if it would have less than `rows_min` rows; the
+        stack and the order are then unchanged. `order` is the stream's `EventOrderState`. `thread` has the `stack`, the `names`,
+        the `stream`, and the texts before and after a task's id in members that refer to its name (`asks`) or define it
+        (`gives`, `behind`). A call in another thread at the same time gets no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef int why
         stack = thread.stack
         if at < 0 or at > have or self.busy:
             return None, at
-        # To read the open spans costs more than the decoder in Python costs for few events.
+        # For few events, copying the open spans takes more time than the decoder in Python.
         stop = self._end_of_few(begin, have, at, rows_min)
         if stop >= 0:
             return None, stop
@@ -247,7 +249,8 @@ cdef class Scanner:
             self._clear()
             with nogil:
                 why = self._fill(begin, have, &stop, offset - at, False)
-            # From the first event on that needs the lock it stays, or each of them might wait for another thread.
+            # From the first event on that needs the interpreter's lock, hold the lock. To take it for each event could mean to
+            # wait for another thread each time.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, True)
             if self.columns.rows < max(rows_min, 1):
@@ -263,7 +266,7 @@ cdef class Scanner:
     # The stack
 
     cdef bint _load(self, list spans, Open *to) except -1:
-        """Read the decoder's open spans; return whether they are as expected."""
+        """Copy the decoder's open spans. Return whether the kernel can represent all of them."""
         cdef Opened *span
         if len(spans) > OPENED_MAX:
             return False
@@ -280,7 +283,7 @@ cdef class Scanner:
         return True
 
     cdef int _store(self, list spans, Open *of) except -1:
-        """Write the open spans back."""
+        """Copy the changed open spans back to the decoder's stack."""
         cdef Opened *span
         del spans[of.kept:]
         for i in range(of.kept, of.count):
@@ -297,7 +300,9 @@ cdef class Scanner:
     cdef int _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, bint locked
     ) except -1 nogil:
-        """Add rows of the events from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        """Add rows of the usual events from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+
+        Return HERE or INTERPRETER: why the next events are not added."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *event
         cdef Plan *plan
@@ -345,7 +350,7 @@ cdef class Scanner:
                     text[0] = c'}'
                     text += 1
                 parent = self._parent(plan, &span)
-            # Nothing of the event was taken so far.
+            # The event can be added. Up to here, nothing has changed.
             bit = 1 << (row & 7)
             to.offset[row], to.size[row] = offset + at[0], plan.size
             to.kind[row], to.category[row] = plan.kind, plan.category
@@ -383,7 +388,7 @@ cdef class Scanner:
         return HERE
 
     cdef inline bint _rises(self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at) noexcept nogil:
-        """Return whether the late events from `at` on are usual, end within the data, and need not be put in order."""
+        """Return whether the late events from `at` on are all usual, their clocks do not decrease, and `OU]` is in the data."""
         cdef Plan *plan
         cdef int64_t clock, before = INT64_MIN
         while have - at >= HEAD:
@@ -402,7 +407,7 @@ cdef class Scanner:
     cdef inline Py_ssize_t _end_of_few(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at, int few
     ) noexcept nogil:
-        """Return where the events that may be usual end if there are less than `few` of them, else -1."""
+        """Return the end of the events from `at` on that may be usual, if there are less than `few` of them, otherwise -1."""
         cdef Plan *plan
         cdef int events
         for events in range(few):
@@ -423,8 +428,9 @@ cdef class Scanner:
         return NULL
 
     cdef inline int _last(self, const Open *open_, const Plan *plan, const Opened *span) noexcept nogil:
-        """Return the place of the last span of an event's channel, -1 for none. Those that enclose one another have
-        one channel here: an end among them is usual only if it ends the last of all."""
+        """Return the index of the last open span of an event's channel, or -1 if there is none.
+
+        The nested channels count as one channel here: an end on them is usual only if it ends the last of all these spans."""
         cdef int i
         cdef const Opened *other
         if not plan.own:
@@ -436,7 +442,7 @@ cdef class Scanner:
         return -1
 
     cdef inline int64_t _parent(self, const Plan *plan, const Opened *span) noexcept nogil:
-        """Return the id of the span around an event, 0 for none."""
+        """Return the id of the span that encloses an event, or 0 if there is none."""
         cdef const Open *open_ = &self.alone if plan.own and plan.kind == BEGIN else &self.nested
         cdef int place = open_.count - 1
         if open_ == &self.alone:
@@ -444,7 +450,8 @@ cdef class Scanner:
         return open_.spans[place].id if place >= 0 else 0
 
     cdef int _named(self, Plan *plan, int64_t *values, uint8_t **text) except? -3 nogil:
-        """Write the members that belong to an event's name; return the name's code, NO_NAME, or NO_ROOM."""
+        """Write the members for an event's name, and return the code of the name. Return NO_NAME if the name is unknown, and NO_ROOM
+        if there is no room in the block."""
         cdef Py_ssize_t room = TEXT_MAX - (text[0] - self.columns.text) - TEXT_OF_EVENT
         if room < self.asking.size + self.giving.size:
             return NO_ROOM
@@ -460,13 +467,13 @@ cdef class Scanner:
         """Write a member whose value ends with the key of a task."""
         memcpy(at, before.at, before.size)
         at += before.size
-        at[0] = <uint8_t>(plan.key >> 8)  # the model
+        at[0] = <uint8_t>(plan.key >> 8)  # the character of the model
         at = write_unsigned(<uint64_t>task, at + 1)
         at[0] = c'"'
         return at + 1
 
     cdef int _task(self, Plan *plan, int64_t *values, uint8_t **text, Py_ssize_t room) except? -3:
-        """The same for an event of a task that may be known, or that is created."""
+        """Name an event of a task that may be known, or that is created. The results are the results of `_named`."""
         model, task = chr((plan.key >> 8) & 0xFF), values[0]
         created = plan.naming == OF_CREATED_TASK
         type_ = values[1] if created else self.known.state.tasks.get(f"{model}{task}")
@@ -494,7 +501,7 @@ cdef class Scanner:
         return code
 
     cdef int _otherwise(self, Plan *plan, int64_t *values, uint8_t **text, Py_ssize_t room) except? -3:
-        """The same as `usual` does it."""
+        """Name an event with the Python function that `usual` uses. The results are the results of `_named`."""
         fields = self.events[plan - self.plans]
         numbers = tuple([_number(plan, i, values[i]) for i in range(plan.fields)])
         name, about = fields.naming(self.known, fields.event, numbers)
@@ -505,7 +512,7 @@ cdef class Scanner:
         return NO_NAME if name is None else self._code(name)
 
     cdef int _code(self, str name) except? -3:
-        """Return a name's code, or NO_ROOM if this block has none."""
+        """Return the code of a name. Add a new name, or return NO_ROOM if there is no room and rows use the codes."""
         code = self.name_codes.get(name)
         if code is None:
             if len(self.names) >= NAMES_MAX:
@@ -525,7 +532,7 @@ cdef class Scanner:
             memset(<void *><size_t>bits, 0, ROWS_MAX // 8)
 
     cdef object _block(self, Py_ssize_t length, str stream):
-        """Return the rows as a block, whose buffers have no more room than that."""
+        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         return Block(
@@ -545,7 +552,7 @@ cdef inline uint32_t _slot(uint32_t key) noexcept nogil:
 
 
 cdef inline bint _same(const Opened *one, const Opened *two) noexcept nogil:
-    """Return whether a span is the one that an end tells."""
+    """Return whether an end with these values ends the span: pair and fields are equal."""
     cdef int i
     if one.pair != two.pair or one.fields != two.fields:
         return False

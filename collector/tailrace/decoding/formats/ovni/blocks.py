@@ -17,11 +17,11 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 _SEARCHED = 4096
-"""Number of bytes that the decoder gets at once while it searches for the next event."""
+"""Number of bytes that the Python decoder gets in one call while it searches for the next event."""
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""The kernel's codes for the functions that name an event; 3 for all other functions."""
+"""The kernel's codes for the functions that name an event, by function. The code 3 stands for all other functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
@@ -39,7 +39,7 @@ _LATE = {
 """Plans of the events `OU[` and `OU]`, between which the clock may go back. The kernel handles these events."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
+"""The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
 
 
 class _Thread(NamedTuple):
@@ -52,7 +52,7 @@ class _Thread(NamedTuple):
 
 
 class OvniBlockDecoder(OvniDecoder):
-    """A decoder that packs usual events into blocks."""
+    """An ovni decoder that packs usual events into blocks, with the compiled kernel."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         super().__init__(limit, state)
@@ -101,7 +101,8 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python decodes in the time in which the kernel copies the open spans.
+        """Number of bytes that Python decodes in the time in which the kernel copies the open spans. Python decodes at
+        least this many bytes after an unusual event.
 
         The kernel copies the open spans on each call, even if it then packs no event."""
         stack = self._stack.state
@@ -109,7 +110,9 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes to add to the waiting bytes: at most the missing bytes of the record, as far as its size is known."""
+        """Number of bytes that the Python decoder gets next to complete the waiting bytes.
+
+        The number never exceeds the missing bytes of the record, as far as the record's size is known."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
@@ -117,7 +120,7 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return the number of bytes for the Python decoder at a position where the kernel found an unusual event."""
+        """Return how many bytes the Python decoder gets at `at`, where the kernel found an unusual event."""
         if not self._state.order:
             return HEADER
         if self._order.state.stale:

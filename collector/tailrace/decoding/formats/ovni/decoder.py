@@ -71,7 +71,8 @@ _CLOCKS = {
 """The attributes of a header record, by byte order."""
 
 LATE_MAX = 1 << 16
-"""Maximum size (bytes) of late events that are sorted at once. Real regions have up to 135 events, some 2 KB."""
+"""Maximum size (bytes) of late events that are sorted at once. Real traces have up to 135 late events between `OU[` and
+`OU]`, about 2 KB."""
 
 
 class OvniState(msgspec.Struct):
@@ -104,7 +105,7 @@ class OvniDecoder:
         self._searched = 0  # number of waiting bytes that certainly begin no event
         self._need = 0  # number of waiting bytes that the next decoding step needs
         self._gathered = 0  # number of waiting bytes that are whole late events
-        self._over = False  # whether no further late events are expected
+        self._over = False  # whether late events no longer wait for further late events
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -272,7 +273,8 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Read the waiting whole late events. No further late events are expected."""
+        """Decode the whole late events that wait for further late events, because no further late events are
+        expected."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -305,7 +307,9 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read late events in the order of their clocks. Return the position up to which `EventOrder` has stored events."""
+        """Read the late events in `at` to `stop` in the order of their clocks.
+
+        Return the position up to which `EventOrder` has stored events."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
@@ -327,7 +331,7 @@ class OvniDecoder:
         return noted
 
     def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
-        """Read late events whose clocks do not decrease."""
+        """Read the late events in `at` to `stop`, whose clocks do not decrease."""
         offset = self._state.offset + at
         part = self._waiting[at:stop]
         at = 0
@@ -352,7 +356,9 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Skip the bytes at `at` that begin no event."""
+        """Report the bytes from `at` on that begin no event as malformed.
+
+        Return the position of the first byte that is not reported."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
         begin = at + self._searched
@@ -368,7 +374,9 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return the position of an event inside the waiting event, whose size is then wrong, or the end of the bytes."""
+        """Return the position of another event inside the incomplete waiting event, whose size is then wrong.
+
+        Return the end of the waiting bytes if there is none."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

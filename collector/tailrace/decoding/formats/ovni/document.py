@@ -3,8 +3,8 @@
 Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
 incomplete document, and the complete document a little later. Unreadable metadata is therefore reported only at the
 end of the stream, if it never became readable.
-Versions 1 and 2 have a `metadata.json` of the process and (2) a
-`thread.TID.json`, version 3 has `stream.json`.
+Versions 1 and 2 have a `metadata.json` for each process. For each thread, version 2 has a `thread.TID.json`, and
+version 3 has a `stream.json`.
 
 Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may
 describe them for the whole trace.
@@ -34,7 +34,8 @@ OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Maximum number of table lines in a report, and maximum number of characters of each line."""
+"""Maximum number of table lines in the record about a missing host, and maximum number of characters of each of these
+lines."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -57,14 +58,18 @@ class DocumentsState(msgspec.Struct):
 
 
 class StreamDocuments:
-    """Turns the documents of one stream into records at a given `offset`."""
+    """Turns the documents of one stream into records of size 0.
+
+    The methods' `offset` is the records' position in the stream."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:
         self.state = state
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Return a record of the metadata, and records of its names. Return nothing if the content has not changed."""
+        """Return a record of the metadata, and records of the new or changed names of marks in it.
+
+        Return nothing if the content has not changed."""
         state = self.state
         read = _read_metadata(data)
         if read is None:

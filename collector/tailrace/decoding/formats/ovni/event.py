@@ -128,7 +128,7 @@ class EventReader:
         return _Reading(kind, event.name, payload.members, payload.rest)
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a begin or an end. The field values distinguish tasks and values of a mark."""
+        """Read a begin or an end. The values of the fields are part of the key by which an end finds its begin."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -144,7 +144,7 @@ class EventReader:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
-        if stale and kind == Kind.NAME:  # the task or type belongs to another run
+        if stale and kind == Kind.NAME:  # a task or type of another run gives no name in this run
             kind = Kind.INSTANT
         elif event.role == "type":
             name, about, rest = self._type(event, values[0], rest)

@@ -58,8 +58,8 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV is unknown, and not three printable characters before a possible clock. Or the event is a jumbo, but
-    events with its MCV never are.
+    bad_event: the MCV is unknown, and the bytes are not three printable characters and a possible clock. Or the flags show
+    a jumbo, but events with this MCV are never jumbos.
     bad_size: a jumbo is larger than the maximum of libovni.
     """
     have = len(buffer) - at
@@ -87,7 +87,8 @@ def plain_payload(flags: int) -> int:
 def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
-    """Return the position of the first event of up to `limit` bytes in `buffer[begin:stop]`, and True.
+    """Return the position of the first event that begins in `buffer[begin:stop]` and has at most `limit` bytes, and
+    True.
 
     If there is none, return the position before which certainly no event begins, and False."""
     while match := _CANDIDATE.search(buffer, begin, stop):

@@ -29,7 +29,7 @@ key."""
 MARKED_MAX = 64
 """Maximum number of marks with a cached name and cached members."""
 NAME_MAX = 256
-"""Maximum length of a stored name."""
+"""Maximum number of characters of a stored name."""
 
 Named = tuple[str | None, str]
 """A name, or None if the name is unknown, and the members of the attributes that refer to the name."""
@@ -61,7 +61,7 @@ class Names:
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
-        # In a plain dict, the search for the oldest task would pass over all removed tasks.
+        # An OrderedDict: in a plain dict, the search for the oldest task would pass over all removed tasks.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.asked = AskedNames(state.asked)
@@ -101,7 +101,7 @@ class Names:
 
     def learn_task(self, model: str, task: int, type_: int) -> None:
         tasks = self.state.tasks
-        tasks.pop(f"{model}{task}", None)  # producers use ids again
+        tasks.pop(f"{model}{task}", None)  # a producer may give the id of an old task to a new task
         if len(tasks) >= TASKS_MAX:
             del tasks[next(iter(tasks))]
         tasks[f"{model}{task}"] = type_

@@ -28,7 +28,7 @@ STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 
 TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
-"""Events that change the order rules for later events."""
+"""Events that change the rules by which `EventOrder` checks later events."""
 
 CLOCK_MIN = -(2**63)
 
@@ -65,7 +65,7 @@ class EventOrder:
 
     @property
     def floor(self) -> int | None:
-        """The minimum clock of a next event that needs no check, unless the event is in `TURNS`.
+        """The smallest clock with which the next event needs no check, unless the event is in `TURNS`.
 
         None if each event must be checked."""
         state = self.state

@@ -27,7 +27,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """The plan for a usual event that has fields or is on a separate channel (see `PayloadLayout`)."""
+    """The part of an `EventPlan` for a usual event that has fields or is on a separate channel (see
+    `PayloadLayout`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -39,7 +40,7 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""The plan for a usual event: kind, name, category, attributes, channel, MCV of the pair's begin, and fields.
+"""How a usual event is read: kind, name, category, attributes, channel, MCV of the pair's begin, and fields.
 
 If the event has fields, the plan has only the beginning of the attributes."""
 

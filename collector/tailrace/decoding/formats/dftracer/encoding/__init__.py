@@ -55,7 +55,7 @@ class DFTracerEncoder:
         self._added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
-        self._of: dict[str, tuple[str, ...]] = {}  # the spelling of the phases, by PID
+        self._of: dict[str, tuple[str, ...]] = {}  # the spellings of `ph`, by PID
         self._coming = False  # whether `_phases` belong to the process of the next record
         self._bracket = False  # whether a bracket is open
         self._begin = 0  # the offset of the first line
@@ -98,7 +98,9 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the bytes of a bracket record. The tracer writes no newline after the last bracket."""
+        """Return the bytes of a record of brackets, and empty bytes for any other session record without a stream.
+
+        The tracer writes no newline after the last bracket."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -115,7 +117,9 @@ def _members(text: str | None) -> Texts:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return the fields of a record in their order, given its attributes."""
+    """Return the fields of a record as JSON texts, in the order of the release.
+
+    `texts` has the record's attributes, and `phases` has the spellings of `ph`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     if "ticks_per_second" in texts:
         theirs.pop("ph", None)
@@ -123,7 +127,7 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
     if record.start is None:
         phases = (
             NUMBERS if "type" in texts else TEXTS
-        )  # of metadata, which show no release otherwise
+        )  # in metadata, only `type` shows a release with numbers as `ph`
     if record.kind == Kind.NAME:
         name = _naming(record, texts, theirs)
     elif record.kind == Kind.COUNTER:
@@ -147,7 +151,8 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 def _numbers(record: Record, texts: Texts) -> Texts:
     """Return the texts of the numbers that are columns of the table.
 
-    The numbers are in quotes if the arguments are names instead of hashes, and if a number like 007 is not valid JSON."""
+    The numbers are in quotes if the arguments have the names of file and host instead of hashes, as before release 1.0.
+    They are also in quotes if a number like 007 is not valid JSON."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -162,7 +167,9 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the `name` field of a record with the name of a hash, and add the record's arguments to `theirs`."""
+    """Return the `name` field (FH, HH or SH) of a record that gives a name to a hash.
+
+    Add the record's arguments to `theirs` if they are not there."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

@@ -28,7 +28,10 @@ COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 
 
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
-    """Return all fields of a record in the order of the release, unless this would change the order of `theirs`."""
+    """Return all fields of a record in the order of the release.
+
+    `theirs` has the fields with the producer's own text; if the order of the release would change their order, put them
+    last instead."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
@@ -43,7 +46,7 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 
 
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
-    """Return the fields of a record as a line, with the original flaw of the record."""
+    """Return the fields of a record as a line. The line gets the flaw that the record had in the original file."""
     if flaw in REPAIRED:
         return as_written(fields)
     line = plain_json(fields)

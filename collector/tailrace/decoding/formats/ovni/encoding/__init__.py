@@ -36,7 +36,7 @@ _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """The shared facts of a trace's streams: lines of the table of clock offsets by host, and looms by name."""
+    """Facts that the streams of one trace share: lines of the table of clock offsets by host, and looms by name."""
 
     lines: dict[str, str] = {}
     looms: dict[str, Loom] = {}
@@ -53,7 +53,8 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        self._texts: dict[str, str] = {}  # texts of documents by name
+        # The JSON texts of documents by name. The name of the thread's own document is "".
+        self._texts: dict[str, str] = {}
         self._headed = False
         self._left_out = False
         self._stream = OpenStream(self._counts)
@@ -122,7 +123,8 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                if len(columns) == COLUMNS:  # the lines of a report may be truncated
+                # A record about a missing host may have truncated lines.
+                if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""
 

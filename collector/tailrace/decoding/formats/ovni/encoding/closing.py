@@ -48,7 +48,9 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event with the fields of its begin, because the row of a separate end lacks these fields."""
+        """Return an end event, with the fields of its begin if its own fields are missing.
+
+        The row of a separate end lacks these fields."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
@@ -57,7 +59,7 @@ class OpenStream:
         return half
 
     def take(self, record: Record, half: Half) -> None:
-        """Update the open spans with a written event."""
+        """Update the open spans and the thread's state with an event that has been written."""
         mcv = half.mcv.encode()
         event = EVENTS.get(mcv)
         clock = (record.end if half.ends else record.start) or 0
@@ -83,9 +85,9 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the end events of the inner open spans, which must precede the end `half`.
+        """Return the end events that must be written before the end `half`: the ends of the open spans inside its span.
 
-        Return None if the end has no begin."""
+        Return None if the end has no begin. The repair then leaves out the end."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)

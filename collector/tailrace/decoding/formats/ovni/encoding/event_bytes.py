@@ -24,7 +24,7 @@ _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The MCV, the attributes and the flaw of one event. `ends`: whether the event ends a span."""
+    """The MCV, the attributes and the flaw of one event. A span has two such halves, a begin and an end (`ends`)."""
 
     mcv: str
     members: Members
@@ -65,7 +65,7 @@ def said(record: Record) -> Half | None:
 
 
 def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> PayloadLayout | None:
-    """Return the longest payload layout whose fields are all in `members`."""
+    """Return the longest payload layout of an event type whose fields are all in `members`, or None."""
     for layout in event.layouts[order]:
         if members.keys() >= set(layout.names):
             return layout
@@ -77,7 +77,9 @@ def values_of(layout: PayloadLayout, members: Mapping[str, Any]) -> tuple[int, .
 
 
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
-    """Return the bytes of an event."""
+    """Return the bytes of an event.
+
+    If several encodings are possible, prefer an encoding with the record's original size."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     ways = [

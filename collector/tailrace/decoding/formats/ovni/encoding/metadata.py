@@ -93,7 +93,7 @@ def amended(
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
-    """Return the metadata for a thread without metadata."""
+    """Return the members of `ovni` metadata that follow from a thread's path and from the models of its events."""
     loom, pid, tid = place.stream.split("/")
     return {
         "lib": {"version": "unknown", "commit": "unknown"},
