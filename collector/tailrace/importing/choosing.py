@@ -70,9 +70,9 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files that the import reads, out of the found `traces` by format.
+    """Choose the files that the import reads, out of the found `traces` (paths by format).
 
-    Files that earlier `readings` cover are left out. With `again`, ignore finished readings."""
+    Leave out files whose content earlier `readings` cover. With `again`, ignore finished readings."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}

@@ -47,7 +47,8 @@ class Why(StrEnum):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that an import leaves out. `of` is the path of the other file with the same content.
+    """A file that an import leaves out. `of` is the path of the other file with the same content, if any.
+
     `content` describes the type of a foreign file in words."""
 
     path: str
@@ -152,7 +153,8 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the reason why a file that is not a trace is left out. `named`: whether the user gave its path.
+    """Return the entry for a file that is not a trace, with the reason why it is left out. `named`: whether the user
+    gave its path.
 
     An empty file counts as an expected trace if its suffix is in `endings`, the suffixes of the traces that were
     found."""
