@@ -1,3 +1,3 @@
-"""Decoders: bytes to records, without I/O."""
+"""Decode the bytes of traces into records, without I/O."""
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A decoder turns bytes into records. A decoder reads no clock, does no I/O, logs nothing and raises nothing.
 Each decoder fulfils three guarantees, which `tests/decoding/test_conformance.py` checks:
 
-1. The division of the input into `feed` calls never changes the records. Only a pause in the input may (`SettlingDecoder`).
+1. The division of the input into `feed` calls never changes the records. Only a pause in the input may
+   change them (`SettlingDecoder`).
 2. Records *tile* the input: sorted by offset, each record begins where the previous record ended. No byte is skipped or read
    twice. Events that a producer writes late (ovni) may be sorted by clock. Unreadable bytes become a malformed record with a
    reason. Records of size 0 may stand between other records, for facts that follow from the bytes so far (missing events,
@@ -38,7 +39,7 @@ class Decoder(Protocol):
 
     @property
     def pending(self) -> int:
-        """Number of bytes that `feed` took and that no record covers yet."""
+        """Number of bytes that were passed to `feed` and are not yet part of a returned record."""
         ...
 
     def feed(self, data: bytes, /) -> list[Record]:
@@ -62,7 +63,9 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class BlockDecoder(Decoder, Protocol):
-    """A decoder with a compiled kernel, which packs events of the usual shape into blocks."""
+    """A decoder with a compiled kernel, which packs events of the usual shape into blocks of rows.
+
+    Python decodes all other events."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
         """Decode the records that are complete after the arrival of `data`, into blocks and single records.
@@ -74,10 +77,11 @@ class BlockDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class QuickDecoder(Decoder, Protocol):
-    """A decoder with a fast path for records of the usual shape."""
+    """A decoder with a fast path for records of the usual shape, and a slow path that reads all other records one by
+    one."""
 
     def take_slow(self) -> int:
-        """Return the number of records that the fast path could not read since the last call of this method."""
+        """Return the number of records that the slow path has read since the last call of this method."""
         ...
 
 
@@ -395,7 +399,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `whole(data, sizes, first, begin)`: the number of consecutive datagrams, from index `first` on, that contain only whole
         events, so that the datagrams may be decoded in one piece. `data` has all datagrams, one after the other, and
         `sizes` has their sizes. `begin` is the position of datagram `first` in `data`.
-    `flaws`, `malformed`: the closed sets of reasons in records of the format.
+    `flaws`, `malformed`: all flaws that readable records of the format can have, and all reasons of malformed records.
     `files`: the layout of the format's files.
     `dialects`: the values of a source's `dialect` besides "auto".
     `waiting(state)`: the part of a state that has the bytes of an unfinished record as `waiting`. A checkpoint may omit these

@@ -197,7 +197,7 @@ def _is_old_heph(head: bytes) -> bool:
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # the next event is complete in the current layout
-    # A damaged length may be the last bytes of a time, which are often 0.
+    # An `old` of 0 proves nothing: in a damaged event, these bytes may be the end of a time, which is often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 

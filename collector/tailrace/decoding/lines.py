@@ -6,8 +6,8 @@ byte by byte.
 
 A *line* is the bytes up to and including a newline (LF), together with the blank lines before the line. Blank
 lines have no content, but each byte must belong to a record. "Blank" is JSON's white space: space, tab,
-CR. A line longer than `limit` is returned
-in pieces of `PIECE` bytes, counted from the beginning of the line. The last piece may be shorter.
+CR. A line longer than `limit` is returned in pieces of `PIECE` bytes, counted from the beginning of the line. The last piece
+may be shorter.
 
 A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
 DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line (`marks_before`). The
@@ -36,7 +36,10 @@ WHITE = b" \t\r\n"
 BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 
 BLANK_MAX = 2**20
-"""Maximum number of blank bytes that an encoder writes. A larger distance to the next record means that bytes are lost."""
+"""Maximum number of blank bytes that an encoder writes for one record of blank lines.
+
+An export takes the distance to the next record as the size of a record. If the distance is larger than this maximum, bytes
+between the two records are lost."""
 
 
 _UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")

@@ -186,7 +186,7 @@ class DFTracerDecoder:
         records, self._records = self._records, []
         return records
 
-    # Lines
+    # Read lines
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
@@ -278,7 +278,7 @@ class DFTracerDecoder:
             if rest:
                 self._malformed(rest, why)
 
-    # Split records
+    # Join the lines of split records
 
     def _continues(self, line: bytes) -> bool:
         """Return whether the line may be the next line of a split record."""
@@ -307,7 +307,7 @@ class DFTracerDecoder:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
 
-    # Records
+    # Add records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
         """Add the record of a line, and a separate record for the bracket after it."""

@@ -139,7 +139,7 @@ def hash_key(kind: str, value: object) -> str | None:
     return None
 
 
-# Phases
+# Read a record by its phase (`ph`)
 
 
 def _read_complete(line: _Line) -> RecordReading:
@@ -267,7 +267,7 @@ def _wanted(args: dict[str, Any], members: dict[str, tuple[str, str]]) -> Texts:
     return {member: key for member, key in keys.items() if key}
 
 
-# Fields
+# Read single fields
 
 
 def _field(fields: Fields, key: str) -> Field:

@@ -65,7 +65,9 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return the members for an event's file hash and host hash, and `$late` (see `resolve`), each after a comma."""
+        """Return the JSON members `fname`, `hostname` and `$late` (see `resolve`) for the hashes of an event's file and host.
+
+        Each member follows a comma. A member that the event does not have is empty."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())

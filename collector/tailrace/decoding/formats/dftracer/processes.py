@@ -72,7 +72,7 @@ class TracedProcess:
 
 
 class Processes:
-    """All processes of a file. `current` is the process with the last record."""
+    """All processes of a file. `current` is the process that wrote the latest record."""
 
     what = Evicted.NUMBERS
 
@@ -180,11 +180,9 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Make the process of an unreadable record the current process.
+        """Make the process of an unreadable record the current process. Return whether the current process changed.
 
-        The record must show a known PID, or any PID if there is a rest.
-
-        Return whether the current process changed."""
+        The process does not change if the bytes show no PID. An unknown PID belongs to the rest, if there is a rest."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
@@ -213,7 +211,7 @@ class Processes:
         number = self._rest
         if number is None:
             number = self._following
-            if number >= PROCESSES_MAX or len(self._all) < number:  # or processes were evicted
+            if number >= PROCESSES_MAX or len(self._all) < number:  # too many, or some were evicted
                 self._rest = number
             self._all[number] = TracedProcess(ProcessState())
             self._following += 1
@@ -236,9 +234,7 @@ class Processes:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Make the process of an unreadable record the current process. Return whether the current process changed.
-
-        The process does not change if the bytes show no PID. An unknown PID belongs to the rest, if there is a rest."""
+        """Remove a process. Further records of the process belong to the rest."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)

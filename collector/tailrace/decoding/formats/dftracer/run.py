@@ -80,7 +80,7 @@ class Ids:
 
     @property
     def came(self) -> tuple[tuple[int, int], ...]:
-        """The first and last id of each range of ids seen."""
+        """The first and last id of each range of ids that were seen."""
         begins = [1, *(last + 1 for last in self._lasts)]
         ends = [*(first - 1 for first in self._firsts), self._following - 1]
         return tuple((a, b) for a, b in zip(begins, ends, strict=True) if a <= b)
@@ -149,7 +149,9 @@ class Ids:
         self.doubt()
 
     def _fill(self, begin: int, end: int) -> bool:
-        """Remove the ids from `begin` to `end` from a missing range. Return whether further ids may be added."""
+        """Mark the ids from `begin` to `end` as seen.
+
+        Return False if no further ids may be added: these ids were not missing, or too many ranges are missing."""
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:
             self.believed, self.returned = False, True
@@ -186,7 +188,7 @@ NO_END, NO_START = "no_end", "no_start"
 class TracedRunState(msgspec.Struct):
     """The state of a run.
 
-    `stage`: before (no `start` yet), open, ended (gaps wait) or settled.
+    `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps reported).
     `ticks`, `coming`: the ticks per second of this run and of the next run.
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
     `blanks`: whether the file begins with the blanks of an unfinished file of 1.0.
@@ -276,12 +278,14 @@ class TracedRun:
             self.ids.doubt()
 
     def came(self, ids: list[int], *, counts: bool) -> None:
-        """Add the ids of usual events. `counts`: whether a record shows a release that counts events by ids."""
+        """Mark the ids of usual events as seen.
+
+        `counts`: whether a record shows a release that numbers its events by id."""
         self.ids.add(ids)
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Record whether usual events had ids, and whether an event shows a release that counts events by ids."""
+        """Note whether usual events had ids, and whether an event shows a release that numbers its events by id."""
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:

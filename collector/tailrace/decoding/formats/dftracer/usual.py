@@ -151,7 +151,7 @@ class _UsualReading:
         self._run, self._own, self._host = _own(processes)
         self._ids: list[int] = []
         self._shows = False
-        """Whether a record has a number as `ph`. Only releases that count events by ids write such a `ph`."""
+        """Whether a record has a number as `ph`. Only releases that number their events by `id` write such a `ph`."""
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
         """Add the record of a line. Return False, with nothing added, if the record is unusual."""

@@ -265,7 +265,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """If lines are held back, choose the more likely form and read them."""
+        """Choose the more likely form and read the lines held back, if there are any."""
         if self._held:
             self._decide(self._votes.guess(), records)
 

@@ -234,7 +234,7 @@ class Events:
         records += [lost(record.offset + record.size, loss) for loss in found if loss]
         found.clear()
 
-    # Entries and exits
+    # Read entries and exits
 
     def _enter(self, offset: int, size: int, fields: list[str]) -> Record:
         _, method, receiver, last = fields
@@ -289,7 +289,7 @@ class Events:
         record = self._leave(offset, size, [letter, method, last])
         return with_member(record, f'"receiver":{receiver},"exception":{exception}')
 
-    # Objects
+    # Read events of objects
 
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
@@ -338,7 +338,7 @@ class Events:
             time, None, f'{{"thread":{thread}}}', None, None,
         )  # fmt: skip
 
-    # ET1
+    # Read lines of ET1
 
     def _read_et1(self, offset: int, size: int, line: Line) -> Record:
         letter, *values = line.fields

@@ -33,12 +33,13 @@ lines since the last good line do not explain.
 
 The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
-**The other form.** In joined traces, the form of a line may differ from the form of its trace. Such a line is unreadable
+**The other form.** If traces of both forms were joined, some lines have the other form. Such a line is unreadable
 (`OtherFormError`). Otherwise a thread, read as a clock, would report millions of missing lines.
-In the specification's form, these are lines JUMP_MAX or more ahead, until the times of two entries or exits rise by 1. In the
-agents' form, these are lines with numbers below CLOCK_LIKELY that are not a known thread. They begin with two lines whose
-numbers rise by 1, or with the number 1, if some thread has a larger number. From then on deaths prove nothing, because their
-form is unknown.
+In a trace of the specification's form, a line has the other form if its last field is JUMP_MAX or more ahead of the clock. If
+the last fields of two such entries or exits rise by 1, however, the second field is the clock. In a trace of the agents' form,
+a line has the other form if its last field is below CLOCK_LIKELY and not a known thread, while another thread has a larger
+number. The first such line is recognised by the number 1, or by a number that rises by 1. From then on, deaths prove nothing,
+because their form is unknown.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ TIME_MAX = 2**62
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The agents' form, with a counted clock.
+    """The clock, the stacks and the losses of a trace in the agents' form. The decoder counts the clock itself.
 
     time, lost: the counted clock, and the number of its ticks that are missing lines.
     ahead, agreeing, agreed_at: the difference by which the last deaths were ahead of the lines read, the number of deaths
@@ -336,7 +337,7 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The specification's form.
+    """The clock, the stacks and the losses of a trace in the specification's form.
 
     time: the current clock.
     unread: the number of unreadable lines since the clock reached `time`.
@@ -387,7 +388,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Process a death. A death behind the clock proves nothing, because a tool may write all deaths at the end."""
+        """Take the death of an object. A time ahead of the clock proves missing lines.
+
+        A time behind the clock proves nothing, because a tool may write all deaths at the end."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)

@@ -27,10 +27,10 @@ FRAME_BYTES, THREAD_BYTES = 224, 256
 class Stacks(msgspec.Struct):
     """The open frames of each thread, the innermost frame last. Numbers count all frames from 1, in order of begins.
 
-    An exit removes the innermost frame of its method and passes over the frames above. There are three possible causes: an
-    exception, which writes no line, ended these frames, their exits are missing, or the exit's own entry is missing and their
-    exits follow later. `passed` therefore counts the frames that were passed over, by thread and method. Frames with numbers up
-    to `decimal` were begun before the trace turned out to be hexadecimal.
+    An exit removes the innermost frame of its method, and also the frames above, over which it passes. There are three possible
+    causes: an exception, which writes no line, has ended the frames above; or their exits are missing; or the exit's own entry
+    is missing, and their exits follow later. `passed` therefore counts the frames that were passed over, by thread and method.
+    Frames with numbers up to `decimal` were begun before the trace turned out to be hexadecimal.
 
     Beyond the limits, the oldest frames are removed. `whole`: whether no frame was removed. Only if `whole` is true, an exit
     without an entry proves a missing entry.

@@ -57,8 +57,8 @@ class BodyLayout(NamedTuple):
 
 
 _layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
-_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # layouts, and bytes of a body: about 8 MiB at most
-_texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # together about 8 MiB of memory at most
+_texts: Memo[bytes, str] = Memo(8192, 64)  # memory: about 2 MiB at most
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
@@ -153,7 +153,7 @@ _i64 = Struct(">q").unpack_from
 _f64 = Struct(">d").unpack_from
 
 
-_memo: Memo[bytes, Body] = Memo(8192, 256)  # about 8 MiB at most
+_memo: Memo[bytes, Body] = Memo(8192, 256)  # memory: about 8 MiB at most
 recall = _memo.get
 """Return the cached result of `read_body` for a body, or None."""
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel of all decoders. The kernel's memory never changes the records of a block, so decoders may share it."""
+    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
 
 SHORT = 4096
 """Maximum size (bytes) of a packet that is read before the search for another packet inside it. In a longer packet, the
@@ -224,7 +224,9 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Skip bytes that begin no packet, up to the next magic or at most one piece."""
+        """Report bytes that begin no packet as malformed, up to the next magic or at most one piece.
+
+        Return their number, or 0 if more input is necessary."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:

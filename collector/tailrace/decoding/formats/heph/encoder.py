@@ -37,7 +37,8 @@ class HephEncoder:
 
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
-        self._next: dict[str, int] = {}  # by stream: the sequence number after the last
+        # By stream: the sequence number of the next record, if the record has none.
+        self._next: dict[str, int] = {}
 
     def close(self) -> bytes:
         return b""

@@ -45,7 +45,8 @@ _COUNT_MAX = 2**63 - 1
 _Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
 
 _SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Reasons of discarded events that the client had sent. These events have sequence numbers, and may have arrived."""
+"""Reasons for which a client discards events after it has sent them. These events have sequence numbers, and may have
+arrived."""
 
 
 class _Session(msgspec.Struct):

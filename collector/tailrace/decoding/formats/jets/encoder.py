@@ -91,7 +91,7 @@ class JetsEncoder:
         self._clk = max(self._clk, clk or 0)
 
 
-# Lines
+# Compose lines
 
 
 def _line(record: Record, texts: Texts) -> str:
@@ -156,7 +156,7 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     return {key: fields[key] for key in keys}
 
 
-# Attributes
+# Take attributes apart
 
 
 def _members(text: str | None) -> Texts:
@@ -194,5 +194,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is a string id, and the column has the number `id_` for this string."""
+    """Return whether a JSON text is a string id for which the id column has the number `id_`."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

@@ -91,7 +91,7 @@ def read_line(offset: int, line: bytes) -> Record:
     )  # fmt: skip
 
 
-# Lines
+# Read a line by its type
 
 
 def _read_header(fields: Fields) -> _LineReading:
@@ -214,7 +214,7 @@ _READERS: dict[str, Callable[[Fields], _LineReading]] = {
 }
 
 
-# Fields
+# Read single fields
 
 
 def _field(fields: Fields, key: str) -> Field:
@@ -308,7 +308,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
     return (found[0] if found and not differ else None), unsure or differ
 
 
-# Attributes
+# Compose attributes
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:

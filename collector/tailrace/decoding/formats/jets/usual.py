@@ -338,7 +338,7 @@ def _number(id_: int | str | UnsetType | None) -> int | None:
 _numbers: Memo[str, int] = Memo(4096, 256)
 _recall_number = _numbers.get
 
-_memo: Memo[str, str] = Memo(4096, 256)  # about 4 MiB at most
+_memo: Memo[str, str] = Memo(4096, 256)  # memory: about 4 MiB at most
 _recall = _memo.get
 
 

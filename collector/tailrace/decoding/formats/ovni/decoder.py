@@ -313,7 +313,7 @@ class OvniDecoder:
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            size = int(event_size(waiting, at, numbers))  # all events here are whole
+            size = int(event_size(waiting, at, numbers))  # `_late_end` returns only whole events
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:
                 order.remember(waiting, noted, at)

@@ -96,7 +96,8 @@ class StreamDocuments:
         return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """Return a record of the host's clock offset if the offset is new, and a record of an unreadable table."""
+        """Return a record of the host's clock offset if the offset is new, and a record about invalid lines of the
+        table if they are new."""
         state = self.state
         lines, good = _offsets(data)
         short = [line for name, line in lines.items() if name.partition(".")[0] == host]

@@ -50,7 +50,8 @@ USUAL_JUMBO = JUMBO | 3
 
 
 class _Payload(NamedTuple):
-    """A payload: the values of the fields, as members of the attributes and as part of a pair's key, and the further bytes."""
+    """A payload: the values of its fields, the same values as members of the attributes and as part of a pair's key,
+    and the bytes after the fields."""
 
     values: tuple[int, ...]
     members: str

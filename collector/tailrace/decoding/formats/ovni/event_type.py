@@ -27,7 +27,7 @@ class PayloadLayout(NamedTuple):
 
 
 class EventType(NamedTuple):
-    """One line of the table, for one of its MCVs.
+    """A type of event: a line of the module `table`, for one of the MCVs in this line.
 
     `opens`: whether an event of a pair is the begin, or None for an event outside of pairs.
     `channel`, `begin`: the channel of a pair, and the MCV of the pair's begin.

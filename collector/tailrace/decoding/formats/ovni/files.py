@@ -52,7 +52,8 @@ def _recognises(path: str, head: bytes) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the documents of the stream's thread, process and trace."""
+    """Return the paths of the documents of the stream's thread, process and trace, relative to the stream's
+    directory."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
         return "stream.json", f"../../../{OFFSETS}"

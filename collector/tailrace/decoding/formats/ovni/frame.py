@@ -22,7 +22,7 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 
 MAGIC = b"ovni"
 ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
-"""The byte order for each possible header."""
+"""The byte order of the numbers in a stream ("<" little-endian, ">" big-endian), by the stream's header."""
 
 HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
 """Size (bytes) of the stream header, of an event without payload, and of a jumbo without data."""

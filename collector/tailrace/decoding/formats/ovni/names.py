@@ -66,7 +66,7 @@ class Names:
         self.state = state
         self.asked = AskedNames(state.asked)
         self.evicted = 0
-        self._marked: dict[tuple[int, int], Named] = {}  # results of `of_mark`
+        self._marked: dict[tuple[int, int], Named] = {}  # cache of the results of `of_mark`
 
     @property
     def held(self) -> int:

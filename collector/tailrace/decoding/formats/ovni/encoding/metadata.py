@@ -21,7 +21,7 @@ MODELS = {
 """The versions of the models whose events are in `table`."""
 
 VERSION = 3
-"""The metadata version with a single document for each thread."""
+"""The version of the metadata that has a single document for each thread."""
 
 CPUS_MAX = 65_536
 """Upper limit of a CPU index. A larger index is damaged data."""
