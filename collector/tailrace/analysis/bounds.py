@@ -1,17 +1,20 @@
-"""Compute the bounds within which figures of spans lie, although some spans are missing.
+"""Compute the interval in which a figure of spans lies if some spans are missing.
 
-A selection has `seen` spans with a known duration, and at most `lost` others: missing events, and seen spans whose
-duration is in doubt. Nothing is assumed about the others, except that no duration is negative if no seen duration
-is. All bounds include their ends. Without any loss, every bound is the figure itself.
+`seen` of the selected spans have a known duration. At most `lost` further spans exist: missing events, and spans in the
+table whose duration is in doubt. Nothing is assumed about the lost spans, except that their durations are not negative,
+provided that no seen duration is. All intervals include their ends. Without any loss, every interval is the figure
+itself.
 
 - The number of spans lies between `seen` and `seen + lost`.
-- The quantile q of all spans has the rank k = ceil(q * N) among N spans. It is smallest if all lost spans are shorter
-  than the seen ones, and largest if all lost spans are longer. Therefore it lies between the seen durations of the
-  ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen + lost)) (`ranks`).
-- The sum and the maximum are at least those of the seen spans. The minimum is at most that of the seen spans.
-- Self time has no bound: a missing child makes it too long, a missing span makes it too short.
+- The quantile q of all spans has the rank k = ceil(q * N) among N spans. The quantile is smallest if all lost spans are
+  shorter than the seen ones, and largest if all lost spans are longer. Therefore it lies between the seen durations of
+  the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen + lost)) (`ranks`).
+- The sum and the maximum of all spans are at least those of the seen spans, and the minimum is at most that of the seen
+  spans.
+- Self time is unbounded: if a child is missing, the self time of its parent seems too long; if a span is missing, its
+  own self time is missing.
 
-This module computes with numbers alone. `losses` counts what is lost, and `statistics` finds the seen durations.
+This module only calculates. `losses` counts the lost spans, and `statistics` finds the seen durations.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 LostCount = int | None
-"""A number of lost events, at most; None if the number is unknown."""
+"""Upper bound on a number of lost events; None if the number is unknown."""
 
 
 class Interval(NamedTuple):
-    """The least and the greatest value that a figure may have. None means that nothing bounds this side."""
+    """The least and the greatest value that a figure can have. None means that the figure has no bound on this side."""
 
     low: int | None
     high: int | None
@@ -37,7 +40,7 @@ class Interval(NamedTuple):
     def words(self, spell: Callable[[int], str]) -> str:
         """Return the interval as text: a value, two values, `at least …`, `at most …` or `cannot be told`.
 
-        `spell` returns a value as text. A unit that both values share appears once."""
+        `spell` converts a value to text. If both values have the same unit, it appears once."""
         if self.low is not None and self.high is not None:
             return _range(spell(self.low), spell(self.high), self.low)
         if self.low:
@@ -48,7 +51,8 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""The interval of each figure, by the figure's name. None where no span has a known duration and none is lost."""
+"""The interval of each figure of a group, by the figure's name. It is None if no span has a known duration and no span
+is lost."""
 
 
 def _range(low: str, high: str, least: int) -> str:
@@ -61,14 +65,15 @@ def _range(low: str, high: str, least: int) -> str:
 
 
 def total_loss(*losses: LostCount) -> LostCount:
-    """Return the sum of losses, which is unknown if one of them is."""
+    """Return the sum of numbers of lost events; None if one of them is unknown."""
     known = [loss for loss in losses if loss is not None]
     return sum(known) if len(known) == len(losses) else None
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration that a lost span may have, given the least seen one. A clock that was set back once
-    may have been set back more often, and then nothing bounds the lost durations."""
+    """Return the least duration that a lost span can have, given the least seen duration: 0, or None if a seen
+    duration is negative. A clock that was set back once may have been set back more often, so lost durations are
+    then unbounded."""
     return None if least is not None and least < 0 else 0
 
 
@@ -77,19 +82,21 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks (from 1) of the seen durations between which the quantile `share` lies. A rank below 1 means
-    the least possible duration, a rank above `seen` means no bound."""
+    """Return the ranks (from 1, in ascending order) of the two seen durations between which the quantile `share` of all
+    spans lies. A rank below 1 stands for the least possible duration, and a rank above `seen` for no bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 
 
 def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the bounds of the minimum. `lowest` is the least possible duration of a lost span."""
+    """Return the interval of the minimum of all spans. `seen` is the minimum of the seen spans, and `lowest` is the
+    least duration that a lost span can have."""
     return Interval(seen, seen) if lost == 0 else Interval(lowest, seen)
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the bounds of a sum or maximum, which lost spans can only increase, unless durations may be negative."""
+    """Return the interval of the sum or the maximum of all spans. `seen` is that of the seen spans; lost spans can only
+    increase it, unless durations can be negative (`lowest` is None)."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

@@ -1,10 +1,10 @@
-"""Build a flame graph: distribute the time of all lanes among names, grouped by the names of the enclosing
-spans.
+"""Build a flame graph: distribute the time of all lanes (a lane is one stream and substream of a session) among the
+names of spans, separately for each sequence of enclosing names.
 
-Each moment of a lane counts for the innermost open span, which is the open span that began last. Where spans
-nest, the share of a span is its duration minus the durations of its direct children. Where spans overlap
-without nesting, the shares still add up to the time during which any span was open. Spans with one name and
-with equal names of enclosing spans form one node.
+Each moment of a lane counts for its innermost open span, which is the open span that began last. Where spans nest, the
+share of a span is its duration minus the durations of its direct children. Where spans overlap without nesting, the
+shares still add up to the time during which any span was open. Spans that have the same name, and whose enclosing spans
+have the same names, form one node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended. The span's share of the time counts for `owner`."""
+    """A span of one lane that has ended. The time during which it is innermost counts for `owner`."""
 
     start: int
     end: int
@@ -33,10 +33,11 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return for each owner the ticks during which one of its spans is innermost.
+    """Return, for each owner, the time (in the unit of the spans) during which one of its spans is the innermost open
+    span.
 
-    The spans must be sorted by start; if two spans start together, the outer one comes first. A span that
-    ends before it begins has no share."""
+    The spans must be sorted by start; if two spans start together, the outer one comes first. A span that ends before
+    it begins has no share."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -50,8 +51,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Assign the time from `now` to `moment` to the innermost open spans, close the spans that end by
-    `moment`, and return `moment`."""
+    """Count the time from `now` to `moment` for the innermost open spans in `shared`, remove spans that end by `moment`
+    from `open_spans`, and return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -65,7 +66,7 @@ def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K,
 
 
 DEEPEST = 200
-"""Maximum depth of the nodes. Deeper spans count for the deepest node that encloses them."""
+"""Maximum depth of the nodes. A deeper span counts for the node of the enclosing span at this depth."""
 
 UNITS = ("ns", "ticks")
 
@@ -80,10 +81,10 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 
 
 class FlameNode(NamedTuple):
-    """One node of a flame graph. `parent` is the index of an earlier node in the list of nodes.
+    """One node of a flame graph. `parent` is the index of the enclosing node, which comes earlier in the list of nodes.
 
-    `own` is the time during which a span of the node is innermost. `total` is the sum of `own` over the node
-    and all nodes below it."""
+    `own` is the time during which a span of the node is innermost. `total` is the sum of `own` over the node and all
+    nodes below it."""
 
     parent: int | None
     name: str | None
@@ -93,8 +94,8 @@ class FlameNode(NamedTuple):
 
 
 class FlameGraph(NamedTuple):
-    """A flame graph. `open` is the number of spans of the window that have not ended; no node counts these
-    spans."""
+    """A flame graph in one unit of time. `open` is the number of selected spans that have not ended, which no node
+    includes."""
 
     unit: str
     nodes: list[FlameNode]
@@ -118,7 +119,7 @@ class FlameGraph(NamedTuple):
 
 
 class _Nodes:
-    """Builds the list of nodes of a flame graph, and counts the spans of each node."""
+    """Collects the nodes of a flame graph, and counts the spans of each node."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int | None, str | None], int] = {}
@@ -147,10 +148,10 @@ class _Nodes:
 
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
-    """Return the flame graph of the spans that overlap a window. Spans are cut at the window's bounds. `unit`
-    is one of `UNITS`.
+    """Return the flame graph of the spans that overlap a window. A span counts only with its part within the window.
+    `unit` selects the spans whose time is in `ns` or in `ticks`.
 
-    Read every span of the window in order. Raise QueryError or StoreError."""
+    Read every span of the window in order. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = {}
     for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
@@ -163,7 +164,7 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane, cut to the window. The owner of a span is the index of its node."""
+    """Yield the spans of one lane, cut at the bounds of the window. The owner of a span is the index of its node."""
     enclosing: list[tuple[int, int]] = []
     for row in rows:
         begin, length, name = row[4:]
@@ -193,7 +194,7 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition on spans that overlap the window. An open span counts as endless."""
+    """Return the SQL condition for spans that overlap the window. A span that has not ended counts as endless."""
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

@@ -1,19 +1,20 @@
-"""Count the lost events that may belong to each group of spans, and find the seen spans whose duration is in doubt.
+"""Count the lost events that may belong to each group of spans, and find the spans in the table whose duration is in
+doubt.
 
-A gap *touches* a selection if an event that it lacks may be a selected span. A gap has a source and mostly a session and
-a stream. It has a time only where its format numbers the events of a stream in the order of a time (`ORDERS`). A range
-of time selects spans by their begins. A gap that lies before the range therefore does not touch it: its events ended,
-and so began, before the range. A gap behind the range touches it, because a long span that is lost there may have begun
-within the range.
+A gap *touches* a selection of spans if one of its missing events may be a selected span. A gap has a source and mostly
+a session and a stream. Its place in time is known only if its format numbers the events of a stream in the order of
+their times (`ORDERS`). A range of time selects the spans that begin in it. A gap before the range does not touch it:
+the missing events ended, and so began, before the range. A gap after the range touches it, because a missing long span
+may have begun within the range.
 
-Two kinds of seen spans are in doubt, and count as lost in their groups:
+The duration of two kinds of spans is in doubt, so that they count as lost in their groups:
 
-- A begin without an end, if a gap touches its session: the end may be lost. The ends of JETS have no number, so a begin
-  of JETS without an end is always in doubt.
-- A span around a gap, in formats that pair begins and ends by a stack (`STACKED`): after a loss, the end of one span may
-  be taken for that of another one.
+- A span without an end, if a gap touches its session: the end may be lost. Ends of JETS are not numbered, so a span of
+  JETS without an end is always in doubt.
+- A span around a gap, in formats in which an end belongs to the last begin (`STACKED`): after a loss, the end of one
+  span may be taken for the end of another one.
 
-Losses that nothing proves are not counted (see the blind spots in ARCHITECTURE).
+Losses that nothing shows are not counted (see the blind spots in ARCHITECTURE).
 """
 
 from __future__ import annotations
@@ -41,38 +42,40 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, the number of an event in its stream, and the tick by which these numbers rise, as SQL over a row of
-`events`. None if no time rises with the numbers: lines of JETS have no number, and their clock may go back; the
-threads of a DFTracer process share the ids. A Heph event is numbered when it ends; where threads share a stream, the
-number may be taken some time after the clock was read. A line of ET3 has the number of its tick, and no wall time."""
+"""For each format, SQL over a row of `events`: for the event's number in its stream, and for the tick that rises
+with these numbers. None if no time rises with the numbers: lines of JETS have no number, and their clock may go
+back; the threads of a DFTracer process share one numbering. A Heph event is numbered when it ends; where threads
+share a stream, the number may be taken some time after the clock was read. A line of ET3 has the number of its tick,
+and no wall time."""
 
 STACKED = ("et3", "ovni")
-"""Formats whose ends do not name their begins."""
+"""Formats in which the end of a span does not name its begin, but belongs to the last open begin."""
 
 UNNUMBERED_ENDS = ("jets",)
-"""Formats whose ends have no number and no total."""
+"""Formats whose ends of spans have no number, so that a missing end does not show."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of missing records that are no part of a span."""
+"""Kinds of records that are not parts of spans, so that gaps of these kinds lack no span."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys whose value a gap has, too."""
+"""Keys for groups of spans that a gap has, too, so that a gap counts only for groups with its values."""
 
 RENAMED = ("name", "category")
-"""Keys whose values may come from a name that is a record of its own."""
+"""Keys for groups of spans whose values may be in a record of their own. If that record is missing, a span may be in a
+wrong group."""
 
 ANY = ""
-"""Stream of a gap whose stream is unknown."""
+"""Value of `stream` in a gap whose stream is unknown."""
 
 COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
-"""Columns of `spans` by which spans can be grouped. Other keys are members of the attributes."""
+"""Columns of `spans` by which spans can be grouped. All other keys are names in the spans' attributes."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The touching gaps of one stream. `unit` is the unit of the session's durations. `names` is whether names are
-    among the missing records."""
+    """The gaps of one stream that touch a selection of spans. `events` is their number of missing events, and `names`
+    is whether records with names are missing. `unit` is the unit of durations in the session."""
 
     source: str
     session: str
@@ -84,13 +87,13 @@ class TouchingGaps(NamedTuple):
 
 
 class Losses:
-    """The losses that touch a window."""
+    """The losses that touch the spans of a window."""
 
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
-        """Read the gaps. `by` are the names of the keys by which spans are grouped. `whole` is the completeness of the
-        window, which counts the events that a running collector still awaits."""
+        """Read the gaps that touch the window. `by` contains the keys by which spans are grouped. `whole` is the
+        completeness of the window, with the number of events that may still arrive."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
@@ -108,7 +111,7 @@ class Losses:
         return not self._gaps and self._everywhere == 0
 
     def of(self, group: Sequence[str | None], unit: str) -> LostCount:
-        """Return the number of lost events that may be spans of a group."""
+        """Return the number of lost events that may be spans of a group; None if it is unknown."""
         values = []
         for at, key in self._places:
             other = {"session": DAMAGED_SESSION, "stream": ANY}.get(key)
@@ -117,8 +120,8 @@ class Losses:
         return total_loss(self._everywhere, *found)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
-        """Return SQL for the given measured spans with a column `doubtful`. A span that is open and not in doubt has
-        no duration; it is not among the rows."""
+        """Return SQL that adds a column `doubtful` to measured spans: whether a span's duration or group is in doubt.
+        It leaves out spans that are certainly still open, because they have no duration."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
@@ -141,8 +144,9 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether seen spans may be in a wrong group because of a gap. Events of DFTracer contain their names, but
-        names of their attributes come apart."""
+        """Return whether spans may be in a wrong group because of a gap, whose missing records contain names,
+        parents or depths. Events of DFTracer contain their own names, but some of their attributes are in records of
+        their own."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -177,12 +181,12 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL for the next gap behind a span's begin: by offset, and by ticks for gaps with a number. Where only a later record
-shows that events are missing, the gap lies anywhere before that record."""
+"""SQL that joins to each span the next gap after its begin: by offset and, for gaps with numbers, by ticks. If only a
+later record showed that events are missing, the gap may lie anywhere before that record."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield the losses of each stream, of the gaps that touch a window."""
+    """Yield, for each stream, the gaps that touch the spans of a window."""
     gaps, since = window.selection.gaps, window.since
     found = _GAPS.format(gaps=gaps.sql)
     chosen = RowCondition("FROM lost") if since is None else _behind(engine, gaps, since)
@@ -197,12 +201,12 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
-    """Return SQL for the gaps that do not lie before a time."""
+    """Return SQL that leaves out the gaps that lie before the time `since`."""
     numbered = f"SELECT DISTINCT session FROM gaps WHERE {gaps.sql} AND {_LAST} IS NOT NULL"  # noqa: S608 - our own words
     sessions = sorted(session for (session,) in engine.rows(numbered, gaps.values))
     if not sessions:
         return RowCondition("FROM lost")
-    chosen = one_of("session", sessions)  # values, so that files without these sessions are skipped
+    chosen = one_of("session", sessions)  # as values, so that the engine skips files
     return RowCondition(_SINCE.format(sessions=chosen.sql), (since, *chosen.values))
 
 
@@ -212,8 +216,8 @@ SELECT source, session, format, stream, remaining, "of", "first", "last", "offse
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
 FROM gaps WHERE {{gaps}} AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
 """  # noqa: S608 - our own words
-"""SQL for gaps that may lack spans. A number that is an estimate bounds nothing, unless the gap has the numbers of the
-events themselves: then only the reason is one."""
+"""SQL for the gaps whose missing events may be spans. If a gap's count is an estimate, the number of its missing events
+is unknown; if the gap has the numbers of the missing events, only its reason is estimated."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -247,8 +251,8 @@ LEFT JOIN (
 ) AS e USING (source, session, stream)
 WHERE NOT coalesce(g.at < e.earlier AND e.rises, false)
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps that lie before a time: those with smaller numbers than some event before the time. In a
-stream whose times fall anywhere, no number bounds a time, so no gap is left out."""
+"""SQL that leaves out the gaps before a time: those whose numbers are smaller than the number of some event before this
+time. If the times of a stream do not always rise with its numbers, no gap of the stream is left out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

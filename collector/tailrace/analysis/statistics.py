@@ -1,7 +1,7 @@
 """Compute statistics of spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted separately. A span without a begin or end
-time is counted, but no other figure includes the span. Percentiles are durations that occur (nearest rank),
+Only spans that have ended have a duration; open spans are counted separately. A span whose begin time or end time is
+unknown counts in the number of spans, but in no other figure. Percentiles are durations of actual spans (nearest rank),
 never interpolated.
 
 `changes` compares the statistics of two runs group by group, including groups that only one run has.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """One cell of a heat map: the number of spans that began in a range of time and have a duration of a
-    class (see `heat_map`)."""
+    """One cell of a heat map: how many spans began in one range of time and have a duration in one range (see
+    `heat_map`)."""
 
     column: int
     row: int
@@ -39,8 +39,8 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """A heat map without its empty cells. Column n begins at `since` + n * `width` ns. `open` is the number
-    of spans that have not ended; no cell counts these spans."""
+    """A heat map without its empty cells. Column n begins at `since` + n * `width` ns. `open` is the number of spans
+    that have not ended, which no cell includes."""
 
     since: int | None
     width: int
@@ -49,12 +49,12 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return a heat map of the durations of the spans in a window, with at most `columns` ranges of time.
-    Count the spans with one name, or all spans.
+    """Return a heat map of the spans in a window: the columns are at most `columns` ranges of time, the rows are ranges
+    of duration. It counts the spans with one name, or all spans if `name` is None.
 
-    Row 0 has durations of at most 0 ns (a span may end before it begins). Row n has durations of 2^(n-1) to
-    2^n - 1 ns. Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or
-    StoreError."""
+    Row 0 has durations of at most 0 ns (a span may end before it begins). Row n has durations of 2^(n-1) to 2^n - 1 ns.
+    Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError if the table
+    cannot be read."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
     bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
@@ -64,7 +64,7 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
         return HeatMap(since, 1, [], 0)
     until = last + 1 if window.until is None else window.until
     width = max(-(-(until - since) // columns), 1)
-    # `log2` of a large number may be rounded up, so the SQL corrects the power.
+    # `log2` of a large number may be rounded up, so the SQL compares the duration with the power of two.
     sql = (
         "SELECT cell, CASE WHEN duration > 0 THEN 1 + power - (1::HUGEINT << power > duration)::INT ELSE 0 END, count(*)"  # noqa: S608 - our own words
         " FROM (SELECT ((time::HUGEINT - ?) // ?)::BIGINT AS cell, duration,"
@@ -78,18 +78,19 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
 
 
 ATTRIBUTES = "attributes."
-"""Prefix of a key that names a member of the attributes."""
+"""Prefix of a word that names an attribute of spans as the key of groups."""
 
 
 class GroupKey(NamedTuple):
-    """A key to group by. `sql` is its SQL expression over a row of `spans`, a text or null."""
+    """A key by which spans are grouped. `word` is its name; `sql` is an SQL expression for its value, a text or null,
+    over a row of `spans`."""
 
     word: str
     sql: str
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return the key of a word: the name of a column, or `attributes.` and the name of a member.
+        """Return the key that a word names: a column, or `attributes.` followed by the name of an attribute.
 
         Raise UnknownError, which lists the columns, for any other word."""
         member = word.removeprefix(ATTRIBUTES)
@@ -105,7 +106,8 @@ class GroupKey(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
-    """Return the keys of the words, in order and without duplicates. Raise UnknownError."""
+    """Return the keys that words name, in order and without duplicates. Raise UnknownError for a word that names no
+    key."""
     return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 
@@ -113,25 +115,26 @@ BY_NAME = parse(["name"])
 
 
 _LAST = 2**63 - 2
-"""The greatest time (64 bits) that has a successor."""
+"""The greatest time (Unix ns) to which 1 can be added within 64 bits."""
 
 PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
 GroupValues = tuple[str | None, ...]
-"""The values of a group's keys, in the order of the keys."""
+"""The values of a group's keys, in the order of the keys: for each, a text or None."""
 
 _GroupUnit = tuple[GroupValues, str]
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group of spans. Durations are in `unit`, and None if no span has a known duration.
+    """The figures of one group of spans. Figures of durations are in `unit`; they are None if no span has a known
+    duration.
 
-    `self_time` is the time during which a span of the group is the innermost open span (see `flame`).
-    `self_time` is None if the caller did not request the self time."""
+    `self_time` is the time during which a span of the group is the innermost open span (see `flame`). It is None if the
+    caller did not request it."""
 
     group: GroupValues
     unit: str
-    """Unit of the durations: `ns` or `ticks`."""
+    """Unit of the durations: `ns`, or `ticks` if the clock has no tick rate."""
     ended: int
     open: int
     total: int | None
@@ -143,11 +146,12 @@ class SpanStatistics(NamedTuple):
     p99: int | None
     most: int | None
     bounds: FigureBounds
-    """The interval in which each figure lies, because spans may be missing; by the keys of `FIGURES`."""
+    """The interval in which the figure of all spans lies, because spans may be missing, by the figure's name in
+    `FIGURES`."""
 
     @property
     def seen(self) -> tuple[int | None, ...]:
-        """Return the figures of the seen spans, from `ended` on."""
+        """Return the figures of the spans in the table: all fields from `ended` to `most`, with `open`."""
         return self[2:12]
 
 
@@ -159,8 +163,8 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""SQL for the spans that meet the condition `rows`, with their length and unit. The condition stands directly
-in the WHERE clause of the view, so that the engine skips files (`query.statement`)."""
+"""SQL for the spans that meet the condition `rows`, with their duration (`length`) and its unit. The condition is in
+the WHERE clause directly over the view, so that the engine can skip files (`query.statement`)."""
 
 
 def statistics(
@@ -171,11 +175,11 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of the spans that begin within a window, ordered by descending total. `whole` is the
-    completeness of the window.
+    """Return the figures of each group of spans that begin within a window, ordered by descending total. `by` are the
+    keys of the groups. `whole` is what is missing from the window.
 
-    With `self_time`, read every span of the window in order, which takes about a microsecond a span. Raise
-    QueryError or StoreError when the table cannot be read."""
+    With `self_time`, read every span of the window in order, which takes about a microsecond a span. Raise QueryError
+    or StoreError when the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -190,7 +194,7 @@ def statistics(
     losses = Losses(engine, window, [key.word for key in by], whole)
     certain = not losses.none or any(row[len(by) + 1] for row in found)
     intervals = _intervals(engine, window, by, losses) if certain else {}
-    # A span of any group takes self time from the spans around it.
+    # A missing span of any group changes the self time of the spans around it.
     lossy = {unit for _, unit in intervals}
     if self_time and _unended(engine, window):
         lossy = {"ns", "ticks"}
@@ -211,7 +215,7 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span behind a window may have ended although its end did not arrive."""
+    """Return whether a span that began after a window may have ended, although its end did not arrive."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -226,8 +230,9 @@ def _points(seen: Sequence[int | None]) -> FigureBounds:
 
 
 class CertainSpans(NamedTuple):
-    """The spans of a group whose duration is certain: their number, the number of those with a length, the sum and
-    extremes of the lengths, and the number of spans that may be others of the group."""
+    """The spans of one group whose duration is not in doubt: the number of spans, the number of those with a known
+    duration, and the sum, minimum and maximum of these durations. `lost` is the number of further spans that the group
+    may have."""
 
     spans: int
     lengths: int
@@ -254,7 +259,7 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[_GroupUnit, FigureBounds]:
-    """Return the bounds of the groups that may lack spans."""
+    """Return the intervals of the figures of each group that may lack spans."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
@@ -279,7 +284,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[_GroupUnit, CertainSpans],
 ) -> dict[_GroupUnit, dict[str, Interval]]:
-    """Return the bounds of the percentiles of groups. `spans` is SQL for the spans of all groups."""
+    """Return the intervals of the percentiles of each group. `spans` is SQL for the spans of all groups, with the
+    column `doubtful`."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -309,7 +315,8 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[_GroupUnit, int]],
 ) -> list[int]:
-    """Return the certain length of each wanted group and rank; ranks begin at 1."""
+    """Return the duration with each wanted rank (from 1, in ascending order) among the certain durations of its group,
+    in the order of `wanted`."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -332,7 +339,7 @@ def _at_ranks(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group, in each unit."""
+    """Return the self time of each group of spans, separately for each unit."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():
@@ -343,15 +350,16 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. The owner of a span outside the window has no group."""
+    """Yield the spans of one lane. The owner is a span's group, unit and tick rate; the group is None for a span
+    outside the window."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans of the window, and later spans that a span of the window may contain. Rows are
-    ordered by lane, then by start."""
+    """Yield the ended spans of the window, and later spans that may lie inside one of them. Rows are ordered by lane,
+    then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -363,8 +371,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time before which all spans begin that a span of the window may contain, or None without a
-    bound."""
+    """Return a time before which every span begins that may lie inside a span of the window; None if the window has no
+    end."""
     if window.until is None:
         return None
     rows = window.rows
@@ -384,15 +392,15 @@ FIGURES = {
     "p99": "p99",
     "max": "most",
 }
-"""The figures that can be compared: names in the user interface, and attributes of `SpanStatistics`."""
+"""The figures that can be compared: by their names for users, the fields of `SpanStatistics`."""
 
 UNKNOWN = "unknown"
-"""Word for a change that cannot be computed because one run has the group but lacks the figure."""
+"""Word for a change that cannot be computed, because one run has no span of the group with a known duration."""
 
 
 class FigureChange(NamedTuple):
-    """One group of two compared runs. `before` or `after` is None if the run lacks the group. A figure is
-    None if no span of the group has ended."""
+    """The change of one figure of one group between two runs. `before` or `after` is None if that run does not have the
+    group."""
 
     group: GroupValues
     unit: str
@@ -413,7 +421,7 @@ class FigureChange(NamedTuple):
     def growth(self) -> float | None:
         """Return the relative growth of the figure: 0.1 is 10 percent more. The growth from 0 is infinite.
 
-        Return None if a run lacks the figure."""
+        Return None if the figure of one run is unknown."""
         if self.from_ is None or self.to is None:
             return None
         if self.from_ == self.to:
@@ -433,13 +441,14 @@ class FigureChange(NamedTuple):
 def changes(
     before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
 ) -> list[FigureChange]:
-    """Return the changes of all groups of both runs: first by descending growth, then new groups, then gone
-    groups."""
+    """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
+    growth come next, then groups that only the second run has, then groups that only the first run has."""
     return sorted(_pairs(before, after, figure), key=_rank)
 
 
 def exceeding(found: Iterable[FigureChange], threshold: float) -> list[FigureChange]:
-    """Return the changes whose growth exceeds `threshold`. A new group exceeds no threshold."""
+    """Return the changes whose growth exceeds `threshold` (0.1 is 10 percent). A group that only one run has does not
+    exceed it."""
     return [each for each in found if each.growth is not None and each.growth > threshold]
 
 

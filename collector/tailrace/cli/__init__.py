@@ -1,8 +1,8 @@
-"""Start the command `tailrace`. Until its other modules are imported, the command needs only the standard library.
-
-Before other imports, the command prepares for signals. The command also isolates itself from the user's variables and modules,
-from the duties of process 1, and from closed streams (`interpreter`, `reaper`, `standard`). If an import fails because a
-package is missing or broken, the command prints one line about it; `tailrace run` then runs the program untraced.
+"""Start the command `tailrace`. This module needs only the standard library. Before it imports the other modules, it
+decides what signals do, and isolates the command from its surroundings: from the user's environment variables and
+Python modules (`interpreter`), from the duties of process 1 (`reaper`), and from closed standard streams (`standard`).
+If an import fails because a package is missing or broken, the command prints one line about it; `tailrace run` then
+runs the program untraced.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FLAGS = frozenset({"--require-trace", "--json"})
 """Options of `tailrace run` without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""Signals that stay blocked until the command can handle them, by command. SIGHUP reloads the configuration of `serve`. The
-other signals are for the program of `run`."""
+"""By command, the signals that stay blocked until the command has set their handlers. SIGHUP reloads the configuration
+of `serve`. The signals of `run` are meant for its program."""
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
-"""Signals that the command ignores, by command. Their default action would end the process."""
+"""By command, the signals that the command ignores, because their default action would end the process."""
 
 
 def main() -> None:
-    """Run the command, also for `python -m tailrace`."""
+    """Run `tailrace`, also as `python -m tailrace`."""
     _expect_signals(sys.argv[1] if len(sys.argv) > 1 else "")
     interpreter.isolate()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -63,13 +63,14 @@ def main() -> None:
 
 
 def _expect_signals(command: str) -> None:
-    """Prepare for signals, so that no signal ends this process needlessly or with a traceback before its handlers exist."""
-    # The parent process may have blocked SIGTERM and SIGHUP. The parent process may also have ignored SIGCHLD, which a process
-    # that waits for children needs.
+    """Decide what signals do until the command `command` has set its handlers: none of them may end this process with a
+    traceback, or although the command would handle or ignore it."""
+    # The parent process may have blocked SIGTERM and SIGHUP. It may also have ignored SIGCHLD, which a process that
+    # waits for its children needs.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),
-    }  # SIGINT as well: a new interpreter (`isolate`) would install a handler again
+    }  # block SIGINT, too: a new interpreter (`isolate`) would set a handler
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD} - held
     )
@@ -88,8 +89,8 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
-    """Replace this process by the program. With `exact`, run the program as a child instead, and return its exit status.
-    Return LOSS if the program succeeds, since none of its events are stored."""
+    """Run the user's program without tracing, in place of this process. With `exact`, run it as a child instead, and
+    return its exit status, or LOSS if that is 0, because none of the program's events are stored."""
     from tailrace import reaper
 
     if exact:
@@ -103,7 +104,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         if child:
             return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # undo Python's setting to ignore this signal
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # undo that Python ignores it
     os.umask(interpreter.UMASK_OF_USER)
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
@@ -117,7 +118,8 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of Tailrace's options, and the program with its arguments, parsed as click would parse them."""
+    """Return the names of the options of `tailrace run` in these arguments, and the program with its own arguments, as
+    click would divide them."""
     options: list[str] = []
     program: list[str] = []
     rest = iter(arguments)
@@ -145,4 +147,4 @@ def _warn(text: str) -> None:
     try:  # noqa: SIM105 - contextlib may be the user's
         os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
     except OSError:
-        pass  # standard error has no reader, but the program must still run
+        pass  # nobody reads standard error, but the program must still run

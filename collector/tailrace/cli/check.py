@@ -1,4 +1,5 @@
-"""Define `tailrace check`, which reports every mistake in a configuration file, or the file's effect."""
+"""Define `tailrace check`, which reports every mistake in a configuration file or, if there is none, what the
+configuration amounts to."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ from tailrace.sources.tail.search import parse
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 def check_command(file: Path, *, as_json: bool) -> None:
-    """Find every mistake in the configuration FILE, in the environment's variables, and in the files of
-    certificates and tokens that it names.
+    """Find every mistake in the configuration FILE, in Tailrace's environment variables, and in the files of
+    certificates and tokens that FILE names.
 
-    Prints one line for each problem, `file:line: key: what is wrong; what is allowed`, and exits with 2.
-    Without problems, prints what the configuration amounts to, and warns where the installed systemd unit
-    or a limit gets in its way."""
+    Prints one line for each problem, `file:line: key: what is wrong; what is allowed`, and exits with 2. Without
+    problems, prints what the configuration amounts to, and warns if the installed systemd unit or a limit of the system
+    keeps it from working."""
     loaded, problems = examine(file, environ=os.environ, flags={}, formats=transports)
     if loaded is not None and (unusable := guard.problems(loaded)):
         loaded, problems = None, unusable
@@ -64,8 +65,8 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    """Yield warnings about settings that keep clients from reaching the sources, or that limit what the configuration
-    allows."""
+    """Yield warnings about a configuration without mistakes: for example, clients cannot reach a source, or two sources
+    read the same files."""
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
@@ -99,7 +100,8 @@ def _overlapping(config: Config) -> Iterator[str]:
 
 
 def _meet(pattern: str, other: str) -> bool:
-    """Return whether two patterns are equal, or one is a directory in which the other one searches."""
+    """Return whether two patterns can match the same files: they are equal, or one is a directory and the other one
+    searches below it."""
     one, two = parse(pattern), parse(other)
     return one == two or any(
         not outer.parts and f"{inner.root}/".startswith(f"{outer.root.rstrip('/')}/")
@@ -108,12 +110,12 @@ def _meet(pattern: str, other: str) -> bool:
 
 
 def _takes_any(source: TailConfig) -> bool:
-    """Return whether the source's format accepts files of any name."""
+    """Return whether the format of a source reads files of any name."""
     return FORMATS[source.format].files.stream("/any name")
 
 
 def _absent(config: Config) -> Iterator[str]:
-    """Yield a warning for each path of a source whose root directory does not exist."""
+    """Yield a warning for each directory or file that does not exist, although a source's pattern searches below it."""
     for name, source in _tails(config):
         for pattern in source.paths:
             root = parse(pattern).root
@@ -126,19 +128,20 @@ def _tails(config: Config) -> list[tuple[str, TailConfig]]:
 
 
 def _lacking(config: Config) -> Iterator[str]:
-    """Yield a warning for each file system of store and spool that has no free bytes or inodes left."""
+    """Yield a warning for each file system of the store or the spool that has no free bytes or inodes."""
     places = [
         Path(place) for place in (store_path(config), spool_path(config)) if "://" not in place
     ]
     found = set()
     for place in places:
-        with suppress(OSError):  # the start of the daemon reports this error
+        with suppress(OSError):  # the daemon's start reports this error
             found.add(free_room(place).lack)
     yield from sorted(filter(None, found))
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    """Return the result as JSON. The `origin` of a problem is the file, `environment`, or empty for an option."""
+    """Return the result of `tailrace check` as JSON. The `origin` of a problem is the path of the file, `environment`
+    for an environment variable, or empty for an option of the command."""
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:
@@ -167,5 +170,5 @@ def _tag(source: SourceConfig) -> str:
 
 
 def _places(source: SourceConfig) -> list[str]:
-    """Return the origin of a source's bytes: the patterns of a tail source, otherwise the address."""
+    """Return where a source's bytes come from: the patterns of a tail source, or the address of any other source."""
     return source.paths if isinstance(source, TailConfig) else [source.listen]

@@ -57,18 +57,18 @@ NUMBERS = ("age", "not committed", "spool", "missing")
 def collectors_command(
     config: Path | None, store: str | None, listen: str | None, *, as_json: bool, as_metrics: bool
 ) -> None:
-    """List the collectors that ever wrote to the store, and how each is, by their heartbeats in the table.
+    """List the collectors that have ever written to the store, and the state of each one, according to their heartbeats
+    in the table. The command works for stores in object stores, too, on whichever hosts the collectors run. `since` is
+    the time (UTC) at which the collector last started. According to its last heartbeat, `not committed` is the number
+    of received bytes that were not in the table yet, `spool` is the size of its spool, and `missing` is the number of
+    missing events. `health` is `ok`, or `degraded` with the conditions, while heartbeats arrive; `silent since` a time
+    if three heartbeats are overdue; `stopped` after a regular stop; `killed` if the collector ended in another way,
+    which only the lock of a local store shows; `unknown` if the collector's clock is ahead of this host's clock. A
+    collector without heartbeats (`heartbeat.interval`), or before the first one, is not listed.
 
-    It works for stores in object stores, too, whichever hosts the collectors run on. `since` is when its last life
-    began; times are UTC. `not committed` are bytes that it had received and the table lacked, `spool` the size of its
-    spool, and `missing` the events that its ledger lacks, all as the last heartbeat says. `health` is `ok` or
-    `degraded`, with the conditions, while heartbeats come; `silent since` a time once three of them are overdue, whatever the
-    last one said; `stopped` after a stop in order; `killed` if it ended otherwise, as far as
-    the lock of a local store tells; `unknown` if its clock is ahead of this host's. A collector without
-    heartbeats (`heartbeat.interval`), or before the first one, is not listed.
-
-    --listen serves the same to Prometheus, from any host that can read the table, and prints its address. Each scrape reads
-    the table; if it cannot be read, the answer is 503. The other keys of `[admin]` say whom it admits, as they do for the daemon."""
+    With --listen, the command serves the same facts to Prometheus, on any host that can read the table, and prints the
+    address. Each scrape reads the table; if the table cannot be read, the answer is 503. The other keys of `[admin]`
+    define who may use the address, as they do for the daemon."""
     if as_json + as_metrics + (listen is not None) > 1:
         raise click.UsageError("give only one of --json, --metrics and --listen")
     loaded = load_config(config, store, listen)
@@ -162,7 +162,8 @@ def _time(nanoseconds: int) -> str:
 
 
 FIRST_SECONDS = 0.5
-"""Maximum time (seconds) between the first two requests. The difference of their answers results in the first rates."""
+"""Maximum time (seconds) between the first two requests to the collectors. The first rates are computed from the
+difference of these two answers."""
 
 
 @click.command()
@@ -191,14 +192,14 @@ def top_command(
 ) -> None:
     """Show what the running collectors receive now, what is missing and what is wrong, until Ctrl-C.
 
-    `rows/s` and `received/s` are means since the answer before. `missing` counts events in gaps and in
-    holes that are still open; "or more" marks a source of which an unknown number may be missing.
-    `awaited` counts those that may still arrive. `behind` is what producers have written to files and
-    sockets and the collector has not received.
+    `rows/s` and `received/s` are averages since the previous answer. `missing` counts the events that have not arrived;
+    "or more" marks a source of which an unknown number of further events may be missing. `awaited` counts the missing
+    events that may still arrive. `behind` is the number of bytes that producers have written to files and sockets and
+    that the collector has not received.
 
-    On a terminal, without --json and --count, the command uses the whole screen. If a collector no
-    longer answers, the screen shows the reason beside the last figures; otherwise the reason is on standard
-    error, and the command fails once none answers."""
+    On a terminal, without --json and --count, the command uses the whole screen. If a collector no longer answers, the
+    screen shows the reason beside the last figures; otherwise the command prints the reason on standard error, and
+    fails once no collector answers."""
     never_wait(STDERR)
 
     from tailrace.cli.output.screen import print_objects, print_pages, whole_screen
@@ -217,11 +218,11 @@ def top_command(
 def _watch(
     config: Config, first: Asked[Status], interval: float, *, patient: bool = False
 ) -> Iterator[tuple[list[Answered], str]]:
-    """Request the statuses of all collectors repeatedly, without end. Yield the statuses of each round, and the reason why some
-    collectors gave none.
+    """Ask all collectors for their statuses again and again, every `interval` seconds. Yield the statuses of each
+    round, and the reason why some collectors did not answer.
 
-    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of the collectors that do not answer,
-    together with the reason.
+    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of a collector that does not
+    answer, together with the reason.
     """
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
@@ -247,7 +248,7 @@ def _watch(
 
 
 def _ask(config: Config) -> Asked[Status]:
-    """Return the collectors' statuses. Raise NoAnswerError if no collector answers."""
+    """Ask all collectors for their statuses, and return them. Raise NoAnswerError if no collector answers."""
     from tailrace.figures import Status
     from tailrace.query.live import ask
 

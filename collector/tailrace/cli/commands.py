@@ -77,26 +77,27 @@ class ExitCode(IntEnum):
     GOOD = 0
     FAILED = 1
     USAGE = 2
-    """Wrong usage or configuration."""
+    """The command line or the configuration is wrong."""
     INCOMPLETE = 3
-    """The caller required completeness, and events are missing."""
+    """The caller demanded complete data, and events are missing."""
     LOSS = 4
-    """The loss exceeds the budget, or nothing was traced."""
+    """`tailrace run` or `tailrace import`: more events are missing than --max-loss allows, or the program was not
+    traced."""
     ADDRESS_UNAVAILABLE = 5
-    """A listening address is in use or not available yet. A later start may succeed."""
+    """A configured address is in use or does not exist on this host yet. A later start may succeed."""
     NO_PROGRAM = 127
-    """The program does not exist. A shell returns the same code."""
+    """`tailrace run`: the program does not exist. A shell returns the same code."""
     INTERRUPTED = 130
-    """Ctrl-C ended the command. A shell returns this code for a program that SIGINT ended."""
+    """Ctrl-C ended the command. A shell returns the same code for a program that SIGINT ended."""
     BROKEN_PIPE = 141
-    """The output has no reader. A shell returns this code for a program that SIGPIPE ended."""
+    """Nobody reads the output any more. A shell returns the same code for a program that SIGPIPE ended."""
 
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
-"""Exceptions that end a command without a bug in the command."""
+"""Exceptions that may end a command although the command has no bug."""
 
 CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
-"""Exit codes of errors that do not count as a failure of the command."""
+"""Exit codes of expected errors for which `FAILED` would be wrong, by the class of the error."""
 
 
 def load(name: str) -> click.Command:
@@ -138,7 +139,8 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command, and exit with its exit code. If the output did not reach the reader, the exit code reports it."""
+        """Run a command, and exit with its exit code, or with the code of an error that kept the output from its
+        reader."""
         code: Any = ExitCode.GOOD
         try:
             try:
@@ -151,7 +153,7 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> object:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set during imports
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were imported
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
@@ -164,7 +166,8 @@ class Commands(click.Group):
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether a user can act on an error: the error is a TailraceError, or the system refused a file."""
+    """Return whether an error is expected, because a user can act on it: a TailraceError, or an error of the system
+    about a named file."""
     refused = isinstance(error, OSError) and error.filename is not None
     return refused or isinstance(error, EXPECTED)
 
@@ -220,7 +223,7 @@ def tailrace() -> None:
 
 
 def run() -> None:
-    """Run the command in the process's arguments."""
+    """Run the command that the process's arguments name."""
     guard()
     try:
         tailrace(prog_name="tailrace")
@@ -230,11 +233,11 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process at once if a thread may still read a table at a URL. The thread may read ahead, or a stop did not wait
-    for the thread.
+    """Exit without the interpreter's shutdown if a thread may still be reading a table at a URL: the thread reads
+    ahead, or a stopped query did not wait for it.
 
-    A thread that reads a table cannot be stopped. The interpreter's shutdown would destroy objects that the thread uses, and
-    crash.
+    A thread that reads a table cannot be stopped. The interpreter's shutdown would destroy objects that the thread
+    uses, and crash.
     """
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
 MEMORY = Size.parse("1 GiB")
-"""Memory limit of the database. If a sort needs more memory, the database uses the disk."""
+"""Memory limit of the database. If a sort needs more memory, the database writes temporary files."""
 
 
 @click.command()
@@ -80,11 +80,10 @@ def export_command(
 ) -> None:
     """Write events, and what is missing from them, for other tools.
 
-    The last line says whether anything is missing from what was selected, or still awaited. In perfetto
-    and chrome, gaps are slices named LOST, between the events around them; in otlp they are spans with an
-    error; parquet, arrow, csv and jsonl have a file of gaps beside them (`trace.gaps.csv`). Notes travel
-    with all of them. A name that does not exist is an error, and so is a selection without events.
-    `docs/export.md` has the details."""
+    The last line says whether any of the selected events are missing, or may still arrive. In perfetto and chrome, gaps
+    are slices named LOST, between the events around them; in otlp, gaps are spans with an error; for parquet, arrow,
+    csv and jsonl, a second file has the gaps (`trace.gaps.csv`). All formats contain the notes. A source, session or
+    stream that does not exist is an error, and so is a selection without events. `docs/export.md` has the details."""
     _check(format_, repair=repair, csv_safe=csv_safe)
     output = _place(format_, path)
 
@@ -129,7 +128,7 @@ def export_command(
 
 
 def _check(format_: str, *, repair: bool, csv_safe: bool) -> None:
-    """Raise UsageError for an option that belongs to another format."""
+    """Raise UsageError for an option that the chosen format does not take."""
     for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
         if given and format_ != of:
             raise click.UsageError(f"{option} is for --to {of}")
@@ -144,7 +143,7 @@ def _writer(format_: str, *, csv_safe: bool) -> Write:
 
 
 def _place(format_: str, path: str) -> Output | Directory:
-    """Return the destination of an export. Raise UsageError if the format cannot be written to the path."""
+    """Return the file or directory to which an export writes. Raise UsageError if the format cannot be written there."""
     if format_ in DIRECTORIES:
         if path == STANDARD_OUTPUT:
             raise click.UsageError(f"{format_} makes several files: name a directory with -o")

@@ -1,4 +1,4 @@
-"""Define `tailrace import`, which sends finished files and directories through the whole pipeline once."""
+"""Define `tailrace import`, which stores finished trace files and the files of directories in the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
-"""Maximum number of ignored files that the output names for each reason. The others are counted, and --json lists all."""
+"""Maximum number of files that the output names in each list: files of which events are missing, and files that were
+left out for one reason. --json lists all."""
 
 
 @click.command()
@@ -61,28 +62,28 @@ def import_command(
     as_json: bool,
     paths: tuple[Path, ...],
 ) -> None:
-    """Import finished files, and all files below directories; then say what was stored and what is
-    missing.
+    """Import finished files, and all files below directories; then print what was stored and what is missing.
 
-    The import recognises traces by their first bytes; names and directories do not matter. Repeating a
-    command stores nothing twice and misses nothing new: it skips, and names, files that the table has and copies of other
-    files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split cut
-    out of other files that are given, unless they have more than 4 million different lines. A
-    file under a name made of another's in its directory (NAME~, NAME.part, NAME.1) is one if it holds no more
-    than the other's beginning, and at least 256 bytes of it if the other is longer. A file of several gzip members is a copy only beside the original (NAME and
-    NAME.gz, say), or if another given file has the same compressed bytes. A file that has grown is read again, and its new session replaces
-    the former one. An interrupted import continues where it stopped. Beside a running collector, the import is a
-    collector of its own, with the name `import`.
+    The import recognises traces by their first bytes; names and directories do not matter. If you repeat a command,
+    nothing is stored twice, and new files are imported: the command skips, and names, files that the table has already
+    and copies of other files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split
+    cut out of other files that are given, unless they have more than 4 million different lines. If the name of a file
+    is derived from the name of another file in its directory (NAME~, NAME.part, NAME.1), it is a copy if it holds only
+    the beginning of the other file. It must hold at least 256 bytes if the other file is longer. A file of several gzip
+    members is a copy only beside the original (NAME and NAME.gz, say), or if another given file has the same compressed
+    bytes. A file that has grown since an earlier import is read again, and its new session replaces the earlier one. An
+    interrupted import continues where it stopped. Beside a running collector, the import is a collector of its own,
+    with the name `import`.
 
-    Exits with 1 when a file could not be read, a named file is no trace, or none of the files has an
+    Exits with 1 if a file could not be read, if a file that was named is not a trace, or if none of the files has an
     event.
 
-    With --json: `files` are the imported files, each with its `session`, `events` and what is `missing`
-    by reason (`unknown`: an unknown number as well); `events`, `missing` and `unknown` are their sums.
-    `missing_names` has, by source, how many of the missing are names that events ask for (null: an unknown number).
-    `left_out` are the other files, each with the reason (`why`), the file that it is a copy `of`, and in words the `content` that nothing reads
-    (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
-    table has of the files.
+    With --json: `files` are the imported files, each with its `session`, its number of `events` and the number of
+    `missing` events by reason (`unknown` is true if an unknown number is missing as well); `events`, `missing` and
+    `unknown` beside them are the sums. `missing_names` has, by source, the number of missing names to which events
+    refer (null: an unknown number). `left_out` are the other files, each with the reason (`why`), the file `of` which
+    it is a copy, and a description of `content` that cannot be read (`trace` is false if nothing shows that the file
+    was meant to be a trace); `imported_before` lists what the table had of the files before.
 
     Links in a directory are followed only if their targets are in that directory."""
     loaded = load_config(config, store)
@@ -119,7 +120,7 @@ def _json(summary: Summary) -> str:
 
 
 def _stored(summary: Summary) -> Iterator[str]:
-    """Yield lines about the place where the files are stored, and about the files that lack events."""
+    """Yield lines that say where the files are stored, and which files lack events."""
     sessions = [*summary.files, *summary.earlier]
     if not sessions:
         return
@@ -148,7 +149,7 @@ def _stored(summary: Summary) -> Iterator[str]:
 
 
 def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
-    """Yield the lines about files that were left out, with one paragraph for each reason."""
+    """Yield lines about the files that were not imported, grouped by the reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
@@ -163,7 +164,7 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
 
 
 def _counted(why: Why, count: int, format_: str | None) -> str:
-    """Return as text the number of files that were left out for a reason."""
+    """Return a sentence with the number of files that were not imported for one reason."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (
@@ -190,7 +191,7 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Yield the reasons why the command fails or must be repeated."""
+    """Yield the reasons why the command fails, or why the user must repeat it."""
     if summary.interrupted:
         yield "interrupted: repeat the same command to continue"
         return

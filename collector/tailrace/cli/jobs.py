@@ -1,7 +1,8 @@
-"""Define `tailrace merge`, `tailrace ranks` and `tailrace verify` for the stores, the ranks and the certificate of a job.
+"""Define `tailrace merge`, `tailrace ranks` and `tailrace verify`, which work on the stores and the certificate of a
+parallel job.
 
-`merge` makes one store and one certificate from the stores of a job's nodes. `ranks` shows a map of ranks over time. `verify`
-compares a certificate with the table, or the files of a store with their checksums.
+`merge` makes one store and one certificate from the stores of a job's nodes. `ranks` shows when each rank of the job
+has events. `verify` compares a certificate with the table, or the files of a store with their checksums.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ PICTURE_COLUMNS = 480
 
 
 class StoreDirectory(click.ParamType[Path]):
-    """A parameter type for a directory. It rejects a URL, because the URL would otherwise become a directory's name."""
+    """Parameter type of an option that takes a directory. It rejects a URL, which would otherwise become the name of a
+    directory."""
 
     name = "directory"
 
@@ -87,19 +89,19 @@ def merge_command(
 ) -> None:
     """Merge the stores of a job's nodes into one, and certify the job.
 
-    DIR is a store, or a directory with stores right below it, such as `tailrace run` makes under a
-    launcher. The command first brings into a store's table what its killed collector had received. Rows are
-    copied as they are. The same command again adds nothing twice, and goes on where it was killed.
+    DIR is a store, or a directory with stores right below it, such as `tailrace run` makes under a launcher. If the
+    collector of a store was killed, the command first writes into the store's table what the collector had received.
+    Rows are copied unchanged. If you repeat the command, it adds nothing twice, and continues if it was killed before.
 
-    The certificate, job.json in STORE, names each rank, its node, how it ended, and what of it is missing:
-    ranks that were killed with what they left, and ranks that never came, if the launcher says how many
-    there are. `tailrace verify` checks it against the store, and job.svg draws the ranks over time, as
-    `tailrace ranks` does. An earlier certificate that differs is kept.
+    The certificate, job.json in STORE, names each rank, its node, how the rank ended, and which of its events are
+    missing. It includes ranks that were killed, and ranks that never started, if the launcher states the number of
+    ranks. `tailrace verify` compares the certificate with the store, and job.svg shows the ranks over time, as
+    `tailrace ranks` does. An earlier certificate with other content is kept, and the new one gets another name.
 
-    Exits with 3 if a rank was killed or never came, or anything is missing.
+    Exits with 3 if a rank was killed or never started, or if anything is missing.
 
-    With --json: the merged `stores`, each with the `rows` that were added and whether something was
-    `recovered`; the path of the `certificate` and its `sha256`, `sizes`, `nodes`, `ranks` and `totals`."""
+    With --json: the merged `stores`, each with the `rows` that were added and whether something was `recovered`; the
+    path of the `certificate` and its `sha256`, `sizes`, `nodes`, `ranks` and `totals`."""
     private = signatures().load(key) if key else None
     loaded = load_config(config, str(into))
 
@@ -199,16 +201,18 @@ def ranks_command(
     loaded: Loaded,
     as_json: bool,
 ) -> None:
-    """Show for each rank of a job when it has events, and where some are missing.
+    """Show when each rank of a job has events, and where events are missing.
 
-    A line is a rank: a shade for how many of its events begin in each part of the time, and an x where
-    some are missing: behind the event before them or, where nobody knows how many, behind the rank's last
-    event. The figures are its events with a time, and those missing, with a + where more may be. Ranks that
-    were killed say so, and in a merged store also those that never came.
+    Each line is a rank. Each column is a part of the time: its shade shows how many events of the rank begin in it, and
+    an x that events are missing. Missing events are shown behind the event before them or, if their number is unknown,
+    behind the rank's last event. The numbers at the end of the line are the rank's events with a time, and its missing
+    events, with a + if more may be missing. Ranks that were killed are marked and, in a merged store, also ranks that
+    never started.
 
-    With --json: `begin` and `end` of the map (Unix ns), its `columns`, and the `ranks`: `job`, `rank`, `node`
-    and `state`, and for each column how many `events` begin there, how many are `missing`, and whether an
-    `unknown` number is. In no column are `untimed` events, and missing ones that are `unplaced`."""
+    With --json: `begin` and `end` of the map (Unix ns), its `columns`, and the `ranks`: `job`, `rank`, `node` and
+    `state`, and for each column how many `events` begin there, how many are `missing`, and whether an `unknown` number
+    is. Events without a time are counted as `untimed`, and missing events without a place in time as `unplaced`; no
+    column includes them."""
     from tailrace.config.load import store_path
     from tailrace.job import rank_map
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
@@ -262,18 +266,18 @@ def verify_command(
 ) -> None:
     """Verify the certificate of a run or a job, or all files of a store.
 
-    CERTIFICATE is a file. The command computes everything in it anew from the table, and exits with 1 if
-    anything differs: a row, a gap or a digit that was changed.
+    CERTIFICATE is a file. The command computes the content of the certificate again from the table, and exits with 1 if
+    anything differs: a changed row, gap or digit.
 
-    STORE is a directory or URL. The command compares each file of the table with its checksum and with
-    the log, prints a line for each damaged file, with what is lost, and exits with 1 if there is any.
-    Files without a known checksum are read and reported as unverifiable; a store at a URL has only such
-    files. The command changes nothing: a start, and upkeep, set damaged files aside.
+    STORE is a directory or URL. The command compares each file of the table with its checksum and with the log, prints
+    a line for each damaged file that says what is lost, and exits with 1 if a file is damaged. Files without a known
+    checksum are read and reported as unverifiable; a store at a URL has only such files. The command changes nothing;
+    the next start of the daemon, or the next upkeep, sets damaged files aside.
 
-    With --json, for a certificate: the path of the `certificate`, whether it `holds`, the `differences`,
-    its `totals`, how many `streams` it has, and the public key that it was `signed_by`, null without a
-    signature. For a store: the `store`, how many data `files` the table has, how many of these are
-    `verified` and how many `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`."""
+    With --json, for a certificate: the path of the `certificate`, whether it `holds`, the `differences`, its `totals`,
+    its number of `streams`, and the public key of the person who signed it (`signed_by`, null without a signature). For
+    a store: the `store`, how many data `files` the table has, how many of these are `verified` and how many
+    `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`."""
     if "://" in path or Path(path).is_dir():
         if store is not None or key is not None:
             raise click.UsageError(
@@ -287,7 +291,7 @@ def verify_command(
 
 
 def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
-    """Verify a store and print the result. Return whether any file is damaged."""
+    """Verify all files of a store and print the result. Return whether any file is damaged."""
     import msgspec
 
     from tailrace.config.load import store_path
@@ -312,7 +316,7 @@ def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
 def _verify_certificate(
     config: Path | None, store: str | None, key: str | None, path: Path, *, as_json: bool
 ) -> bool:
-    """Verify a certificate and print the result. Return whether anything differs."""
+    """Compare a certificate with the table and print the result. Return whether anything differs."""
     from tailrace.config.load import store_path
     from tailrace.job import certificate as jobs
     from tailrace.job.merging import rank_logs

@@ -1,5 +1,5 @@
-"""Define `tailrace gaps`, which lists missing and awaited events with the reasons, and `tailrace streams`, which lists the
-streams."""
+"""Define `tailrace gaps`, which lists missing events with the reasons and events that may still arrive, and `tailrace
+streams`, which lists the streams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
 AWAITED = "awaited"
-"""The reason that is shown for events for which the running collector still waits."""
+"""The reason that the list of gaps shows for events that may still arrive, because the running collector still waits
+for them."""
 
 
 @click.command()
@@ -54,16 +55,17 @@ def gaps_command(
 ) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
 
-    `peer` is the file or the address that the session came from. `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
-    A dash as `count` means that nobody knows how much is missing.
+    `peer` is the file or the address from which the session came. `detail` says how the collector found out. `first`
+    and `last` are the numbers that the producer gave to the first and the last missing event, if it numbers its events.
+    A dash as `count` means that the number of missing events is unknown.
 
-    A connection that a collector refused is no gap, because most clients come back. The metric
-    tailrace_source_refused and /status count refused connections, and so does the certificate of `tailrace run`
-    where the collector had no room.
+    A connection that a collector refused is not a gap, because most clients connect again. The metric
+    tailrace_source_refused and /status count refused connections, and so does the certificate of `tailrace run` where
+    the collector had no room.
 
-    If a collector runs on the store, the command asks it which events it still waits for, before they
-    count as missing. They get one line for each stream, with the reason `awaited`. A dash as their
-    `count` means that the collector could not be asked; `detail` says why."""
+    If a collector runs on the store, the command asks it which events it still waits for, before they count as missing.
+    These events get one line for each stream, with the reason `awaited`. In such a line, a dash as `count` means that
+    the collector did not answer; `detail` says why."""
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness, Scope, completeness
     from tailrace.query.views import GAPS
@@ -92,8 +94,8 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return rows in the form of gap rows for the awaited events, or a row with the reason why the collector could not be
-    asked."""
+    """Return rows with these columns, as `tailrace gaps` prints them, for the events that may still arrive, and for the
+    reason why a collector could not be asked about them."""
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}
@@ -105,7 +107,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Counts of the printed gaps and of their missing events. `adding` updates the counts while the lines are printed."""
+    """Numbers of gaps and of missing events in the printed rows. `adding` counts the rows while they are printed."""
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0
@@ -120,7 +122,7 @@ class GapTotals:
             yield page
 
 
-# Shares are rounded down, so that only a complete stream shows 100 %.
+# Percentages are rounded down, so that only a complete stream shows 100 %.
 STREAM_COLUMNS = """
 SELECT source, format, session, stream, events, missing,
   format('{:.4f} %', floor(completeness * 1e6) / 1e4) AS complete,
@@ -147,13 +149,13 @@ def streams_command(
 ) -> None:
     """List the streams, and how complete each is.
 
-    `peer` is the file or the address that the stream came from.
-    `complete` is the share of the events known to exist that are in the table, or a dash if an unknown
-    number is or may be missing. `state` is `open` while a collector receives events, `silent` when the
-    file rests, `unwatched` when its collector does not run, `unfollowed` when no source follows its file any
-    more, `ended`, or `unfinished?` when the stream has not said its end and its process is gone, its file rests or
-    its collector does not run. Times are UTC. The last line also says how many events the running collector still waits for; with --json, standard error
-    says it."""
+    `peer` is the file or the address from which the stream came. `complete` is the number of events in the table
+    divided by the number of events that are known to exist. It is a dash if an unknown number of events is or may be
+    missing. `state` is `open` while a collector receives events, `silent` when the file rests, `unwatched` when its
+    collector does not run, `unfollowed` when no source follows its file any more, `ended`, or `unfinished?` when the
+    stream's end has not arrived and its process has ended, its file rests or its collector does not run. Times are UTC.
+    The last line also says for how many events the running collector still waits; with --json, this is printed on
+    standard error."""
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Scope, completeness
     from tailrace.query.views import STREAMS
@@ -178,7 +180,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the printed streams. `adding` updates the sums while the lines are printed."""
+    """Sums over the streams in the printed rows. `adding` counts the rows while they are printed."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

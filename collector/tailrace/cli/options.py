@@ -1,4 +1,4 @@
-"""Define the options that several commands share, and open the store that they specify."""
+"""Define the options that several commands share, and open the store that these options select."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ store_option = click.option(
 
 
 def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
-    """Return a decorator that passes several options to a command as one value.
+    """Return a decorator that combines the values of several options of a command into one argument.
 
-    `make` is called with the options' values in the given order. The command receives the result as the argument `name`.
+    `make` is called with the options' values in the given order. The command receives the result as the argument
+    `name`.
     """
 
     def decorate(command: F) -> F:
@@ -97,8 +98,8 @@ def job_options(command: F) -> F:
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator for one side of a comparison. For the side `a` the decorator adds --rank-a, --node-a and --job-a.
-    The command receives them as one `JobFilter`."""
+    """Return a decorator that adds the options for one side of a comparison: for the side `a`, --rank-a, --node-a and
+    --job-a. The command receives them as one `JobFilter`, whose argument is named after the side."""
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
 
@@ -135,7 +136,7 @@ DIGITS_OF_A_DATE = 8
 
 
 class Quantity(click.ParamType[Size | Duration]):
-    """A parameter type for a `Size` or a `Duration` in the notation of the configuration."""
+    """Parameter type of an option that takes a `Size` or a `Duration`, written as in the configuration."""
 
     def __init__(self, kind: type[Size | Duration]) -> None:
         self._kind = kind
@@ -156,7 +157,7 @@ class Quantity(click.ParamType[Size | Duration]):
 
 
 class Percentage(click.ParamType[float]):
-    """A parameter type for a share of 0 or more, written as "10%" or "10"."""
+    """Parameter type of an option that takes a percentage of 0 or more, written as "10%" or "10"."""
 
     name = "percentage"
 
@@ -170,7 +171,8 @@ class Percentage(click.ParamType[float]):
 
 
 class Moment(click.ParamType[int]):
-    """A parameter type for a time in Unix nanoseconds, written as a number or in a form that `reading.question` parses."""
+    """Parameter type of an option that takes a time: Unix nanoseconds, or a text that `reading.question.unix_ns`
+    accepts. Its value is in Unix nanoseconds."""
 
     name = "time"
 
@@ -240,7 +242,7 @@ def filters_of(
     labels: tuple[RunLabel, ...],
     job: JobFilter,
 ) -> Filters:
-    """Return the filters for some options. An option that was not given filters nothing."""
+    """Return filters with the values of options. An option that the user did not give excludes nothing."""
     from tailrace.reading.question import Filters
 
     return Filters(
@@ -271,7 +273,7 @@ def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give 
 
 
 GAPS = "`tailrace gaps`"
-"""The command that lists the missing events, as it appears in messages."""
+"""The command that lists missing events, as messages to the user name it."""
 
 complete_option = click.option(
     "--complete-only",
@@ -281,7 +283,7 @@ complete_option = click.option(
 
 
 def json_option(text: str) -> Callable[[F], F]:
-    """Return the option --json. The command receives it as `as_json`."""
+    """Return the decorator that adds the option --json with the help `text`. The command receives it as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
@@ -306,15 +308,16 @@ def signatures() -> ModuleType:
 
 
 class NamedRun(NamedTuple):
-    """A store and the sessions of a run. The store is None for the configured store. The sessions are empty if all sessions
-    are meant."""
+    """A store, and the sessions of one run in it. The store is None if the user named none, so that the configured
+    store is meant. Without sessions, all sessions of the store are meant."""
 
     store: str | None
     sessions: tuple[str, ...]
 
 
 def named_run(path: str) -> NamedRun:
-    """Return the store (directory or URL) at a path, or the run of the certificate at the path. Raise StoreError."""
+    """Return what a user means by a path: all of a store (directory or URL), or the run of a certificate in its store.
+    Raise StoreError if a certificate cannot be read."""
     if "://" in path or not Path(path).is_file():
         return NamedRun(path, ())
     from tailrace.job import certificate as jobs
@@ -331,10 +334,10 @@ def named_run(path: str) -> NamedRun:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Take a snapshot of the store, and ask a running collector which events are still awaited.
+    """Take a snapshot of the store, and ask the running collectors which events may still arrive.
 
-    `limits` and `room` are passed to the Engine. Raise StoreError if there is no table, and UnknownError if the selection
-    matches nothing.
+    `limits` and `room` are parameters of `Engine`. Raise StoreError if there is no table, and UnknownError if the
+    selection names a source, session or stream that does not exist.
     """
     from tailrace.query.engine import Engine
     from tailrace.query.live import beside, look
@@ -348,6 +351,6 @@ def open_store(
 
 
 def warn_incomplete(whole: Completeness) -> None:
-    """Print a warning on standard error if the answer is incomplete."""
+    """Print a warning on standard error if `whole` says that something is missing."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

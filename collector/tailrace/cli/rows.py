@@ -61,14 +61,15 @@ def query_command(
     as_arrow: bool,
     complete_only: bool,
 ) -> None:
-    """Run a statement in DuckDB's SQL; "-" reads it from standard input.
+    """Run an SQL statement of DuckDB; "-" reads the statement from standard input.
 
-    The views are events, spans, counters, gaps, sessions, streams, labels and nesting; `DESCRIBE spans` lists the columns of one.
-    All views show the table as it was when the command began. If anything is missing from the table, or
-    from the source, or is still awaited, standard error says so, whatever the statement asks.
+    The views are events, spans, counters, gaps, sessions, streams, labels and nesting; `DESCRIBE spans` lists the
+    columns of the view spans. All views show the table as it was when the command began. If any event of the table (or
+    of the source given by --source) is missing or may still arrive, the command says so on standard error, whatever the
+    statement selects.
 
-    The statement runs in a process of its own. It may read the views and compute, and it sees no file or
-    path of this host. If it crashes or reaches a limit, the command reports an error."""
+    The statement runs in a process of its own. It can read the views, but no file of this host. If it crashes or
+    reaches a limit, the command reports an error."""
     if as_json + as_csv + as_safe_csv + as_arrow > 1:
         forms = "--json, --csv, --csv-safe and --arrow"
         raise click.UsageError(f"{forms} cannot be combined: give one of them")
@@ -113,7 +114,8 @@ def _read_statement() -> str:
 
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
-"""Minimum and maximum pause (seconds) between two checks for new rows. The pause grows while no rows arrive."""
+"""Minimum and maximum pause (seconds) between two looks for new rows in the table. The pause grows while no rows
+arrive."""
 
 
 @click.command()
@@ -140,7 +142,7 @@ def follow_command(
 ) -> None:
     """Show rows as they are committed, each once, until Ctrl-C.
 
-    Rows are shown as they are stored, with ticks (@) if the wall time was not known at commit."""
+    A row whose wall time was not known at its commit is shown with its ticks (@)."""
     never_wait(STDERR)
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter

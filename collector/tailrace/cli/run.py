@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """The configuration and the directory of a traced run, prepared before the program starts."""
+    """The configuration of a traced run, and the directory made for it before the program starts."""
 
     loaded: Loaded
     directory: Path
@@ -98,35 +98,34 @@ def run_command(
     require: bool,
     as_json: bool,
 ) -> None:
-    """Run a program with a collector listening, then report and certify what was traced.
+    """Run a program beside a collector that receives its events, then report and certify what was traced.
 
-    The program finds the collector by TAILRACE_ADDRESS (for the clients), TAILRACE_HEPH_UDP,
-    TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and OVNI_TRACEDIR;
-    variables that are set already stay, except that TAILRACE_STORE_PATH names the table of this run,
-    unless TAILRACE_ADDRESS or TAILRACE_STORE_PATH_FILE is set. If tracing fails, the program still runs, unless --require-trace
-    is given. The exit status is the program's own, or 4 when more was lost than --max-loss allows, or
-    nothing was traced. It is 127 if there is no such program.
+    Environment variables tell the program where the collector is: TAILRACE_ADDRESS (for the clients),
+    TAILRACE_HEPH_UDP, TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port). DFTRACER_* and OVNI_TRACEDIR configure its
+    tracers. Variables that are set already stay unchanged, with one exception: TAILRACE_STORE_PATH names the table of
+    this run, unless TAILRACE_ADDRESS or TAILRACE_STORE_PATH_FILE is set. If tracing fails, the program still runs,
+    unless --require-trace is given. The exit status is the program's own. With --max-loss, it is 4 if more events are
+    missing than --max-loss allows, or if nothing was traced. It is 127 if the program does not exist.
 
-    Under a launcher of parallel jobs (srun, mpirun, mpiexec, flux run), the ranks of a node share one
-    collector and one table. The last of them to end reports and certifies what the node stored, and
-    --max-loss is about that; the others return their programs' exit status. `tailrace merge` makes one table
-    and one certificate of all nodes. TAILRACE_JOB_NODE and TAILRACE_JOB_ID name node and job where the
-    launcher does not. In a batch script, a program without a launcher has a table and a certificate of its own,
-    and so has one that another program of the same rank runs beside.
+    Under a launcher of parallel jobs (srun, mpirun, mpiexec, flux run), the ranks of a node share one collector and one
+    table. The rank that ends last reports and certifies what the node stored, and --max-loss applies to the whole node;
+    the other ranks return the exit status of their programs. `tailrace merge` makes one table and one certificate of
+    all nodes. If the launcher does not name the node or the job, set TAILRACE_JOB_NODE and TAILRACE_JOB_ID. In a batch
+    script, a program without a launcher gets a table and a certificate of its own. So does a program beside which
+    another program of the same rank runs.
 
-    Other users of the host can reach these addresses, too. Their events are refused and counted, and the
-    certificate includes none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN, and
-    TAILRACE_TOKEN_ADDRESS: at this address, the C client sends events without waiting whether the token is
-    refused. A program that has a token already gets neither, and its events wait for 100 ms.
+    Other users of the host can reach the collector's addresses, too. Their events are refused and counted, and the
+    certificate includes none of them. Together with TAILRACE_ADDRESS, the program gets TAILRACE_TOKEN, and
+    TAILRACE_TOKEN_ADDRESS: at this address, the C client sends events at once, without first waiting for a refusal of
+    the token. If a token is set already, the program gets neither of them, and its events wait for 100 ms.
 
-    The certificate includes only events that reached the collector of this run. It knows nothing of those that
-    a program sends to another address, or writes to a file that no --source follows.
+    The certificate includes only events that reached the collector of this run. It does not cover events that the
+    program sends to another address, or writes to a file that no --source follows.
 
-    With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
-    tracing, connections and datagrams of other users that were `refused`, by cause, and those for which the
-    collector had `no_room`, so that an unknown number of events may be missing, the path of the
-    `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that lack anything; null
-    without a certificate."""
+    With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of tracing,
+    connections and datagrams of other users that were `refused`, by cause, connections for which the collector had
+    `no_room`, so that an unknown number of events may be missing, the path of the `certificate`, and from the
+    certificate `sha256`, `store`, `totals` and the `streams` that lack events; these are null without a certificate."""
     never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
@@ -158,7 +157,7 @@ def run_command(
 
 
 class GivenOptions(NamedTuple):
-    """The options of `tailrace run`."""
+    """The values of those options of `tailrace run` that concern the collector and the certificate."""
 
     config: Path | None
     store: str | None
@@ -171,7 +170,8 @@ class GivenOptions(NamedTuple):
 def run_rank(
     rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
 ) -> RunDone:
-    """Run the program of a rank that a launcher started. The collector is shared with the node's other ranks."""
+    """Run the program of one rank, which a launcher of parallel jobs started. The node's other ranks share its
+    collector."""
     member = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.member"))
     if member is None:
         return program.untraced(arguments)
@@ -185,7 +185,8 @@ def run_rank(
 
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
-    """Select the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
+    """Choose the store for all ranks of a node, or for one rank that runs alone, and make its directory. Raise
+    TailraceError or OSError if that fails."""
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
     from tailrace.run.meeting import NodeSpec
@@ -216,8 +217,8 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
 
 
 class Report:
-    """The messages of a run on standard error. With `require`, the report raises an error that occurs before the program
-    starts."""
+    """The messages of a run on standard error. With `require`, a failure of tracing before the program starts is raised
+    instead of printed."""
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
@@ -226,8 +227,8 @@ class Report:
         self.path: Path | None = None
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
-        """Return the result of a call. If the call fails, print a warning that begins with the text `without`, and return
-        None."""
+        """Call a function and return its result. If it fails, print a warning that begins with the text `without`, and
+        return None, or raise the error if tracing is required."""
         try:
             return call()
         except Exception as error:
@@ -242,10 +243,11 @@ class Report:
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
         if not expected:
-            traceback.print_exception(error)  # the exception is a bug in Tailrace
+            traceback.print_exception(error)  # not an expected error, so it is a bug in Tailrace
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
-        """Sign and write the certificate. If the file exists, write it under another name."""
+        """Sign the certificate if there is a private key, and write it to the path `wished`. If another certificate is
+        there already, write it under another name."""
         from tailrace.run import certificate as certificates
 
         if private:
@@ -280,7 +282,8 @@ class Report:
 
 
 def prepare(config: Path | None, store: str | None) -> Prepared:
-    """Load the configuration and make the store's directory. Raise TailraceError or OSError."""
+    """Load the configuration and choose the store of a run, whose directory gets the time in its name if the user named
+    none. Raise TailraceError or OSError if that fails."""
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
@@ -298,12 +301,13 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
 
 
 def private_key(path: Path | None) -> object:
-    """Return the private key in a file, or None without a path. Raise ConfigError."""
+    """Return the private key in a file, or None without a path. Raise ConfigError if the file has no usable key."""
     return signatures().load(path) if path else None
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
-    """Return the exit status of `tailrace run`: the program's own status, or a code for lost or untraced events.
+    """Return the exit status of `tailrace run`: the program's own status, LOSS if too many events are missing or
+    nothing was traced, or FAILED.
 
     `failed` is whether tracing was required and failed.
     """

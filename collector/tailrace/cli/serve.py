@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
-    SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is
-    wrong. SIGUSR1 and SIGUSR2 have no effect.
+    SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is wrong. SIGUSR1 and
+    SIGUSR2 have no effect.
 
-    With --json, both lines are the status in the form of /status; with --rest, there is only the last one."""
+    With --json, the command prints the status at the start and at the end, each as one line in the form of /status;
+    with --rest, it prints only the last one."""
     loaded = load_config(config, store)
     began = SystemClock().wall_ns()
     if rest:
         heaps.load_arrow()
         _print_last(loaded, _read_rest(loaded), began, as_json=as_json)
         return
-    # The command listens before it loads other modules, so that arriving bytes wait in the sockets. A service manager keeps
+    # Bind the sockets before loading other modules, so that arriving bytes wait in them. A service manager keeps
     # sockets open itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
@@ -70,8 +71,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
 
 def _read_rest(loaded: Loaded) -> Status:
-    """Write into the table all data that a collector had not read or not stored, after its producers have ended. Return the
-    last status."""
+    """Write into the table what a stopped collector has left: data in its spool, and files that it had not read to
+    their end. The producers must have ended. Return the last status."""
     from msgspec import structs
 
     from tailrace import log
@@ -96,7 +97,8 @@ def _print_last(loaded: Loaded, status: Status, began: int, *, as_json: bool) ->
 
 
 def _missing_names(loaded: Loaded, status: Status, began: int) -> dict[str, int | None]:
-    """Return the number of names, by source, that events refer to and that no file contains, as the table has them."""
+    """Return, by source, the number of names to which events refer and which no file contains, according to the table;
+    None if a number is unknown. `began` is the time at which the command started."""
     if not status.rows_committed:
         return {}
     from tailrace.config.load import store_path

@@ -84,18 +84,18 @@ def stats_command(
 ) -> None:
     """Count and measure spans by name, or by other keys: the longest total first.
 
-    Only spans that have ended have a duration; `open` counts the others. `self` is the time during which a
-    span is the innermost open span of its stream and substream. Percentiles are durations that occur.
+    Only spans that have ended have a duration; `open` counts the spans that have not. `self` is the time during which a
+    span of the group is the innermost open span of its stream and substream. Percentiles are durations of actual spans,
+    not interpolated.
 
-    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the
-    missing spans were: `4.1-4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of
-    the missing events, and a name of which nothing arrived has no line. A figure that is one value is
-    exact as far as losses are known. With --json, the numbers are those of the spans that are there,
-    and `bounds` has the least and the greatest value of each figure; null is unbounded.
-
-    Durations are ticks where the clock has no tick rate, and `unit` says so; with --json they are whole
-    numbers of the unit. A time selects spans that begin then, and no span without a wall time. The last
-    line says whether anything is missing; with --json, standard error says it."""
+    If spans are missing, the command prints for each figure the interval in which the figure of all spans lies,
+    whatever the missing spans were: `4.1-4.3 ms`, `at least 4.1 ms`, or `cannot be told`. It assumes that each missing
+    event may belong to any group. A name of which no span arrived has no line. A figure that is one value is exact as
+    far as losses are known. With --json, the figures are those of the spans in the table, and `bounds` has the least
+    and the greatest possible value of each figure; null means unbounded. Durations are in ticks if the clock has no
+    tick rate, and `unit` says so; with --json they are whole numbers of the unit. --since and --until select spans that
+    begin in this time, and no span without a wall time. The last line says whether anything is missing; with --json,
+    this is printed on standard error."""
     from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -129,17 +129,17 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """One side of the comparison: a run and its statistics."""
+    """One side of a comparison: a run, its statistics, and what is missing from it."""
 
     word: str
-    """The path of the run, as the user wrote it."""
+    """The store or certificate of the run, as the user wrote it."""
     statistics: list[SpanStatistics]
     whole: Completeness
     console: Console
 
 
 def sides_options(command: F) -> F:
-    """Add the options that select spans of A and of B. The command receives the filters of both as `sides`."""
+    """Add the options that select spans of A and of B. The command receives both filters as `sides`."""
     own = [
         f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job")
     ]
@@ -165,7 +165,7 @@ def sides_options(command: F) -> F:
 
 
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
-    """Return the filters of A and of B. `given` holds the option values of A, followed by those of B."""
+    """Return the filters of A and of B. `given` contains the values of the five options of A, followed by those of B."""
 
     def side(
         session: tuple[str, ...],
@@ -220,11 +220,12 @@ def diff_command(
 ) -> None:
     """Compare the spans of two runs by name, or by other keys: those that grew most first.
 
-    A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with
-    different sessions, ranks or times. A group that only one run has is `new` or `gone`, and exceeds no threshold.
-    Standard error names a group that exceeds none because its spans are still open in one run (`unknown`).
-    The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
-    completeness with --complete-only. With --threshold, no group to compare is an error."""
+    A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with different
+    sessions, ranks or times. A group that only B has is `new`, and a group that only A has is `gone`; neither exceeds
+    the threshold. A group whose spans are all still open in one run is `unknown`; the command names it on standard
+    error, because nobody knows whether it exceeds the threshold. The last lines say what is missing from A and from B.
+    If a run is incomplete, the comparison may miss a group that grew: demand complete runs with --complete-only. With
+    --threshold, it is an error if there is no group to compare."""
     from tailrace.analysis.statistics import parse
 
     by = parse(words)
@@ -259,7 +260,8 @@ def _read(
     own: bool,
     demand: bool,
 ) -> Run:
-    """Return the span statistics of a store or of a certificate's sessions."""
+    """Return the span statistics of a store, or of the sessions of a certificate, for the spans that `chosen` selects.
+    With `demand`, raise an error if anything is missing."""
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -274,7 +276,8 @@ def _read(
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
-    """Return the groups with the given names. Raise UnknownError for a name that no group has."""
+    """Return only the groups with the given names; all groups without names. Raise UnknownError for a name that no
+    group has."""
     if not names:
         return found
     known = {_of(each) for each in found}
@@ -322,6 +325,7 @@ def _print(
 
 
 def _head(change: FigureChange) -> tuple[str | int | None, ...]:
-    """Return the group, its unit, and the number of its ended spans in each run."""
+    """Return the first columns of a line: the group, the unit of its durations, and the number of its ended spans in
+    each run."""
     counts = (side.ended if side else None for side in (change.before, change.after))
     return (*change.group, change.unit, *counts)

@@ -1,7 +1,7 @@
-"""Define `tailrace doctor`, `tailrace bundle` and `tailrace demo`, which help to install and repair a collector.
+"""Define `tailrace doctor`, `tailrace bundle` and `tailrace demo`.
 
-`doctor` reports problems of this host and a configuration before data are lost. `bundle` writes one file with the facts that a
-helper needs. `demo` demonstrates Tailrace on generated traffic.
+`doctor` reports problems of this host and of a configuration before data is lost. `bundle` writes one file with facts
+about a collector, for people who help with problems. `demo` demonstrates Tailrace on generated traffic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""Default and maximum width (columns) of the output, since long lines are hard to read."""
+"""Default and maximum width (terminal cells) of the output, because longer lines are hard to read."""
 
 COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 
@@ -39,18 +39,17 @@ COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 @click.option("--quick", is_flag=True, help="Skip measuring the disk and the UDP rate.")
 def doctor_command(config: Path | None, store: str | None, *, as_json: bool, quick: bool) -> None:
-    """Examine this host and a configuration, and say what to change, as commands.
+    """Examine this host and a configuration, and print what to change, as commands to run. The command needs no root
+    rights, changes nothing, and does not disturb a running collector. It takes about five seconds. It exits with 1 if
+    it finds a problem; advice alone is not a problem.
 
-    Needs no root, changes nothing, and does not disturb a running collector. Takes some five seconds.
-    Exits with 1 when there is a problem; advice alone does not count.
+    With --store s3://BUCKET/PREFIX the object store is tested, too: whether its clock, access rights, conditional puts,
+    reads and listings allow several collectors to write one table. The test writes about eighty small objects below the
+    prefix, beside the table, and deletes them.
 
-    With --store s3://BUCKET/PREFIX the endpoint is tested, too: whether its clock, its rights, conditional
-    puts, reads and listings are such that several collectors can write one table. This writes some eighty
-    small keys below the prefix, beside the table, and deletes them.
-
-    With --json: `problems` and `advice` say how many there are; each of `findings` has a `check`, a
-    `severity` (problem, advice or good), `what` is the case, `why` it matters, `commands` that change it
-    and `figures`, whose names end in their units."""
+    With --json: `problems` and `advice` are their numbers. Each of `findings` has the name of the `check`, a `severity`
+    (problem, advice or good), `what` was found, `why` it matters, `commands` that change it, and `figures`, whose names
+    end in their units."""
     loaded = load_config(config, store)
 
     from tailrace.clock import SystemClock
@@ -107,12 +106,12 @@ def bundle_command(
 ) -> None:
     """Gather facts about a collector for support: versions, configuration, state, sizes, what is missing.
 
-    The archive contains no events, names or attributes, and no secrets: see the README in it. The command
-    works beside a running collector, without a collector, and when the configuration or the store is
-    broken; it names each fact that it could not get. It takes a minute or two at most.
+    The archive contains no events, names or attributes, and no secrets: see the README in it. The command works beside
+    a running collector, without a collector, and with a broken configuration or store; it names each fact that it could
+    not collect. It takes at most two minutes.
 
-    With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and
-    `failure`, of which one is null."""
+    With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and `failure`, of
+    which one is null."""
     from tailrace.bundle import archive
     from tailrace.bundle.redaction import Redaction, document_or_none, find, secrets
     from tailrace.clock import SystemClock
@@ -159,9 +158,8 @@ def bundle_command(
 def demo_command(
     ctx: click.Context, store: Path | None, *, keep: bool, verbose: bool, as_json: bool
 ) -> None:
-    """Start a collector, send it traces with known gaps, and check that it names exactly these gaps.
-
-    Takes less than a minute. The table is kept, so that you can look at it.
+    """Start a collector, send it traces with known gaps, and check that the collector reports exactly these gaps. This
+    takes less than a minute. The table is kept, so that you can look at it.
 
     With --json: `good` (whether the collector named exactly these gaps) and the `store`."""
     if store is not None and store.exists() and any(store.iterdir()):

@@ -45,17 +45,18 @@ def upkeep_command(
     number: int | None,
     as_json: bool,
 ) -> None:
-    """Merge small files, delete days beyond the retention, and remove files that nobody needs.
+    """Merge small files of the table, delete days beyond the retention, and remove files that no version of the table
+    needs any more.
 
-    The daemon runs this by itself. It is safe beside the daemon and beside readers. A damaged file is
-    never merged: it is set aside, and gaps name its rows. Roll-ups are made of large files that lack
-    them: sums in `STORE/rollups`, for `tailrace view`, which anybody may delete at any time. One upkeep
-    at a time works on a store, however many collectors share it.
+    The daemon runs the upkeep regularly. You can run it beside the daemon and beside readers. A damaged file is never
+    merged: it is moved aside, and gaps report its rows as missing. Large files without roll-ups get them: sums in
+    `STORE/rollups`, with which `tailrace view` draws quickly, and which you may delete at any time. Only one upkeep at
+    a time works on a store, however many collectors share it.
 
-    With --json: `busy`, the reason if nothing was done, `deleted_days`, why further days were `held` although the clock says that they are too
-    old, how many files were merged (`merged_files`), into how many (`made_files`), and removed
-    (`vacuumed_files`), the steps that were `skipped`, each with its reason, a sentence for each `damaged`
-    file that was set aside, and `seconds`."""
+    With --json: `busy`, the reason if nothing was done; `deleted_days`; the reason why further days were kept (`held`)
+    although they are beyond the retention; the numbers of files that were merged (`merged_files`), made by merging
+    (`made_files`) and removed (`vacuumed_files`); the steps that were `skipped`, each with its reason; a sentence for
+    each `damaged` file that was moved aside; and the duration in `seconds`."""
     path = store_path(loaded.config)
     try:
         report = upkeep.run(
@@ -73,7 +74,7 @@ def upkeep_command(
         click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
         return
     made_sidecars = 0
-    if is_local(path):  # for a store at a URL, the viewer makes roll-ups on its own host
+    if is_local(path):  # for a store at a URL, the viewer makes roll-ups itself, on its own host
         made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:
         click.echo(msgspec.json.encode(report))

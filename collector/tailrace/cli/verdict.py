@@ -1,7 +1,7 @@
-"""Define `tailrace verdict`, which reads trace files without a store and says what they lack.
+"""Define `tailrace verdict`, which reads trace files and prints which events are missing from them.
 
-The files go through the same pipeline as an import, into a temporary store. The store and its configuration are the
-built-in ones, so that no variable and no file of the user changes the answer.
+The files are imported into a temporary store, with the built-in configuration, so that no environment variable and no
+configuration file of the user changes the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tailrace.query.engine import Engine
 
 NAMES = 10
-"""Number of names whose figures are printed."""
+"""Number of the most frequent names of spans whose figures are printed."""
 
 SHOWN = ("count", "p50", "p95", "max")
 
@@ -54,11 +54,11 @@ BLIND = {
     "et3": "the end may be missing, which ET3 does not show",
     "ovni": "ovni does not count events, so only unreadable bytes and a missing end show",
 }
-"""Losses that do not show in a complete trace, by format."""
+"""By format, the losses that a trace does not show, so that it may lack events although it seems complete."""
 
 
 class Verdict(NamedTuple):
-    """The verdict on one file, or on one run of several files."""
+    """The result for one file, or for one ovni run of several files."""
 
     path: str
     format: str
@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
     missing: dict[str, int]
     """Number of missing events by reason."""
     unknown: tuple[str, ...]
-    """Reasons why an unknown number of events is missing, or why nothing can be told, in words."""
+    """Reasons, in words, why an unknown number of events is missing, or why it is unknown whether events are missing."""
 
     @property
     def word(self) -> Literal["complete", "incomplete", "unknown"]:
@@ -99,18 +99,18 @@ class Verdict(NamedTuple):
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
-    """Say of each trace file whether anything is missing, and why.
+    """Print for each trace file whether events are missing, and why.
 
-    Reads files, and all files below directories, through the same pipeline as `import`, into a temporary
-    store that is removed at the end (in $TMPDIR; it needs about as much room as the files). It needs no store
-    and reads no configuration. Formats are recognised by the first bytes.
+    Reads files, and all files below directories, through the same pipeline as `import`, into a temporary store that is
+    removed at the end (in $TMPDIR; it needs about as much room as the files). It needs no store and reads no
+    configuration. Formats are recognised by the first bytes.
 
-    Prints one line for each file or ovni run: `complete`, the number of events that are missing and why,
-    or `cannot be told` and why. A table behind has the ten most frequent names of spans, with the
-    interval in which each figure lies, whatever the missing spans were (see `stats`).
+    Prints one line for each file or ovni run: `complete`, the number of events that are missing and why, or `cannot be
+    told` and why. A table after the lines has the ten most frequent names of spans, with the interval in which each
+    figure lies, whatever the missing spans were (see `stats`).
 
-    Exits with 0 if everything is complete, with 3 if anything is missing or cannot be told, and with 1 if a
-    file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
+    Exits with 0 if everything is complete, with 3 if anything is missing or cannot be told, and with 1 if a file could
+    not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
     from tailrace import heaps, log
     from tailrace.cli.output.ledger import progress_bar
     from tailrace.config.load import load
@@ -141,7 +141,8 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
 def _judge(
     loaded: Loaded, summary: Summary
 ) -> tuple[list[Verdict], list[SpanStatistics], Console | None]:
-    """Return the verdicts on all files, the figures of the most frequent names, and the console for these."""
+    """Return the verdicts on all files, the figures of the most frequent names of spans, and the console that can print
+    them; None without an imported file."""
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import store_path
@@ -162,7 +163,7 @@ def _judge(
 
 
 def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> Iterator[Verdict]:
-    """Yield the verdict on each file or ovni run, in the order of the sessions."""
+    """Yield the verdict on each file or ovni run, in the order in which the sessions are given."""
     runs = {
         (source, session): run
         for source, session, run in engine.rows("SELECT source, session, run FROM part.runs")

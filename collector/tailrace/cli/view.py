@@ -54,14 +54,12 @@ def view_command(
     *,
     opens: bool,
 ) -> None:
-    """Serve a page, and an HTTP API, that shows a store: directory or URL, live or finished.
-
-    Prints the address to open. It contains a token, without which the API answers nothing; the token is valid
-    until the command ends. Further stores are there to be compared with the first one. The certificate of a run stands
-    for its store, and a comparison takes the sessions of the run.
-
-    Reads the store and the status of its collector, and changes nothing but notes, which it keeps beside the table.
-    Ends on Ctrl-C or SIGTERM. `docs/view.md` has the details."""
+    """Serve a page and an HTTP API that show a store: a directory or URL, with or without a running collector. The
+    command prints the address to open. The address contains a token, without which the API answers no request; the
+    token is valid until the command ends. You can compare further stores with the first one. Instead of a store, you
+    can give the certificate of a run; the comparison then uses only the sessions of the run. The command reads the
+    store and the status of its collector, and changes nothing except notes, which it keeps beside the table. It ends on
+    Ctrl-C or SIGTERM. `docs/view.md` has the details."""
     if store is not None and stores:
         raise click.UsageError("give the store either as STORE or with --store")
     host = _host(address)
@@ -78,7 +76,7 @@ def view_command(
 
     from tailrace import heaps
 
-    heaps.share()  # must run before other threads exist
+    heaps.share()  # no other thread may exist yet
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock
@@ -92,7 +90,7 @@ def view_command(
         ServedStore(each, clock, name, run.sessions)
         for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
-    lease = SnapshotLease(served)  # a missing store is reported here, on the terminal
+    lease = SnapshotLease(served)  # report a missing store on the terminal, not in the browser
     for number in range(len(served)):
         lease.snapshot(number)
     lease.end(good=True)
@@ -113,8 +111,8 @@ def view_command(
 
 
 def _open(url: str, until_end: ExitStack) -> None:
-    """Open an address in a browser through a file that only this user can read, since every user of the host can read the
-    browser's arguments."""
+    """Open an address in a browser through a file that only this user can read, because every user of the host can see
+    the browser's arguments."""
     try:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         directory = tempfile.mkdtemp(

@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Matches the records of a block, as `spans` does with lists: the ends to begins whose ids come one after the other.
+"""Match the ends of spans in a block to their begins by id, faster than `Spans` does with lists of records.
 
-First `_run` decides which records make which row. It stops before the first record that breaks a rule or may break
-one, which is then decided in Python. Then each column of the rows is gathered from those records.
+First, `_run` decides from which records each row is made. It stops before the first record that breaks a rule, or may
+break one; Python decides about that record. The ids of begins must follow one another. Then each column of the rows is
+collected from the chosen records.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -29,11 +30,11 @@ cdef enum:
     BEGIN = 1
     END = 2
     KINDS_MAX = 32
-    # States of a span that was open before the block
+    # States of an id that no begin of this run has
     UNKNOWN = 0
     ABSENT = 1
     OPEN = 2
-    EARLIER_MAX = 512  # remembered at once; a power of two
+    EARLIER_MAX = 512  # number of such ids that are remembered; a power of two
     NO_DEPTH = -1
     NO_RECORD = -1
 
@@ -47,8 +48,8 @@ cdef struct Earlier:
 
 
 cdef struct Longs:
-    const int64_t *values  # NULL where no row has a value
-    const uint8_t *valid  # NULL where all have
+    const int64_t *values  # NULL if no row has a value
+    const uint8_t *valid  # NULL if all rows have a value
 
 
 cdef inline bint _has(Longs *column, Py_ssize_t row) noexcept nogil:
@@ -58,7 +59,7 @@ cdef inline bint _has(Longs *column, Py_ssize_t row) noexcept nogil:
 
 
 cdef class Matching:
-    """The matching of one block with the spans that are open before it."""
+    """Matches the records of one block with each other, and with the spans that were open before the block."""
 
     cdef object block
     cdef dict opened
@@ -69,12 +70,14 @@ cdef class Matching:
     cdef Longs ids, parents, starts, ends
     cdef int classes[KINDS_MAX]
     cdef Py_ssize_t rows
-    # Rows to be written: the records of the begin (or the only one) and of the end, and the depth
+    # Rows to write: for each, the indexes of the records of its begin and of its end (equal if it has one record), and
+    # its depth
     cdef Py_ssize_t count
     cdef int32_t *begins
     cdef int32_t *lasts
     cdef int64_t *depths
-    # Begins of this run, whose ids are `base`, `base + 1` …: their records while they wait, and their depths
+    # Begins that this run of `run` has read, with the ids `base`, `base + 1` …: the indexes of their records, until their
+    # ends arrive, and their depths
     cdef uint64_t base
     cdef Py_ssize_t waits
     cdef int32_t *begun
@@ -82,7 +85,7 @@ cdef class Matching:
     cdef Earlier earlier[EARLIER_MAX]
 
     def __cinit__(self, block, dict opened):
-        """Match the records of a block; `opened` has the spans that are open before it, by id."""
+        """Prepare to match the records of a block. `opened` contains the spans that were open before the block, by id."""
         self.block, self.opened = block, opened
         self.rows = block.rows
         self.views, self.ended, self.left = [], [], []
@@ -116,7 +119,7 @@ cdef class Matching:
         PyMem_Free(self.depth_of)
 
     cdef const uint8_t *_buffer(self, values, Py_ssize_t size) except? NULL:
-        """Return the memory of a buffer of at least `size` bytes."""
+        """Return a pointer to the bytes of a buffer. Raise ValueError if it has fewer than `size` bytes."""
         cdef const uint8_t[::1] view = memoryview(values).cast("B")
         if view.shape[0] < size:
             raise ValueError(f"{view.shape[0]} bytes are less than {size}")
@@ -131,15 +134,17 @@ cdef class Matching:
                 into.valid = self._buffer(column.valid, (self.rows + 7) // 8)
         return 0
 
-    # Which records make which row
+    # Decide from which records each row is made
 
     def run(self, Py_ssize_t at, int64_t first, int64_t last, Py_ssize_t room, tuple awaited not None):
-        """Match the records from `at` on.
+        """Match the records from the index `at` on, until a record breaks a rule or may break one.
 
-        The ids from `first` to `last` are defined, `last` as the highest of all; no begin may have an id that one of the
-        sets or dicts `awaited` has, and at most `room` more spans may be open. Return the record before which this ends, the last id
-        that is defined then, a block of the rows with their depths and `end_offset`s (None where there is none), the earlier
-        spans that have ended, and the begins that wait as (id, record, depth)."""
+        Records with all ids from `first` to `last` have arrived, and none with a higher id. No begin may have an id in
+        one of the sets or dicts in `awaited`. At most `room` more spans may be open.
+
+        Return the index of the record before which the matching stopped; the highest id that has arrived now; the rows as
+        a block with their depths and end offsets (None without rows); the spans that were open before and have ended; and
+        the begins whose ends have not arrived, each with its id, the index of its record, and its depth."""
         if not 0 <= at <= self.rows:
             raise ValueError(f"{at} is no row of {self.rows}")
         cdef Py_ssize_t begin = at, i
@@ -194,7 +199,8 @@ cdef class Matching:
         return at
 
     cdef inline bint _knows(self, int64_t parent, int64_t first, int64_t last) except -1 nogil:
-        """Return whether a parent is defined, if that is known here: its id is in the range, or it is open."""
+        """Return whether a record with the id `parent` is known to have arrived: the id is in the range, or a span with this
+        id was open before the block."""
         return first <= parent <= last or self._earlier(parent).state == OPEN
 
     cdef bint _awaits(self, int64_t id) except -1 nogil:
@@ -205,12 +211,13 @@ cdef class Matching:
         return False
 
     cdef inline Py_ssize_t _waiting(self, int64_t id) noexcept nogil:
-        """Return which of this run's begins has an id, or -1."""
+        """Return the index, among the begins of this run, of the begin with an id; -1 if none has the id."""
         cdef uint64_t place = <uint64_t>id - self.base
         return <Py_ssize_t>place if place < <uint64_t>self.waits else -1
 
     cdef inline bint _end(self, int64_t id, Py_ssize_t at) except -1 nogil:
-        """End the span with an id; return whether it was open and no rule is broken."""
+        """Make a row of the span with an id, whose end is the record `at`. Return False without a row if no such span is open,
+        or if the end breaks a rule."""
         cdef Py_ssize_t place = self._waiting(id)
         cdef int32_t begin
         if place < 0:
@@ -231,7 +238,7 @@ cdef class Matching:
         self.count += 1
 
     cdef inline int64_t _depth_in(self, int64_t parent) except? -2 nogil:
-        """Return the depth of a span whose parent is defined."""
+        """Return the depth of a span with this parent; NO_DEPTH if the parent is not open or its depth is unknown."""
         cdef int64_t depth = NO_DEPTH
         cdef Earlier *earlier
         cdef Py_ssize_t place = self._waiting(parent)
@@ -245,7 +252,7 @@ cdef class Matching:
         return depth if depth == NO_DEPTH else depth + 1
 
     cdef inline Earlier *_earlier(self, int64_t id) except NULL nogil:
-        """Return what is known of the id of a span that began before this block."""
+        """Return whether a span with an id was open before the block, and its start and depth."""
         cdef Earlier *earlier = &self.earlier[id & (EARLIER_MAX - 1)]
         if earlier.state == UNKNOWN or earlier.id != id:
             self._look_up(earlier, id)
@@ -262,7 +269,7 @@ cdef class Matching:
         return 0
 
     cdef bint _end_earlier(self, int64_t id, Py_ssize_t at) except -1 nogil:
-        """The same for a span that began before."""
+        """Do the same as `_end` for a span that was open before the block."""
         cdef Earlier *earlier = self._earlier(id)
         if earlier.state != OPEN:
             return False
@@ -274,10 +281,10 @@ cdef class Matching:
             self._row(<int32_t>-len(self.ended), <int32_t>at, earlier.depth)
         return True
 
-    # The rows
+    # Make the rows
 
     cdef object _matched(self, Py_ssize_t begin, Py_ssize_t end):
-        """Return the rows made of the records from `begin` to `end` as a block, with their depths and `end_offset`s."""
+        """Return the rows that were made of the records from `begin` to `end`: a block, their depths and their end offsets."""
         block, ended = self.block, self.ended
         stream = block.stream
         cdef const int64_t *sizes
@@ -316,7 +323,7 @@ cdef class Matching:
         return Words(found, [*kind.texts[:kind.known], Kind.SPAN], kind.known + 1)
 
     cdef inline bint _single(self, Py_ssize_t row) noexcept nogil:
-        """Return whether a row is made of one record."""
+        """Return whether a row is made of one record, not of a begin and an end."""
         return self.begins[row] == self.lasts[row]
 
     cdef object _depths(self):
@@ -355,7 +362,8 @@ cdef class Matching:
         return Integers(found, None if known == self.count else valid)
 
     cdef object _gathered(self, column, const int32_t *records, list earlier):
-        """Return a column of the rows: the values of their records, and those of `earlier` spans."""
+        """Return a column of integers for the rows. `records` has the record from which each row takes its value; a negative
+        index refers to `earlier`, the values of spans that were open before the block."""
         if column is None and (earlier is None or not any(each is not None for each in earlier)):
             return None
         cdef Longs from_
@@ -385,7 +393,7 @@ cdef class Matching:
                         known += 1
                     continue
                 elif all_valid:
-                    # The first row without a value: those before it have one.
+                    # This is the first row without a value, so mark all rows before it as valid.
                     all_valid = False
                     memset(&bits[0], 0xFF, i >> 3)
                     bits[i >> 3] = (1 << (i & 7)) - 1
@@ -396,7 +404,7 @@ cdef class Matching:
         return Integers(found, None if all_valid or known == self.count else valid)
 
     cdef object _words(self, column, const int32_t *records, list earlier):
-        """The same for a column of words."""
+        """Do the same as `_gathered` for a column of words."""
         if column is None and (earlier is None or not any(each is not None for each in earlier)):
             return None
         cdef const int32_t *codes = NULL
@@ -439,7 +447,7 @@ cdef class Matching:
         return Words(found, texts, known, None if some == self.count else valid)
 
     cdef object _attributes(self):
-        """Return the attributes of the rows; those of a span are united."""
+        """Return the column of attributes for the rows. A span has the attributes of its begin and of its end."""
         column, ended = self.block.attributes, self.ended
         cdef const int32_t *ends = NULL
         cdef const uint8_t *data = NULL
@@ -493,7 +501,7 @@ cdef class Matching:
 # Attributes
 
 cdef struct Text:
-    const uint8_t *at  # NULL for none
+    const uint8_t *at  # NULL if there is no text
     Py_ssize_t size
 
 
@@ -536,7 +544,7 @@ cdef inline bint _none(Text text) noexcept nogil:
 
 
 cdef bint _write_united(Output *out, Text ends, Text begins) except -1:
-    """Write what `rows.fields.united` returns; return whether that is not None."""
+    """Write the text that `rows.fields.united` returns; return False if it is None."""
     if _none(begins) or _none(ends):
         if not _none(begins):
             ends = begins
@@ -561,9 +569,9 @@ cdef str _decoded(Text text):
 
 
 cdef bint _apart(Text ends, Text begins) noexcept nogil:
-    """Return whether two objects have certainly no name in common, and can be joined.
+    """Return whether two JSON objects certainly have no name in common, so that their members can be joined.
 
-    Where neither has a backslash, a common name stands in both in the same way: quoted, with a colon behind it."""
+    If neither has a backslash, a common name would occur in both with the same bytes: in quotes, before a colon."""
     cdef const uint8_t *at = ends.at
     cdef const uint8_t *stop = ends.at + ends.size
     cdef const uint8_t *key
@@ -596,9 +604,9 @@ cdef bint _apart(Text ends, Text begins) noexcept nogil:
 
 
 cdef bint _one_more(Text ends, Text begins) noexcept nogil:
-    """Return whether a begin has certainly all members of the end, spelled alike, and behind them one that the end
-    does not have; and neither asks for names of members."""
-    cdef const uint8_t *rest = begins.at + ends.size  # behind the comma
+    """Return whether the attributes of a begin certainly consist of all members of the end's attributes, with the same
+    bytes, and of one further member, and neither refers to names in other records."""
+    cdef const uint8_t *rest = begins.at + ends.size  # the further member, after the comma
     cdef const uint8_t *stop = begins.at + begins.size - 1
     cdef const uint8_t *at
     cdef int depth = 0

@@ -1,18 +1,19 @@
 """Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
 acknowledgements for its client.
 
-An announced session is one incarnation, over any number of connections. Without a connection, the daemon keeps a
-session for `resume_time`. A session without a goodbye ends after `resume_time` without a connection. A session with a
-goodbye ends when its last connection closes or, on a datagram socket, after `reorder_time`. The daemon keeps the
-sequence numbers of an ended session for `resume_time`, because a client that missed the acknowledgement of its goodbye
-sends the goodbye again.
+An announced session is one incarnation, over any number of connections. A session that has not received the client's
+goodbye ends after `resume_time` without a connection. A session that has received the goodbye ends when its last
+connection closes or, on a datagram socket, `reorder_time` after the goodbye. The daemon keeps the sequence numbers of
+an ended session for `resume_time`, because a client that missed the acknowledgement of its goodbye sends the goodbye
+again.
 
-A session is dropped early when more than `sessions_max` sessions are without a connection, or when a new stream needs
-room. The session that lost its last connection first is dropped first. A client can resume a session if the client
-presents the session's id.
+The daemon drops a session early when more than `sessions_max` sessions are without a connection, or when a new stream
+needs room. It drops the session first that has been without a connection for the longest time. A client resumes a
+session by stating the session's id.
 
-Any acknowledgement (`tailrace.ack`) may be lost, so each acknowledgement is complete by itself. The acknowledged number
-of a stream stops at the first hole that the client should resend and that the same acknowledgement does not list.
+Any acknowledgement (`tailrace.ack`) may be lost, so each acknowledgement can be understood without earlier ones. It
+acknowledges all events of a stream below a number, except the holes that it lists, which the client should resend. If
+the acknowledgement has no room for a hole, the number is the hole's first number.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ class Announced:
         self.state = state
         self.incarnation = incarnation
         self.asked = True
-        """Whether the next acknowledgement covers all streams."""
+        """Whether the client asked for an acknowledgement of all streams that was not yet sent."""
         self.owed: dict[str, None] = {}
-        """Streams that the client asked about and that no acknowledgement has covered since, in the order of their turns."""
+        """Streams that the client asked about and that no acknowledgement has covered since, in the order in which
+        acknowledgements will cover them."""
         self.cut: dict[str, None] = {}
-        """Streams whose acknowledged number stops at a hole for which the last acknowledgement had no room."""
+        """Streams with holes for which the last acknowledgement had no room, so that the acknowledged number is below
+        these holes."""
 
     @property
     def name(self) -> str:
@@ -63,16 +66,17 @@ class Announced:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers of state that the client makes the session hold."""
+        """Return the containers that hold the state of this session, so that a memory limit can shrink the containers."""
         return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about evicted entries (see `ingest.limits.StateHolder`)."""
+        """Write a row with the number of entries, by kind, that a memory limit evicted (see
+        `ingest.limits.StateHolder`)."""
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Process an announcement of the session. If a connection number is given, send acknowledgements over this
-        connection from now on."""
+        """Process the client's announcement of the session. If a connection number is given, send acknowledgements over
+        this connection from now on."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -85,23 +89,23 @@ class Announced:
             self.state.voice = None
 
     def carry(self, number: int) -> None:
-        """Add a connection to the session."""
+        """Add a connection over which the client's events arrive."""
         self.state.carriers.append(number)
         self.state.ended = False
         self.asked = True
 
     @property
     def more(self) -> bool:
-        """Return whether the session has acknowledgements for its client."""
+        """Return whether the client has not yet received acknowledgements that it asked for or that new events require."""
         counters = self.incarnation.counters
         return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
     def next_told(self, most: int) -> list[str]:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
-        Streams with new events come first, because the client waits for these streams. A client's question covers all
-        streams, so the streams that only a question concerns come second. Streams in `cut` come last: room for their
-        holes appears only after the client has answered for other holes."""
+        Streams with new events come first, because the client waits for their acknowledgement. Streams without new
+        events that the client asked about come second. Streams in `cut` come last: room for their holes appears only
+        after the client has answered for other holes."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -117,7 +121,7 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Mark streams as unacknowledged because their acknowledgements were not sent. `news` contains the streams with
+        """Undo `next_told` for streams whose acknowledgements could not be sent. `news` contains the streams that had
         new events."""
         counters = self.incarnation.counters
         if counters is not None:
@@ -127,7 +131,7 @@ class Announced:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the passing of time alone may change the session."""
+        """Return whether the session may change without further input, when a time limit passes."""
         return self.incarnation.waiting or not (self.state.ended or self._goes_on)
 
     @property
@@ -135,7 +139,7 @@ class Announced:
         return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
 
     def over(self, now: int) -> bool:
-        """Return whether the goodbye and all events in flight have arrived."""
+        """Return whether the session can end: the client's goodbye has arrived, and no late event can follow."""
         state, said = self.state, self.incarnation.state.goodbye_at
         if not said or state.ended:
             return False
@@ -151,18 +155,19 @@ class Announced:
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Maximum number of streams and of holes in one acknowledgement. With the longest numbers, the acknowledgement still
-fits into 1200 bytes. A stream with abandoned events counts twice."""
+"""Maximum number of streams and of holes in one acknowledgement, so that the acknowledgement fits into 1200 bytes even
+with the longest numbers. A stream with events that the daemon no longer requests counts as two streams."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
-"""Maximum number of streams that one round of acknowledgements covers, limited by the socket buffer of a datagram client."""
+"""Maximum number of streams that one call of `answers` acknowledges, so that the acknowledgements fit into the socket
+buffer of a datagram client."""
 
 _first = attrgetter("first")
 
 
 class ClientAnswer:
-    """Encoded acknowledgement for a session's peer. The sender sets `taken` to False if the acknowledgement could not
-    be sent."""
+    """Encoded acknowledgement for the client of a session. The sender sets `taken` to False if the acknowledgement
+    could not be sent."""
 
     __slots__ = ("data", "number", "taken")
 
@@ -173,12 +178,13 @@ class ClientAnswer:
 
 
 _Missing = tuple[str, int, int]
-"""Stream, first number on the wire, number of events."""
+"""A hole that the client should resend: its stream, its first number as the client sends it, and its number of events."""
 
 
 class _Standing(NamedTuple):
-    """Durable state of a stream: the number up to which events are stored, the holes below this number, and the count
-    of abandoned events. `number` is None for a stream whose missing events cannot be determined."""
+    """Content of an acknowledgement for one stream: the number below which all events are stored except the holes, the
+    holes, and the count of missing events that the daemon no longer requests. `number` is None for a stream whose
+    numbers the ledger does not follow."""
 
     stream: str
     number: int | None
@@ -189,10 +195,11 @@ class _Standing(NamedTuple):
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
-    """Yield acknowledgements for at most `STREAMS_MOST` streams, with the state at the first acknowledgement.
+    """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams. All of them describe the state at the time
+    of the first one.
 
-    If the sender cannot send an acknowledgement, the streams of this and all later acknowledgements stay
-    unacknowledged. The next call of `answers` begins with the unacknowledged streams."""
+    If the sender sets `taken` to False, the streams of this acknowledgement and of all later ones stay unacknowledged.
+    The next call of `answers` begins with these streams."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -208,7 +215,7 @@ def answers(
 
 
 def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """Yield the contents of each acknowledgement."""
+    """Yield the acknowledgements before their encoding; each covers as many streams as it has room for."""
     incarnation, turn = known.incarnation.state, known.state.turn
     goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
@@ -229,7 +236,7 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return the durable state of each stream that the next acknowledgements cover."""
+    """Return the content of the next acknowledgements, one item for each stream, and mark the streams as acknowledged."""
     counters = known.incarnation.counters
     if counters is None:
         return []
@@ -264,15 +271,16 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return the number of missing events that the daemon no longer requests from the client. A missing event is no
-    longer requested if its gap was evicted, or was noticed at or before `oldest`."""
+    """Return the number of a stream's missing events that the daemon no longer requests from the client. A missing
+    event is no longer requested if its gap was evicted, or if the ledger noticed the gap at or before the time
+    `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the holes and gaps whose events the client should resend, in order of number. The result excludes events
-    that the client has discarded, and gaps that were noticed at or before `oldest`."""
+    """Return the holes and gaps whose events the client should resend, ordered by sequence number. Leave out events
+    that the client has discarded, and gaps that the ledger noticed at or before the time `oldest`."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
@@ -295,9 +303,9 @@ class Announcements:
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
-        """Ids of the sessions that may have acknowledgements outstanding."""
+        """Ids of the sessions for which acknowledgements may have to be sent."""
         self.changed: set[str] = set()
-        """Ids of the sessions whose held state may have changed since the last call of `weigh`."""
+        """Ids of the sessions whose memory may have changed since the last call of `weigh`."""
         for known in self._known.values():
             budget.add(known)
 
@@ -316,11 +324,11 @@ class Announcements:
         return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
     def incarnations(self) -> Iterator[tuple[str, Incarnation]]:
-        """Yield the ids and incarnations of all sessions."""
+        """Yield the id and the incarnation of each announced session."""
         return ((id_, self._known[id_].incarnation) for id_ in sorted(self._known))
 
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations that wait for late events."""
+        """Yield the incarnations of which late events may still arrive."""
         incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))
         return (incarnation for incarnation in incarnations if incarnation.waiting)
 
@@ -332,7 +340,8 @@ class Announcements:
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
-        """Return the session with an id, or None. Drop the session first if it has been without a connection for too long."""
+        """Return the session with an id, or None. If the session has been without a connection for `resume_time`, drop
+        it and return None."""
         known = self._known.get(id_)
         if known and known.forgotten(now):
             self.forget(id_, now)
@@ -340,7 +349,8 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Create a session from a connection's incarnation, and return the session."""
+        """Make an announced session of the incarnation that a connection began, and return the session. `number` is the
+        connection's number."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)
@@ -348,8 +358,8 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Attach a session to an earlier incarnation, after the ingest has found that the session's incarnation and the
-        earlier one belong to one run."""
+        """Move a session to another incarnation, after the ingest has found that the events of both incarnations belong
+        to one run of the producer."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)
@@ -358,19 +368,21 @@ class Announcements:
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:
-        """Add a connection to a session."""
+        """Add a connection to the announced session with this id."""
         self._known[id_].carry(number)
         self._away.pop(id_, None)
         self.heard(id_)
 
     def heard(self, id_: str) -> None:
-        """Record that data of a session arrived."""
+        """Record that a session may have changed, because data of the session arrived or the session's connections
+        changed."""
         self.news.add(id_)
         self.changed.add(id_)
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
-        """Remove a connection from a session."""
+        """Remove a closed connection from a session. End the session if the client's goodbye has arrived and no
+        connection is left."""
         known = self._known[id_]
         state = known.state
         state.carriers.remove(number)
@@ -389,7 +401,8 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Close the windows and drop the sessions whose time has passed."""
+        """Write gap rows for missing events that can no longer arrive late. End sessions after their goodbye, and drop
+        sessions that have been without a connection for `resume_time`."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
@@ -401,8 +414,8 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """Record that no daemon ran since `before`. The downtime does not count against a session, because clients
-        could neither reconnect nor resend."""
+        """Record that no daemon ran from the time `before` to now. Extend all time limits of the sessions by this
+        downtime, because clients could neither reconnect nor resend."""
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():
@@ -410,20 +423,21 @@ class Announcements:
                 known.incarnation.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
-        """Close all windows at the daemon's stop."""
+        """Write gap rows for all missing events that may still arrive late, because the daemon stops."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             self._known[id_].incarnation.settle(now)
             self._watch(id_)
 
     def weigh(self, now: int) -> None:
-        """Enforce the memory limits on the sessions that have changed."""
+        """Enforce the memory limits on the sessions that have changed since the last call."""
         changed, self.changed = self.changed, set()
         for id_ in sorted(changed & self._known.keys()):
             self._budget.weigh(self._known[id_], now)
 
     def forget_first(self, now: int, why: str) -> bool:
-        """Drop the session that lost its last connection first. Return whether a session was dropped."""
+        """Drop the session that has been without a connection for the longest time. Return whether there was such a
+        session."""
         if not self._away:
             return False
         self.forget(next(iter(self._away)), now, why)
@@ -435,7 +449,8 @@ class Announcements:
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the finished sessions of earlier clients in the file that the session `session` reads."""
+        """Drop the ended sessions of clients that wrote to the same file before the present client. `session` is the id
+        of the session that reads the file."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:
@@ -448,7 +463,8 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Drop a session, and end the session unless its end is already written."""
+        """Remove a session and close its incarnation. If the session has not ended before, also write the row of its
+        end, with the reason `why`."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]
@@ -462,10 +478,11 @@ class Announcements:
             known.incarnation.finish(why, about or {}, now)
 
     def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
-        """Yield the sessions with outstanding acknowledgements that the client requested and that can reach its peer.
+        """Yield the sessions whose client wants acknowledgements, has not yet received all of them, and can be reached
+        now. `can_reply` returns whether a connection can accept a packet.
 
-        Acknowledgements stay outstanding if the peer is unreachable, or if one call cannot cover all streams of a
-        session."""
+        A later call yields a session again if its client could not be reached, or if the acknowledgements of this call
+        did not cover all streams."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:

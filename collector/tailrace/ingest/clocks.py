@@ -2,14 +2,15 @@
 
 This module reads no clock: the caller states when events arrived.
 
-- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each `STEP` of arrival
-  time with events, a session keeps the latest tick and the time of the last events. At most `most` sessions are
-  followed. A session keeps its place until it is silent. Paces are not part of the ingest's state: after a restart they
-  are measured anew.
-- `Lead` is the lead of an incarnation's clock, measured by the fastest datagrams. An event with end `e` arrives at `e -
-  lead` or later, so the fastest event determines the lead. The lead then falls by one part in `_DRIFT` of the elapsed
-  time, so that it follows a clock of a different speed. The next incarnation at an address inherits the lead, because
-  both incarnations share a clock.
+- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each interval of
+  `STEP` ns in which events arrived, it keeps the latest tick and the time of the last arrival. It measures at most
+  `most` sessions. A session is replaced by another one only after it was silent for a minute. Paces are not part of the
+  ingest's state: after a restart they are measured anew.
+- `Lead` is the time by which a producer's clock is ahead of the collector's clock, measured by the fastest datagrams.
+  An event that ends at the time `e` of the producer's clock arrives at `e - lead` or later, so the event with the
+  shortest delay determines the lead. As time passes, the assumed lead falls by one part in `_DRIFT` of the elapsed
+  time, because the producer's clock may be slower than the collector's. The next incarnation from the same address
+  inherits the lead, because it runs on the same host.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from math import inf
 from tailrace.ingest.state import IncarnationState
 
 WINDOW = 60 * 10**9
-"""Duration (ns) over which a pace is measured, and after which a session counts as silent or stalled."""
+"""Duration (ns) over which the pace of a clock is measured. A session without events for this time counts as silent,
+and a session whose clock does not advance for this time counts as stalled."""
 
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Number of recent steps whose ticks an event must exceed to advance the clock. The streams of a session may lag behind
-one another, and a nonsensical tick must not block progress for long."""
+"""An event advances the clock only if its tick exceeds all ticks of this number of the newest steps. A single step
+would not suffice, because the streams of a session may lag behind one another. More steps would let one nonsensical
+tick block the measurement for long."""
 
 
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events arrive, but for a minute no event has been later than its predecessors."""
+    """Events arrive, but for a minute none of them had a later time than the events before."""
     SILENT = "silent"
     """No event arrived for a minute."""
 
@@ -49,16 +52,16 @@ class Pace:
         self.ticks_per_second: float | None = None
         """Ticks per simulated second, if known."""
         self.heard = 0
-        """Time of the last events."""
+        """Time of the last arrival of events."""
         self.advanced = 0
-        """Time at which an event last exceeded the ticks of the last RECENT steps."""
+        """Time at which a tick last exceeded all ticks of the `RECENT` steps before."""
         self._steps: deque[tuple[int, int]] = deque()
-        """Time of the last events and the latest tick, for each step."""
+        """For each step, oldest first: the time of its last arrival of events, and its latest tick."""
         self._bar: float = -inf
-        """Latest tick of the last RECENT steps."""
+        """The latest tick of the current step and the `RECENT` steps before. A later tick advances the clock."""
 
     def add(self, now: int, tick: int) -> None:
-        """Record that events arrived; `tick` is the latest tick among them."""
+        """Record that events arrived at the time `now`; `tick` is the latest tick among them."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
@@ -70,13 +73,13 @@ class Pace:
             steps[-1] = (now, max(tick, steps[-1][1]))
             return
         steps.append((now, tick))
-        # The window begins at the first step that is kept.
+        # Keep one step from before the window as the beginning of the window.
         while len(steps) > 2 and steps[1][0] <= now - WINDOW:
             steps.popleft()
 
     @property
     def reached(self) -> int:
-        """Return the latest tick of the last step."""
+        """Return the latest tick that arrived in the newest step."""
         return self._steps[-1][1]
 
     def progress(self, now: int) -> Progress:
@@ -86,13 +89,15 @@ class Pace:
 
     @property
     def ticks_per_wall_second(self) -> float | None:
-        """Return the pace within the window: 0 if the clock stands still or was set back; None before the second step."""
+        """Return the ticks by which the producer's clock advanced per second of wall time, over the last minute: 0 if
+        the clock stands still or was set back; None until events of two steps arrived."""
         (begun, first), (heard, last) = self._steps[0], self._steps[-1]
         return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
 
     @property
     def slowdown(self) -> float | None:
-        """Return wall seconds per simulated second; None if either rate is unknown."""
+        """Return how many seconds of wall time one simulated second takes; None if the pace or the ticks per simulated
+        second are unknown."""
         pace = self.ticks_per_wall_second
         return self.ticks_per_second / pace if pace and self.ticks_per_second else None
 
@@ -103,9 +108,9 @@ class Paces:
     def __init__(self, most: int = 1000) -> None:
         self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
-        """Pace by session name, longest silent session first."""
+        """Pace of each measured session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Sources of the open sessions without a place, by session name."""
+        """Sources of the open sessions that are not measured because too many others are, by session name."""
 
     def take(
         self,
@@ -115,7 +120,7 @@ class Paces:
         ticks_per_second: float | None,
         now: int,
     ) -> None:
-        """Record the latest tick of a session's records; None if the records have no ticks."""
+        """Record the latest tick of the records that arrived from a session; do nothing if `tick` is None."""
         if tick is None:
             return
         pace = self._followed.get(session)
@@ -130,14 +135,15 @@ class Paces:
         pace.add(now, tick)
 
     def limit(self, most: int) -> None:
-        """Set the maximum number of followed sessions. Drop the longest silent sessions beyond this number."""
+        """Set the maximum number of measured sessions. Stop measuring the sessions that have been silent longest if
+        there are more."""
         self._most = most
         while len(self._followed) > most:
             session, pace = self._followed.popitem(last=False)
             self._others[session] = pace.source
 
     def over(self, session: str) -> None:
-        """Drop a finished session."""
+        """Forget a session that has ended."""
         self._followed.pop(session, None)
         self._others.pop(session, None)
 
@@ -148,7 +154,8 @@ class Paces:
         return sum(of == source for of in self._others.values())
 
     def _make_room(self, now: int) -> bool:
-        """Return whether there is a place for one more session. Drop silent sessions if necessary."""
+        """Return whether one more session can be measured. Stop measuring sessions that have been silent for a minute
+        if necessary."""
         followed = self._followed
         while len(followed) >= self._most:
             first = next(iter(followed), None)
@@ -159,33 +166,34 @@ class Paces:
 
 
 _DRIFT = 1000
-"""Clock speeds are assumed to differ by less than one part in this number."""
+"""Assumed bound on the difference in speed of two clocks: less than one part in this number."""
 
 
 class Lead:
-    """Measures the lead of one incarnation's clock, with the clock's zero taken as 0. The incarnation's state holds
-    everything that outlives the process."""
+    """Measures the lead of one incarnation's clock: the time of this clock (ns since its zero) minus the collector's
+    time (Unix ns). The incarnation's state holds the measurement, so that it survives a restart of the daemon."""
 
     def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the lead (ns) at a time (Unix ns); None before the first event."""
+        """Return the lead (ns) to assume at a time (Unix ns): the measured lead, less the drift since the measurement.
+        Return None before the first event."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
     @property
     def times(self) -> int:
-        """Return the number of distinct arrival times at which the clock was observed. Events with one arrival time may
-        all have been delayed together."""
+        """Return the number of different arrival times of the observed events. Events with the same arrival time are
+        one observation, because all of them may have been delayed together."""
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
         """Take over the lead of an earlier incarnation, whose zero was `apart` nanoseconds before this incarnation's
         zero.
 
-        Do nothing if the first records of this incarnation, which arrive now, would then be late by more than `most`
-        nanoseconds: the clock may have been set."""
+        Do nothing if, with this lead, the first records of this incarnation, which arrive now, would have been delayed
+        by more than `most` nanoseconds: somebody may have set the clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return
@@ -194,7 +202,8 @@ class Lead:
         state.heard_at, state.heard_times = before.heard_at, before.heard_times
 
     def hear(self, latest: int | None, now: int) -> None:
-        """Record the latest end (ns) of events that arrive now; None if the events have no end."""
+        """Update the lead with events that arrive now. `latest` is their latest end (ns, by the producer's clock); None
+        if the events have no end."""
         if latest is None:
             return
         if now != self._state.heard_at:

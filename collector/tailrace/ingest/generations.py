@@ -1,16 +1,16 @@
-"""Manage the successive incarnations of one session: when an incarnation begins, and when it is over.
+"""Manage the incarnations of one session that follow one another.
 
 A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
 may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
-`reorder_time`. If no epochs relate the clocks of two incarnations, an ended incarnation lingers only if it received an
-event during the last `reorder_time`.
+`reorder_time`. If the epoch of either incarnation is unknown, their clocks cannot be compared. The ended incarnation
+then lingers only if it received an event during the last `reorder_time`.
 
 A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
-incarnation of the last record is the current one; the incarnations of other processes are set aside.
+incarnation of the last record is the current one; the incarnations of the other processes wait for further records.
 
-An incarnation may begin in doubt: later events may show that the new incarnation is in fact the previous one. In this
-case the previous incarnation continues, with the clock and the session that the new incarnation announced. `succession`
-decides.
+An incarnation may begin in doubt: later events may show that the producer did not restart, so that these events belong
+to the previous incarnation. In this case the previous incarnation continues, with the epoch and the session id that
+arrived meanwhile. `succession` decides.
 
 If the client announces its session, the incarnation belongs to the announced session (see `announced`). Earlier
 connections may have begun the incarnation, and later connections may continue it.
@@ -31,7 +31,7 @@ _EPOCHS_KEPT = 8
 
 class Generations:
     """Holds the current and the previous incarnation of a session. After `save`, the session's state contains
-    everything that outlives the process."""
+    everything that a restarted daemon needs."""
 
     def __init__(
         self,
@@ -43,8 +43,9 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Restore the incarnations of a state. With `unordered`, events, epochs and announcements may overtake each
-        other. `of_file` returns additional attributes for the rows of a file's incarnations."""
+        """Restore the incarnations from a session's state. `unordered` means that events, epochs and announcements may
+        overtake each other, as in datagrams. `of_file` returns further attributes for the row of the beginning of a
+        file's incarnation."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -54,11 +55,12 @@ class Generations:
         self.current = self._attach(state.current)
         self._aside = {process: self._attach(each) for process, each in state.aside.items()}
         self.previous = self._attach(state.previous) if state.previous else None
-        """Previous incarnation, while late events of it may still arrive."""
+        """The previous incarnation, as long as its late events may still arrive; otherwise None."""
 
     @property
     def doubt(self) -> bool:
-        """Return whether the current incarnation may be the previous one."""
+        """Return whether it is uncertain that the producer restarted, so that the current incarnation may turn out to
+        be the previous one."""
         return bool(self._state.doubt)
 
     @property
@@ -68,19 +70,19 @@ class Generations:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session has a window that closes only by the passing of time."""
+        """Return whether an incarnation waits for late events, so that ticks are needed to end the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the usual case
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the unannounced incarnations that wait for late events."""
+        """Yield the incarnations, except those of announced sessions, of which late events may still arrive."""
         return (each for each in self.unannounced if each.waiting)
 
     @property
     def unannounced(self) -> list[Incarnation]:
-        """Return the incarnations of this session that no client announced."""
+        """Return the incarnations of this session, except those that belong to an announced session."""
         if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
         mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
@@ -88,7 +90,7 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the previous incarnation if it is certainly over and only waits for late events."""
+        """Return the previous incarnation if it has certainly ended and only waits for late events; otherwise None."""
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -101,7 +103,7 @@ class Generations:
     # Arrival of records
 
     def opened(self, now: int) -> None:
-        """Write the row of the session's beginning."""
+        """Write the row that an incarnation of the session begins."""
         info = self._state.info
         opened = self.current.own.wall(now)
         about: dict[str, object] = {
@@ -116,8 +118,8 @@ class Generations:
         self.current.own.session("open", about | self._of_file() | self._whose(), now)
 
     def take_turn(self, pending: int) -> None:
-        """Continue an announced session after the bytes that another connection delivered. `pending` is the number of
-        bytes in the decoder."""
+        """Continue an announced session on this connection, if another connection delivered the session's last bytes.
+        `pending` is the number of bytes in this connection's decoder."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -126,14 +128,14 @@ class Generations:
                 state.base = current.reached - (state.place - pending)
 
     def reach(self) -> None:
-        """Advance the incarnations to the offset that the session's bytes have reached."""
+        """Record, for the current and the previous incarnation, the offset up to which bytes have arrived."""
         state = self._state
         reached = self.current.state.reached = state.base + state.place
         if self.previous:
             self.previous.state.reached = reached
 
     def note_news(self) -> None:
-        """Record that the clients of the announced sessions may need acknowledgements."""
+        """Record that the incarnations' announced sessions may have new events to acknowledge."""
         for each in (self.current, self.previous):
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
@@ -141,7 +143,8 @@ class Generations:
     # End of the incarnations
 
     def expire(self, now: int) -> None:
-        """Close the windows whose time has passed."""
+        """Write gap rows for missing events that can no longer arrive late. Finish the previous incarnation if it has
+        waited long enough for late events."""
         for each in self.unannounced:
             each.expire(now)
         previous = self._lingering
@@ -149,14 +152,16 @@ class Generations:
             self._finish_previous(now)
 
     def settle(self, now: int) -> None:
-        """Close all windows at the daemon's stop."""
+        """Write gap rows for all missing events that may still arrive late, and finish the waiting previous
+        incarnation, because the daemon stops."""
         if self._lingering:
             self._finish_previous(now)
         for each in self.unannounced:
             each.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """End the incarnations when the connection, peer or file is over."""
+        """End all incarnations, because the session's connection or file has ended or its peer was evicted. `about`
+        contains attributes for the row of the end."""
         self._finish_previous(now)
         for each in self._aside.values():
             each.finish(reason, {}, now)
@@ -169,8 +174,8 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Leave an announced session, which other connections may continue. At the end of a file, end all sessions of
-        the file: several clients may have written to the file, one after the other."""
+        """Remove this connection from an announced session, which other connections may continue. At the end of a file,
+        end all announced sessions of the file: several clients may have written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
         if self._state.file:
@@ -183,7 +188,7 @@ class Generations:
     # Several processes
 
     def turn(self, process: int, now: int) -> None:
-        """Make a process's incarnation the current one, and set the current incarnation aside until the next record of
+        """Make a process's incarnation the current one. Keep the former current incarnation until the next record of
         its process."""
         state, old = self._state, self.current
         if process == state.process:
@@ -196,20 +201,20 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations of all processes except `processes`. Further records of the ended processes belong to
-        the incarnation that represents all remaining processes."""
+        """End the incarnations of all waiting processes except `processes`. The decoder has forgotten the others, so
+        further records of them go to one shared incarnation."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
     def of(self, process: int) -> Incarnation:
-        """Return the incarnation of a process."""
+        """Return the incarnation that receives the records of a process."""
         return self._aside.get(process, self.current)
 
     # Begin or continue an incarnation
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
-        """Begin a new incarnation because the producer restarted on its connection or address. With `clocked`, the
-        epochs of both incarnations are known."""
+        """Begin a new incarnation because the producer restarted on its connection or address. `clocked` means that the
+        epochs of both incarnations are known, so that their events can be told apart by time."""
         old = self.current.state.name
         self.begin(why, now)
         if not clocked:
@@ -217,13 +222,14 @@ class Generations:
         self._say_restart(old, now)
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """Set the current incarnation aside, and begin a new one."""
+        """End the current incarnation and begin a new one. The ended incarnation still accepts late events. `in_doubt`
+        means that the producer may not have restarted after all."""
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
         self.current = self._next()
 
     def begin_late(self, why: str, now: int) -> Incarnation:
-        """Begin and return an incarnation that was over before the current one began, but whose first records arrive
-        only now. The new incarnation lingers."""
+        """Begin and return an incarnation that ended before the current one began, but whose first records arrive only
+        now. The new incarnation only waits for further late records."""
         self._finish_previous(now)
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
@@ -233,7 +239,7 @@ class Generations:
         return late
 
     def _next(self) -> Incarnation:
-        """Return a new incarnation."""
+        """Create the next incarnation of the session, numbered after all earlier ones."""
         state, reached = self._state, self.current.state.reached
         state.restarts += 1
         return self._attach(
@@ -241,8 +247,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """Resolve the doubt whether the current incarnation is new. With `anew`, the current incarnation stays;
-        otherwise the previous incarnation continues in its place."""
+        """Decide whether the producer has restarted. If `anew`, the current incarnation stays; otherwise the previous
+        incarnation continues in its place."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -258,12 +264,12 @@ class Generations:
         new.finish(f"resumes {old.state.name}", {}, now)
 
     def _is_shared(self, incarnation: Incarnation) -> bool:
-        """Return whether other connections have continued an incarnation."""
+        """Return whether an incarnation belongs to an announced session that has further connections."""
         id_ = incarnation.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
     def _began(self, now: int) -> None:
-        """Resolve the doubt: the current incarnation is new."""
+        """Record that the producer has certainly restarted, and write the row of the restart."""
         self._state.doubt = ""
         if self.previous:
             self._say_restart(self.previous.state.name, now)
@@ -274,7 +280,8 @@ class Generations:
         self.current.own.session("restart", about | self._of_file() | self._whose(), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
-        """Continue a session that other connections have begun, starting at the record at `offset`."""
+        """Continue on this connection an announced session that began on another connection. The record with the
+        announcement is at `offset` in this connection's bytes."""
         own, info = self.current.state, self._state.info
         # Add the connection first: otherwise `_set_aside` might drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
@@ -284,7 +291,7 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        if known.state.bearer != self._state.number:  # else the base stays valid
+        if known.state.bearer != self._state.number:  # otherwise the base is still correct
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
@@ -292,7 +299,8 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Copy the clock of another incarnation that turned out to be the current one. Write a row."""
+        """Copy the clock of the incarnation `other`, whose events belong to the current incarnation. Write a row with
+        the clock and with `about`."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -303,15 +311,15 @@ class Generations:
         self.current.own.session("resume", about | self._whose(), now)
 
     def _whose(self) -> dict[str, object]:
-        """Return the attribute with the name of the receiving collector; empty for the collector `main`."""
+        """Return the row attribute that names the receiving collector; no attribute for the collector `main`."""
         name = self._state.info.collector
         return {"collector": name} if name else {}
 
     # The previous incarnation
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """Make the current incarnation the previous one. The previous incarnation lingers while its datagrams may be
-        late, or while its end is in doubt."""
+        """End the current incarnation and make it the previous one. If datagrams may be late, the previous incarnation
+        still accepts events; otherwise finish it at once."""
         self._finish_previous(now)
         old = self.previous = self.current
         old.state.ended, old.state.ended_at = why, now
@@ -324,13 +332,13 @@ class Generations:
     def _finish_silent(self, now: int) -> None:
         """Finish the previous incarnation if it received no event during the last `linger` nanoseconds.
 
-        Late events of the previous incarnation may still arrive, but without a clock they are indistinguishable from
-        events of the current incarnation."""
+        Its late events may still arrive, but without a clock nothing distinguishes them from events of the current
+        incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
-        """Finish the previous incarnation."""
+        """Stop accepting late events for the previous incarnation, and write the row of its end."""
         if self._state.doubt:
             self._began(now)
         old, self.previous = self.previous, None
@@ -340,19 +348,19 @@ class Generations:
             old.finish(old.state.ended, {}, old.state.ended_at)
 
     def know(self, epoch: int, name: str) -> None:
-        """Remember the incarnation that stated an epoch."""
+        """Remember which incarnation has an epoch, so that a repeated epoch is recognised."""
         epochs = self._state.epochs
         epochs[epoch] = name
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
     def name_of(self, epoch: int) -> str | None:
-        """Return the name of the incarnation that stated an epoch; None for an unknown epoch."""
+        """Return the name of the incarnation with an epoch; None for an epoch that the session does not remember."""
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the earlier incarnation that stated an epoch. A finished incarnation processes nothing except the
-        repeated epoch."""
+        """Return the earlier incarnation with an epoch. If this incarnation is finished, return an empty incarnation of
+        the same name, which can only receive the repeated epoch."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

@@ -1,4 +1,4 @@
-"""Process the daemon's own stream: the ledger counts heartbeats like a producer's events.
+"""Process the daemon's heartbeats as a stream of numbered events, which the ledger counts like a producer's events.
 
 Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts. A
 missing number reveals an entry that the spool has lost.
@@ -29,7 +29,8 @@ _CLOCK = {"clock": "unix_ns", "ticks_per_second": 1e9, "epoch": 0}
 
 
 class HeartbeatSession:
-    """Manages the session of the daemon's heartbeats. The ingest's state holds everything that outlives the process."""
+    """Manages the session of the daemon's heartbeats. The ingest's state holds everything that a restarted daemon
+    needs."""
 
     def __init__(self, state: IngestState, tally: Tally, attach: Callable[[], Attach]) -> None:
         self._state = state
@@ -39,12 +40,12 @@ class HeartbeatSession:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session has a window that closes only by the passing of time."""
+        """Return whether the session waits for heartbeats that may arrive late."""
         return self._incarnation is not None and self._incarnation.waiting
 
     @property
     def account(self) -> Account:
-        """Return the account of the daemon's current run."""
+        """Return the counts of expected, seen and missing heartbeats of the daemon's current run."""
         return self._incarnation.account if self._incarnation else Account()
 
     def beat(self, beat: Heartbeat, size: int, now: int) -> None:
@@ -64,19 +65,19 @@ class HeartbeatSession:
         incarnation.take(listed([record]), now)
 
     def expire(self, now: int) -> None:
-        """Close the windows whose time has passed."""
+        """Write gap rows for missing heartbeats that can no longer arrive late."""
         if self._incarnation:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return False if there is no
-        session that can have the row."""
+        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return False without a row
+        if no run of the daemon has a session."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None
 
     def end(self, reason: str, now: int) -> None:
-        """End the session at the end of the daemon's run."""
+        """End the session, because the daemon's run has ended."""
         incarnation, self._incarnation, self._state.heartbeats = self._incarnation, None, None
         if incarnation:
             incarnation.finish(reason, {}, now)

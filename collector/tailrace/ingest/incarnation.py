@@ -1,4 +1,5 @@
-"""Process one incarnation of a producer: convert its records to rows, and report missing events from its ledger."""
+"""Process one incarnation of a producer: convert its records to rows, and write gap rows for the events that are
+missing according to the ledger."""
 
 from __future__ import annotations
 
@@ -27,24 +28,25 @@ from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
 Attach = Callable[[IncarnationState], "Incarnation"]
-"""Function that restores an incarnation of one session from a state."""
+"""Function that creates an incarnation of one session from a new or a restored state."""
 
 
 class SourceShare(NamedTuple):
-    """State and figures that all incarnations of one source share."""
+    """State and figures that the incarnations of all sessions of one source share."""
 
     name: str
     tally: Tally
     commons: Commons
     paces: Paces
     departures: Departures | None = None
-    """Ended sessions of the source; None if its producers never reconnect."""
+    """Ended sessions of the source, whose producers may reconnect; None if the source's producers never reconnect."""
     pieces: SplitRuns | None = None
-    """Runs that are spread over several inputs; None if no input is a part of a run."""
+    """Runs whose records are spread over several inputs, such as files; None if the format does not divide a run."""
 
 
 class Incarnation:
-    """One incarnation of a producer: the time between two restarts. `state` holds everything that outlives the process."""
+    """One incarnation of a producer: the part of a session between two restarts of the producer. `state` holds
+    everything that a restarted daemon needs."""
 
     def __init__(
         self,
@@ -53,8 +55,8 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Restore the incarnation from a state. If the producer sends numbered datagrams, late events may arrive after
-        events of the next incarnation."""
+        """Restore the incarnation from a state. `sender` describes the producer, `share` is shared by all incarnations
+        of the source, and `sink` receives the rows."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -86,13 +88,14 @@ class Incarnation:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers of state that the producer's events fill."""
+        """Return the containers whose memory grows with the producer's events, so that a memory limit can shrink the
+        containers."""
         if self.counters:
             return [self.counters.marks, self.counters.windows, self._references]
         return [self._spans.spans, self._references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of evicted entries of each kind."""
+        """Write a row with the number of entries of each kind that a memory limit evicted."""
         self.report(now)
         add_counts(self._tally.evicted, what)
         if self._spans:
@@ -101,19 +104,19 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the incarnation has a window that closes only by the passing of time."""
+        """Return whether the incarnation waits for late events, so that ticks are needed to end the wait."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
 
     @property
     def _unnamed(self) -> int:
-        """Return the number of the client's discarded events that no number represents and no gap reports yet."""
+        """Return the number of events that the client discarded before numbering them, and that no gap row reports yet."""
         counters = self.counters
         return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
     def awaited(self) -> Counter[str]:
-        """Count, by stream, the events that may still arrive and that no gap row reports yet."""
+        """Count, by stream, the missing events that may still arrive late and that no gap row reports yet."""
         found: Counter[str] = Counter()
         windows = self.counters.windows.awaited() if self.counters else ()
         for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
@@ -134,11 +137,12 @@ class Incarnation:
     # Records
 
     def take(self, chunk: Chunk, now: int) -> int:
-        """Process events and other rows. Return the number of processed rows: the row after them begins another
-        incarnation."""
+        """Count events and write the rows of a chunk. Return the number of processed rows. If the number is less than
+        the chunk's rows, the next row shows a restart of the producer and begins another incarnation."""
         taken, counters = chunk, self.counters
         if counters:
-            # Count all events before the first row is written, because counting may write rows of other incarnations.
+            # Count all events before the first row is written, because counting may write rows about other
+            # incarnations.
             counted: list[tuple[Records, SeqNumbers]] = []
             for records in chunk:
                 seqs = records.count(counters, now)
@@ -163,7 +167,7 @@ class Incarnation:
         return sum(records.rows for records in taken)
 
     def _note_times(self, records: Records, now: int) -> None:
-        """Record the progress of the producer's clock."""
+        """Record the latest times of the producer's clock, for its pace, its lead and the time span of a run."""
         if self._datagrams and records.rows:
             self.lead.hear(records.latest_end, now)
         state, latest = self.state, records.latest_tick
@@ -190,7 +194,8 @@ class Incarnation:
         self.report(now)
 
     def _believe(self, facts: SessionFacts, now: int) -> None:
-        """Apply a producer's statements about its events, and about its last record."""
+        """Apply what a record states about the producer's events: totals, discarded events, events that were never
+        sent, and the end."""
         state = self.state
         if facts.totals:
             self._references.total(facts.totals)
@@ -207,15 +212,15 @@ class Incarnation:
             state.goodbye_at = now
 
     def _hear_clock(self, facts: SessionFacts, now: int) -> None:
-        """Record a producer's statements about its clock. An epoch and an announcement also give a lower bound of the
-        clock's current reading."""
+        """Record what a record states about the producer's clock. An epoch and an announcement also show that the clock
+        has reached at least a certain time."""
         state = self.state
         if facts.epoch is not None:
             self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if self._datagrams and facts.epoch is not None:
-            self.lead.hear(0, now)  # a producer states its epoch after its clock has begun
+            self.lead.hear(0, now)  # the clock was running when the producer stated the epoch
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
 
@@ -227,15 +232,18 @@ class Incarnation:
             self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Process adjacent unreadable pieces."""
+        """Store unreadable bytes in the quarantine, and write gap rows about them. `pieces` lie directly behind one
+        another."""
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Process pieces of refused sessions, with an unknown number of events."""
+        """Store bytes in the quarantine that the ingest refused because the host began too many sessions. The gap row
+        has an unknown number of events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:
-        """Process a decoder's report that events are missing, or arrived after their gap."""
+        """Process a decoder's report that events are missing, or that events of an earlier report have arrived after
+        all."""
         about = record.detail
         if isinstance(about, Missing):
             if self._is_elsewhere(record):
@@ -257,28 +265,29 @@ class Incarnation:
                 self.piece(about.piece, said.reason)
 
     def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether a record heals the gap of an id that another piece of the run contained before."""
+        """Return whether a heal must be ignored, because another file of the same run had already delivered the record
+        with this id."""
         if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
             return False
         return not self._pieces.take_back(self.state.name, record.counter)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Record the part of the run that this input contains, and the reason of the gap that its decoder reported, if
-        any."""
+        """Record which part of a divided run this input contains. `said` is the reason of the gap that the decoder
+        reported for the missing part, if any."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
     def copies(self, records: int) -> None:
-        """Count the records of a duplicate datagram."""
+        """Count the records of a datagram that repeats an earlier one."""
         self._references.add_copies(records)
 
     def datagrams(self, count: int) -> None:
-        """Count received datagrams."""
+        """Count the datagrams that arrived from the producer."""
         self.state.counters.datagrams += count
 
     def announce(self, id_: str) -> None:
-        """Set the id that the client gave to the session."""
+        """Make the incarnation an announced session with the id that its client chose."""
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
@@ -286,14 +295,15 @@ class Incarnation:
             self.counters.announced = True
 
     def forget_marks(self) -> None:
-        """Drop the marks of events. Without an open connection, only resent events can arrive, and sequence numbers
-        suffice for them."""
+        """Drop the marks of events, because the session has no connection. Until the client reconnects, only resent
+        events can arrive, and their sequence numbers suffice to find duplicates."""
         if self.counters:
             self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
-        """Count the events of another incarnation in this incarnation; the rows of these events keep the other
-        incarnation's name. Do nothing if one of the events cannot belong to this incarnation."""
+        """Count the events of the incarnation `other` in this incarnation instead, because the producer sent them
+        before it announced its session. The stored rows of these events keep the other incarnation's name. Do nothing
+        if one of the events cannot belong to this incarnation."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -307,8 +317,8 @@ class Incarnation:
     # Checks whether an event belongs to this incarnation
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether some event cannot belong to this incarnation: the event indicates a restart, or its number
-        belongs to another event."""
+        """Return whether one of these events cannot belong to this incarnation: its number shows a restart, or a
+        different event arrived under this number."""
         counters = self.counters
         return counters is not None and any(
             count is not None
@@ -320,8 +330,8 @@ class Incarnation:
         )
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report or a goodbye cannot belong to this incarnation: a number that the statement excludes
-        has arrived."""
+        """Return whether a report of discarded events or a goodbye cannot belong to this incarnation, because events
+        have arrived that it excludes."""
         statements = self._statements
         if statements is None:
             return False
@@ -330,19 +340,21 @@ class Incarnation:
         return statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:
-        """Return whether no event has arrived after a time (Unix ns), as far as the ledger knows."""
+        """Return whether no event has arrived after the time `since` (Unix ns). Return False if the ledger does not
+        follow all streams."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the ends of the streams, because the producer may reconnect without an announcement."""
+        """Remember the next number of each stream, so that a producer that reconnects without an announcement is
+        recognised. `cut` means that the connection broke."""
         if self._siblings:
             self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
     # Expiry and end
 
     def expire(self, now: int) -> None:
-        """Close the windows whose time has passed."""
+        """Write gap rows for missing events that can no longer arrive late."""
         if self.counters:
             self.counters.windows.expire(now)
         if self._statements:
@@ -353,7 +365,7 @@ class Incarnation:
             self.own.finding(gap)
 
     def settle(self, now: int) -> None:
-        """Close all windows."""
+        """Write gap rows for all missing events that may still arrive late."""
         if self.counters:
             self.counters.windows.close()
         if self._statements:
@@ -364,7 +376,8 @@ class Incarnation:
             self.own.finding(gap)
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """End the incarnation. The caller must pass no more records to the incarnation."""
+        """Write the row of the end and close the incarnation. The caller must pass no further record to the
+        incarnation."""
         self.end(reason, about, now, cut=cut)
         self.release()
 
@@ -372,7 +385,7 @@ class Incarnation:
         """Write the row of the incarnation's end, although late events may still arrive.
 
         Without a goodbye, also write a gap of unknown size in two cases: a client announced the session; or the
-        connection was `cut`, and other connections do not continue all its streams."""
+        connection was `cut`, and at least one of its streams is not continued on another connection."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))
@@ -391,7 +404,8 @@ class Incarnation:
         self._paces.over(self.state.name)
 
     def release(self) -> None:
-        """Add the events to the source's sums: no more events arrive, and all windows are closed."""
+        """Add the incarnation's counts to the sums of the source. Call this method when no further event can arrive and
+        all gaps are written."""
         self._paces.over(self.state.name)
         if self._pieces:
             self._pieces.over(self.state.name)
@@ -404,7 +418,7 @@ class Incarnation:
     # Findings
 
     def report(self, now: int) -> None:
-        """Write rows of the ledger's findings."""
+        """Write gap and heal rows for the results of the ledger that have no row yet."""
         findings = self._references.findings
         if self._statements:
             self._statements.heal_numbered()
@@ -420,8 +434,8 @@ def is_whole(state: IncarnationState, said: Goodbye) -> bool:
     """Record a goodbye or a part of a goodbye. Return whether the goodbye is complete.
 
     A goodbye too long for one packet arrives in numbered parts, and the last part states that no further part follows.
-    Datagrams may overtake one another or get lost, so the last part may arrive before or without the other parts.
-    Without all parts, the ends of some streams are unknown, and the session continues."""
+    Datagrams may overtake one another or get lost, so the last part may arrive before the other parts, or alone. Until
+    all parts have arrived, the last numbers of some streams are unknown, and the session continues."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

@@ -1,11 +1,12 @@
 """Limit the state that producers make the daemon hold, and the number of sessions that producers begin.
 
-`Budget` limits the state of each session, of all sessions of a source, and of all sources. A session's opening entry
-states the limits (`session_state_max`, `source_state_max`, `state_max`). The budget measures a session's state after
-each entry, so the evicted state is a function of the spool's entries. A session above its own limit evicts state. If a
-source or the process exceeds its limit, the largest sessions shrink to a common size, and small sessions lose nothing.
-Eviction reduces the state to seven eighths of the limit, so that all sessions need not be measured again before an
-eighth of the limit in new state has arrived. Within a session, the largest containers shrink to a common size.
+`Budget` limits the memory for the state of each session, of all sessions of a source, and of all sources. A session's
+opening entry in the spool contains the limits (`session_state_max`, `source_state_max`, `state_max`). The budget
+measures a session's memory after each entry of the spool, so that a replay of the spool evicts the same state. A
+session above its own limit loses its oldest entries. If a source or the process exceeds its limit, the largest sessions
+shrink to a common size, and small sessions lose nothing. Eviction reduces the memory to seven eighths of the limit, so
+that the next eviction is due only after much new state. Within a session, the largest containers shrink to a common
+size.
 
 `Beginnings` limits the number of sessions that a host begins per second.
 """
@@ -25,7 +26,7 @@ _by_size = attrgetter("held")
 
 
 class StateHolder(Protocol):
-    """A session that holds state."""
+    """A session whose memory is limited. `holdings` are its containers."""
 
     @property
     def name(self) -> str: ...
@@ -40,25 +41,26 @@ class StateHolder(Protocol):
     def holdings(self) -> Iterable[Holding]: ...
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of evicted entries of each kind."""
+        """Write a row with the number of entries of each kind that a memory limit evicted."""
         ...
 
 
 class Budget:
-    """Measures the state of the open sessions, and enforces the limits."""
+    """Measures the memory of the open sessions' state, and enforces the limits on it."""
 
     def __init__(self) -> None:
         self.total = 0
         self.sources: dict[str, int] = {}
-        """Number of held bytes, by source."""
+        """Memory (bytes) of the sessions' state, by source."""
         self.relieved = 0
-        """Number of evictions since the process started; not part of the state."""
+        """Number of times that a limit was exceeded since the process started."""
         self.said = ""
-        """Message about the limit of the last eviction."""
+        """Message that names the limit that was exceeded last."""
         self._held: dict[StateHolder, int] = {}
 
     def weigh(self, holder: StateHolder, now: int) -> None:
-        """Measure a session that may have changed, and enforce the limits."""
+        """Measure a session that may have changed. If the session, its source or the process exceeds a limit, evict
+        state."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
@@ -73,11 +75,12 @@ class Budget:
         report(holder, now)
 
     def add(self, holder: StateHolder) -> None:
-        """Count a session of a restored state, which respects its limits."""
+        """Count the memory of a session that a checkpoint restored. The session was within its limits when the
+        checkpoint was made."""
         self._look(holder)
 
     def drop(self, holder: StateHolder) -> None:
-        """Remove a finished session."""
+        """Stop counting the memory of a session that has ended."""
         held = self._held.pop(holder, 0)
         self.total -= held
         self.sources[holder.source] = self.sources.get(holder.source, 0) - held
@@ -99,7 +102,8 @@ class Budget:
     def _relieve(
         self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Shrink the largest sessions to a common size, so that the sessions together respect the limit."""
+        """Shrink the largest of these sessions to a common size, until `held()` is at most seven eighths of `most`
+        bytes."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -114,7 +118,7 @@ class Budget:
 
 def _level(held: list[int], excess: int) -> int:
     """Return the size (bytes) to which each holder must shrink so that all together hold `excess` bytes less. `held`
-    contains the holders' sizes in descending order."""
+    contains the present sizes in descending order."""
     above = 0
     for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=False), 1):
         above += size
@@ -124,7 +128,7 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free `size` bytes: shrink the largest containers to a common size."""
+    """Free `size` bytes: evict entries from the largest of these containers until they have a common size."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:
@@ -136,7 +140,7 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
 
 
 def report(holder: StateHolder, now: int) -> None:
-    """Let a session write a row about the entries that were evicted since the last such row."""
+    """Let a session write a row with the numbers of entries that memory limits evicted since its last such row."""
     what: dict[str, int] = {}
     for holding in holder.holdings:
         if holding.evicted:
@@ -149,19 +153,20 @@ def report(holder: StateHolder, now: int) -> None:
 SECOND = 10**9
 
 TOO_MANY_SESSIONS: Final = "too_many_sessions"
-"""Reason of the malformed bytes of sessions beyond the limit."""
+"""Reason in the gap rows of bytes that the ingest refused because the host began too many sessions."""
 
 EVENTS = 100
-"""Number of events that take about as long as the beginning of a session."""
+"""Number of events whose processing takes about as long as the beginning of one session."""
 
 HOSTS_MAX = 1024
-"""Maximum number of hosts whose session quota is remembered. Beyond the maximum, the host whose last session began
-first is forgotten, and regains its full quota."""
+"""Maximum number of hosts whose use of the session quota is remembered. If there are more, the host that has begun no
+session for the longest time is forgotten, and regains its full quota."""
 
 
 @lru_cache(1024)
 def whose(host: str) -> str:
-    """Return the host that owns an address; text other than an address is returned unchanged."""
+    """Return the key under which the sessions of an address are counted: `loopback`, an IPv4 address, or the first 64
+    bits of an IPv6 address. Return text that is not an address unchanged."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
@@ -174,29 +179,32 @@ def whose(host: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Return the address without the port, the part of a peer's name that all its connections share."""
+    """Return the address in a peer's name, without the port that differs between its connections."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer
 
 
 def host_that_begins(peer: str) -> str:
-    """Return the host of a session's peer."""
+    """Return the key under which the sessions of a peer are counted (see `whose`)."""
     return whose(host_of(peer))
 
 
 class Beginnings:
-    """Counts the sessions that the hosts of one source have begun recently."""
+    """Limits how many sessions each host of one source begins per second."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Use a state: the time (ns) at which a host may again begin one second's quota of sessions at once, by host."""
+        """Continue from `state`: by host, the time (ns) at which the host has its full quota again, which is the number
+        of sessions for one second."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:
-        """Return whether a host has no quota for a new session."""
+        """Return whether a host has used its quota, so that it may not begin a session now. `rate` is the number of
+        sessions per second."""
         return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
 
     def admit(self, host: str, rate: int, now: int) -> bool:
-        """Count a session that a host begins. Beyond the limit, return False without counting the session."""
+        """Count a session that a host begins; return True. If the host has used its quota, return False and do not
+        count the session."""
         if self.exhausted(host, rate, now):
             return False
         self._state[host] = max(self._state.pop(host, 0), now) + SECOND // rate
@@ -205,6 +213,6 @@ class Beginnings:
         return True
 
     def pay(self, host: str, rate: int, events: int) -> None:
-        """Count events of a host, which increase the host's quota of sessions."""
+        """Give a host back a part of its quota, because its sessions delivered events."""
         if host in self._state:
             self._state[host] -= events * SECOND // (rate * EVENTS)

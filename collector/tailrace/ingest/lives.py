@@ -4,17 +4,18 @@ events.
 After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
 arrive after the later one has begun. The epoch and the announcement are repeated, and may be lost.
 
-- `STATEMENTS` contains an action for each statement and each standing of the current incarnation. A statement is an
-  epoch, a header, or the id of an announced session, compared with the known facts. `succession` determines both keys,
-  and executes the action.
-- `EVENTS` contains the owner of an event that may belong to the earlier incarnation although a later one has begun. The
-  keys are how the event fits the earlier incarnation's numbers, how the later incarnation sees the event's number, and
-  the evidence of the clock.
+- `STATEMENTS` contains an action for each pair of a statement and a standing. A statement (`SessionStatement`) is an
+  epoch, a header, or the id of an announced session, compared with what the session stated before. The standing
+  (`Standing`) is whether the current incarnation can have made the statement. `succession` determines both keys, and
+  executes the action.
+- `EVENTS` tells to which of two incarnations an event belongs. The keys are how the event fits the earlier
+  incarnation's numbers (`EventFit`), whether the later incarnation lacks the event's number (`Expectation`), and
+  whether the later incarnation can have sent the event by now (`Timing`).
 
-A first epoch or announcement may arrive after events of the same address. At this point the sender of these events is
-uncertain: another producer may have sent them, whose own epoch or announcement was lost. A new incarnation begins in
-doubt, and the next event, report or goodbye decides. If this record fits the previous incarnation, the previous
-incarnation continues.
+A first epoch or announcement may arrive after events of the same address. It is then uncertain whether the producer of
+the epoch sent these events: another producer may have sent them, whose own epoch or announcement was lost. A new
+incarnation begins in doubt, and the next event, report or goodbye decides. If this record fits the previous
+incarnation, the previous incarnation continues.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """Statement of a record about its session, compared with the known facts."""
+    """Kinds of statements that a record makes about its session, compared with the statements of earlier records."""
 
     NONE = auto()
     """The record states no epoch, no header and no id."""
@@ -40,71 +41,78 @@ class SessionStatement(Enum):
     FIRST_EPOCH = auto()
     """The record states an epoch, and the current incarnation has none so far."""
     OTHER_EPOCH = auto()
-    """The epoch differs from the current incarnation's epoch."""
+    """The record states an epoch that differs from the current incarnation's epoch."""
     PREVIOUS_EPOCH = auto()
-    """The epoch belongs to the previous incarnation, which still accepts events."""
+    """The record states the epoch of the previous incarnation, which still accepts events."""
     OVER_EPOCH = auto()
-    """The epoch belongs to a finished incarnation."""
+    """The record states the epoch of an incarnation that accepts no further events."""
     LATE_EPOCH = auto()
-    """The epoch is unknown and older than the current epoch, and a datagram from this time may still arrive."""
+    """The record states an unknown epoch that is older than the current one, but recent enough that datagrams with this
+    epoch may still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """The id is unknown, and no client announced the current incarnation."""
+    """The record states an unknown session id, and the current incarnation belongs to no announced session."""
     OTHER_ID = auto()
-    """The id is unknown, and a client announced the current incarnation under another id."""
+    """The record states an unknown session id, and the current incarnation belongs to a session with another id."""
     EARLIER_ID = auto()
-    """The id belongs to an earlier incarnation from this address, whose datagrams may be late."""
+    """The record states the id of an earlier incarnation from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
-    """The id belongs to a session that other connections have carried."""
+    """The record states the id of an announced session that began on another connection."""
 
 
 class Standing(Enum):
-    """Relation of the current incarnation to a statement."""
+    """Whether the current incarnation can have made a statement."""
 
     PASSED = auto()
-    """The statement's datagram belongs to another incarnation."""
+    """The statement is in a datagram that belongs to another incarnation than the current one."""
     EMPTY = auto()
     """The current incarnation has received no event."""
     DOUBT = auto()
-    """The current incarnation began in doubt, and may be the previous incarnation."""
+    """It is uncertain whether the current incarnation is a new one or the previous one (see the module's text)."""
     FITS = auto()
-    """The event after the statement may belong to the current incarnation, or is irrelevant for the statement."""
+    """The event after the statement may belong to the current incarnation, or the statement decides without an event."""
     DENIED = auto()
-    """The event after the statement cannot belong to the current incarnation."""
+    """The event after the statement cannot belong to the current incarnation: its number shows a restart, or belongs to
+    another event."""
     OPEN = auto()
-    """No event follows the statement, and datagrams may have overtaken each other."""
+    """No event follows the statement in the same input, and events may have overtaken the statement in other datagrams."""
 
 
 class Course(Enum):
-    """Action for a statement: the incarnation that receives the statement, and the incarnation that begins first, if any."""
+    """Action for a statement: which incarnation receives the statement, and whether a new incarnation begins first."""
 
     CURRENT = auto()
     """The current incarnation receives the statement."""
     OF_DATAGRAM = auto()
-    """The incarnation of the statement's datagram receives the statement."""
+    """The incarnation to which an earlier record of the same datagram belongs receives the statement."""
     EARLIER = auto()
-    """The earlier incarnation with the epoch or id receives the statement, without becoming the current one."""
+    """The earlier incarnation with this epoch or id receives the statement. The current incarnation stays the current
+    one."""
     OVER = auto()
-    """A finished incarnation receives only this statement."""
+    """The finished incarnation with this epoch receives the statement, but no events."""
     LATE = auto()
-    """An incarnation begins that was over before the current incarnation began. The current incarnation continues."""
+    """A new incarnation receives the statement. It ended before the current incarnation began, and the current
+    incarnation stays the current one."""
     RESTART = auto()
     """A new incarnation begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
-    """A new incarnation begins, and continues the clock of the current one."""
+    """A new incarnation begins, because the producer has restarted. Both epochs are known, so the new incarnation
+    inherits the lead of the current one's clock."""
     DOUBT = auto()
-    """A new incarnation begins in doubt."""
+    """A new incarnation begins, but later events may show that the producer did not restart."""
     RESUME = auto()
-    """The incarnation that other connections have carried continues here."""
+    """The announced session that began on other connections continues on this connection."""
 
 
 BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})
-"""Actions that cost as much as a new session. The number of sessions that a host may begin is limited."""
+"""Actions that create an incarnation or continue one. They count against the number of sessions that a host may begin
+per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return the actions of a statement, by standing. A single action in `others` applies to `EMPTY`, `DOUBT` and
-    `FITS`. Only `INTRODUCTIONS` depend on the following event, so only they can meet the standings `DENIED` and `OPEN`."""
+    """Return one row of the table `STATEMENTS`: the action of a statement for each standing. A single action in
+    `others` applies to `EMPTY`, `DOUBT` and `FITS`. The standings `DENIED` and `OPEN` exist only for statements in
+    `INTRODUCTIONS`, because only these depend on the following event."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -128,7 +136,8 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""Statements for which the following event decides."""
+"""First statements of an epoch or id, for which the following event shows whether they belong to the current
+incarnation."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -138,42 +147,43 @@ WHY = {
     SessionStatement.FIRST_ID: "session",
     SessionStatement.OTHER_ID: "session",
 }
-"""Reasons of restarts, as written in rows."""
+"""Reason of the restart, as written in rows, by the statement that showed the restart."""
 
 
 # Events
 
 
 class EventFit(Enum):
-    """Relation of an event to the numbers of the earlier incarnation."""
+    """How an event's number fits the events of the earlier incarnation."""
 
     NEAR = "near"
-    """The event's number is missing in the earlier incarnation, or among its next numbers."""
+    """The event's number is missing in the earlier incarnation, or is one of the next that it can send."""
     OLD = "old"
-    """The event's number arrived in the earlier incarnation so long ago that the event is forgotten."""
+    """The event's number is so low that the earlier incarnation no longer remembers which event had this number."""
     FAR = "far"
     """The event's number is far ahead of the earlier incarnation's numbers, or the stream is unknown."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation, and duplicates may still arrive. At least one of the two
-    incarnations has an epoch."""
+    """The same event arrived in the earlier incarnation, and may have been duplicated recently enough to arrive again.
+    The epoch of at least one of the two incarnations is known."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier incarnation, and neither incarnation has an epoch: a repeated simulation
-    sends equal events."""
+    """The same event arrived in the earlier incarnation. Neither epoch is known, so the event may also come from a
+    repeated simulation, which sends equal events."""
     STALE_COPY = "stale copy"
-    """The same event arrived in the earlier incarnation, too long ago for a duplicate."""
+    """The same event arrived in the earlier incarnation, but too long ago for a duplicate to arrive now."""
 
 
 class Expectation(Enum):
-    """Relation of an event's number to the later incarnation."""
+    """Whether the later incarnation can take an event with this number."""
 
     TAKEN = auto()
-    """Another event arrived in the later incarnation under this number."""
+    """A different event arrived in the later incarnation under this number."""
     NEXT = auto()
     OTHER = auto()
 
 
 class Timing(Enum):
-    """Whether the producers' clock allows that the later incarnation has sent an event by now."""
+    """Whether the later incarnation can have sent an event by now, according to the event's time and the producers'
+    clock."""
 
     CAN = auto()
     CANNOT = auto()
@@ -181,12 +191,12 @@ class Timing(Enum):
 
 
 class Owner(Enum):
-    """Incarnation that an event belongs to."""
+    """Which of two incarnations an event belongs to."""
 
     EARLIER = auto()
     LATER = auto()
     NEARER = auto()
-    """The incarnation whose last event is nearer in time."""
+    """The incarnation whose last event of the stream has the time nearer to this event's time."""
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
@@ -208,14 +218,14 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""Minimum and maximum time (ns) by which an event may travel faster than the fastest earlier event."""
+"""Minimum and maximum tolerance (ns) for an event that arrived with a shorter delay than all earlier events."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
     """Yield the indexes of records that may belong to an earlier incarnation although an incarnation with `next_epoch`
     has begun.
 
-    An event that ended after the next incarnation began does not belong to the earlier incarnation. If either epoch is
+    An event that ended after the epoch `next_epoch` does not belong to the earlier incarnation. If either epoch is
     unknown, an event is a candidate only if its number fits the earlier incarnation's numbers."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
@@ -238,9 +248,8 @@ def owns(
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether a candidate belongs to the earlier incarnation instead of the later one.
-
-    `repeats`: whether duplicates of the earlier incarnation's events may still arrive."""
+    """Return whether an event belongs to the earlier incarnation instead of the later one. `repeats` is whether
+    duplicates of the earlier incarnation's events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -266,8 +275,8 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
     """Return whether the later incarnation can have sent an event with this end (ns) by now, according to the clock
     that both incarnations share.
 
-    If either epoch is unknown, only the later incarnation's own events show how fast events travel. An event that would
-    have travelled faster gives the result `UNKNOWN`."""
+    If either epoch is unknown, only the later incarnation's own events show how short the delay of an event can be. The
+    result is `UNKNOWN` for an event that would have had a shorter delay."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -281,7 +290,7 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the time (ns) by which an event may travel faster than the fastest earlier event. `apart` is the distance
-    between the two clocks' zeros, and `times` the number of arrival times of their events. With few arrival times, all
-    events may have been delayed, so the result is larger."""
+    """Return the tolerance (ns) for an event that arrived with a shorter delay than all earlier events. `apart` is the
+    distance between the two clocks' zeros, and `times` the number of different arrival times of their events. With few
+    arrival times, all events may have been delayed, so the result is larger."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -1,13 +1,13 @@
 """Run the ingest as a state machine: spool entries are the input, and a batch of rows is the output.
 
-Only `apply` and `steps` change the state. A snapshot of the state at some position, together with the entries after
-this position, produces the same rows as the original. A start of the daemon depends on this property (ARCHITECTURE,
-"Invariants").
+Only `apply` and `steps` change the state. An ingest that is restored from a snapshot at some position, and processes
+the entries after this position, produces the same rows as the ingest that made the snapshot. The daemon's start depends
+on this property (ARCHITECTURE, "Invariants").
 
-`Damage` writes rows about the sessions that may lack bytes lost by the disk. `Ahead` computes the state that sources
-need at the end of the log, while the daemon still decodes an older part of the log: the open sessions, and the kernel's
-drop counts. A few kinds of entries suffice for both. The read offset of a file depends on all entries, so sources of
-files wait for the decoder.
+`Damage` writes gap rows if the disk has lost parts of the log, whose bytes may belong to any session. `Ahead` computes
+the state that sources need at the end of the log, while the daemon still decodes an older part of the log: the open
+sessions, and the numbers of datagrams that the kernel dropped. It reads only a few kinds of entries. The offset up to
+which a file was read depends on all entries, so sources of files wait until the decoder has reached the end of the log.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
 def read_state(snapshot: bytes) -> IngestState:
-    """Return the state in a snapshot of this version, or of a version that `can_upgrade` accepts."""
+    """Decode the state in a snapshot, and upgrade the state if an earlier version wrote the snapshot. Raise KeyError
+    for a version that `can_upgrade` rejects."""
     return decode(upgraded(snapshot), IngestState)
 
 
 class Rejected(NamedTuple):
-    """Session whose peer should be disconnected, and the reason."""
+    """A session whose peer the daemon should disconnect, and the reason."""
 
     number: int
     why: Literal["garbage", "too many pending bytes", "too many new sessions"]
@@ -66,14 +67,15 @@ class Rejected(NamedTuple):
 class Ingest:
     """Processes the sessions of all sources, and the daemon's own session.
 
-    `rejected` lists the sessions whose peer sends only unreadable data, holds the largest share of too many pending
-    bytes, or began too many sessions."""
+    `rejected` lists the sessions whose peer the daemon should disconnect: the peer sent only unreadable data, its host
+    began too many sessions, or it sent the largest unfinished record when unfinished records exceeded their memory
+    limit."""
 
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """Restore a state. `lacking` contains the number of bytes that the state needs and that the spool no longer
-        has, by session."""
+        """Continue from a state; without a state, begin at the start of the log. `lacking` contains, by session number,
+        how many bytes of an unfinished record the spool has lost."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
         self.yielded = Yielded()
@@ -82,9 +84,9 @@ class Ingest:
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
-        """Number of bytes of unfinished records, by source."""
+        """Counts of the bytes in unfinished records, by source."""
         self._halfway = ""
-        """Source of the entry whose steps are not finished; empty between two entries."""
+        """Source of the entry of which only some steps are done; empty if the last entry is completely processed."""
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
@@ -99,16 +101,17 @@ class Ingest:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
-        """Return an ingest that continues from a snapshot of this version, or of a version that `can_upgrade` accepts."""
+        """Return an ingest that continues from a snapshot. Raise KeyError for a snapshot of a version that
+        `can_upgrade` rejects."""
         return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
-        """Return the complete state."""
+        """Encode the complete state, including the bytes of unfinished records."""
         return self.checkpoint(self.position + 1).state
 
     def checkpoint(self, named_from: int) -> UnfinishedSnapshot:
-        """Return the encoded state for a checkpoint. The state omits the bytes of unfinished records that the spool has
-        at or after the position `named_from`, except short records."""
+        """Return the encoded state for a checkpoint. Leave out the bytes of an unfinished record if the record is long
+        and its first byte is in the spool at or after the position `named_from`."""
         for number, session in self._sessions.items():
             self.state.sessions[number] = session.save(named_from)
         snapshot = UnfinishedSnapshot(encode(self.state), since(self.state))
@@ -133,7 +136,7 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is open that closes only by the passing of time, so that the ingest needs ticks."""
+        """Return whether the ingest waits for late events, so that it needs ticks to know when the wait is over."""
         announced = any(a.waiting for a in self.shared.all_announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
@@ -143,7 +146,8 @@ class Ingest:
         return connections + self.shared.announced(source).open_windows
 
     def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
-        """Yield session, stream and number of a source's events that may still arrive and that no gap row reports yet."""
+        """Yield, for each session and stream of a source, the number of missing events that may still arrive late and
+        that no gap row reports yet."""
         waiting = (self._sessions[number] for number in sorted(self._waiting))
         mine = (session for session in waiting if session.state.info.source == source)
         unannounced = (each for session in mine for each in session.generations.awaited)
@@ -152,17 +156,18 @@ class Ingest:
                 yield each.state.name, stream, events
 
     def open_sessions(self) -> dict[int, OpenInfo]:
-        """Return the open sessions, by number."""
+        """Return the opening information of each open session, by session number."""
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
-        """Return the files of the given sessions, by session number. The result excludes finished sessions and sessions
-        without a file."""
+        """Return the files of the given sessions, by session number. Leave out sessions that are closed or read no
+        file."""
         found = ((number, self._sessions.get(number)) for number in numbers)
         return {n: session.state.file for n, session in found if session and session.state.file}
 
     def account(self, source: str) -> Account:
-        """Return the account of a source's events, over ended and open sessions."""
+        """Return the counts of expected, seen, missing and duplicate events of a source, summed over its closed and
+        open sessions."""
         total = Account()
         total.add(self.tally(source).events)
         for session in self._sessions.values():
@@ -175,8 +180,8 @@ class Ingest:
         return total
 
     def pending(self, source: str) -> int:
-        """Return the number of a source's bytes that no record covers yet: bytes in decoders, and bytes in the
-        remaining steps of an entry."""
+        """Return the number of a source's received bytes that are not decoded yet: incomplete records in decoders, and
+        the part of an entry whose steps are not done."""
         if source == self._halfway:
             tally = self.tally(source)
             return tally.received - tally.decoded - tally.malformed
@@ -189,26 +194,28 @@ class Ingest:
         return self.shared.common(source)
 
     def source_of(self, number: int) -> str:
-        """Return the name of a session's source; "" for a finished session."""
+        """Return the name of a session's source; "" if the session is not open."""
         session = self._sessions.get(number)
         return session.state.info.source if session else ""
 
     def slow(self, before: int) -> list[int]:
-        """Return the sessions whose unfinished record began to arrive before a time (Unix ns)."""
+        """Return the numbers of the sessions that have been receiving one record since before the time `before` (Unix
+        ns) and have not received its end."""
         states = (session.state for session in self._sessions.values())
         return [s.number for s in states if s.record_since and s.record_since < before]
 
     @property
     def has_news(self) -> bool:
-        """Return whether acknowledgements for clients may be outstanding. Only entries cause new acknowledgements."""
+        """Return whether some client may have to receive an acknowledgement. Only a further entry can change the result
+        from False to True."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
         """Yield acknowledgements for clients, of at most 1200 bytes each.
 
-        `can_reply` returns whether an acknowledgement can reach a session's peer. An acknowledgement waits for the next
-        call if its peer is unreachable, if the sender could not send it, or if the call has reached its limit. Entries
-        may be applied between two acknowledgements. Outstanding acknowledgements are not part of the state: after a
+        `can_reply` returns whether an acknowledgement can be sent to a session's client now. An acknowledgement waits
+        for the next call if it cannot be sent, or if this call has reached its maximum number of streams. The caller
+        may apply entries between two acknowledgements. The state does not record what was acknowledged: after a
         restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
@@ -224,8 +231,8 @@ class Ingest:
             pass
 
     def steps(self, entry: Entry) -> Iterator[None]:
-        """Process the next entry, in steps. Skip an entry of a session that is not open: the peer sent its data after
-        the session was closed.
+        """Process the next entry, and yield between two steps so that the caller can do other work. Skip data of a
+        session that is not open: the data arrived after the session was closed.
 
         Between two steps, the state corresponds to no position of the log. Callers may then read figures, but must not
         take rows or save the state."""
@@ -259,7 +266,8 @@ class Ingest:
         self.state.position = entry.end
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
-        """Process an entry for the sessions of all sources; `before` is the time of the previous entry."""
+        """Process the start of a daemon, a tick or the stop of a daemon, which concern all sessions. `before` is the
+        time of the previous entry."""
         known = self.shared.all_announced
         sources = [known[source] for source in sorted(known)]
         if kind == EntryKind.START:
@@ -289,7 +297,8 @@ class Ingest:
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
-        """End all sessions except sessions of files, which a later run of the daemon may continue."""
+        """End all sessions, because this collector will not run again. Keep the sessions of files, which another run of
+        the daemon may continue."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
         known = self.shared.all_announced
@@ -338,8 +347,8 @@ class Ingest:
         self._watch(number)
 
     def _hold(self, session: Session, now: int) -> None:
-        """Count the bytes of unfinished records. Above the limit, make the session with the most unfinished bytes drop
-        its record."""
+        """Count the bytes of a session's unfinished record. While the source's unfinished records exceed `pending_max`,
+        drop the largest of them."""
         info = session.state.info
         unfinished = self._unfinished[info.source]
         unfinished.hold(session.state.number, session.decoder.pending)
@@ -383,9 +392,9 @@ class Ingest:
     # Entries that the disk lost
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
-        """Skip the lost entries up to a position. Write, for each session, a row about the bytes that the session may
-        lack. The sessions' counters then reveal the missing events. For `replayed` entries, `tell_lacking` writes these
-        rows later."""
+        """Skip the entries before a position, because the disk has lost them. Write, for each session, a gap row that
+        the session may lack these bytes. The numbers of later events then show which events are missing. If the entries
+        are `replayed`, write no rows now; `tell_lacking` schedules the rows."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -394,17 +403,17 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule rows, written with the next entry, about the sessions that lack bytes since the start. Return the
-        number of lacking bytes.
+        """Schedule gap rows, written with the next entry, for the sessions that may lack bytes because of damage that
+        this start of the daemon found. Return the number of lost bytes.
 
-        The lacking bytes were skipped, or belong to unfinished records that the state left to the spool."""
+        The bytes belong to skipped entries, or to unfinished records that a checkpoint had left to the spool."""
         return self._damage.replayed()
 
 
 class Damage:
-    """Counts the lost log bytes that sessions may lack and that no row reports yet. `state` contains the losses that
-    rows report at the next entry. The other attributes contain the losses that the daemon found while it replayed the
-    log at this start."""
+    """Counts the bytes of the log that the disk has lost and that no gap row reports yet. `state` contains the losses
+    that rows will report at the next entry. The other attributes contain the losses that this start of the daemon found
+    while it replayed the log."""
 
     def __init__(
         self,
@@ -414,7 +423,8 @@ class Damage:
         heartbeats: HeartbeatSession,
         lacking: Mapping[int, int],
     ) -> None:
-        """Watch the given sessions. `lacking` contains the number of bytes that the spool no longer has, by open session."""
+        """Prepare gap rows for these sessions. `lacking` contains, by session number, how many bytes of an unfinished
+        record the spool has lost."""
         self._state = state
         self._sessions = sessions
         self._shared = shared
@@ -425,18 +435,20 @@ class Damage:
         """Whether rows must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write that each session may lack `size` bytes."""
+        """Write, for each session, a gap row that the session may lack `size` bytes. Without any session, keep the loss
+        for the first one."""
         if not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True
 
     def passed_over_in_replay(self, size: int) -> None:
-        """Remember that each session may lack `size` bytes."""
+        """Remember that each session may lack `size` bytes, without writing a row during the replay."""
         self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
         self._bytes += size
 
     def replayed(self) -> int:
-        """Record that the replay has reached the table's position. Return the number of bytes that sessions may lack."""
+        """Record that the replay has reached the position of the table's last commit, so that rows about the remembered
+        losses can be written. Return the number of lost bytes."""
         lost, self._bytes = self._bytes, 0
         self._state.add(self._replayed)
         self._replayed = DamageState()
@@ -444,8 +456,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write rows about the bytes that the remaining sessions may lack. If no session remains, keep the bytes for
-        the next session."""
+        """Write gap rows for the remembered losses, for each session that is still open. If none of these sessions is
+        open, keep the loss for every later session."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -463,14 +475,15 @@ class Damage:
         self.due = state.unsaid > 0
 
     def _say_of_all(self, size: int) -> bool:
-        """Write that each session may lack `size` bytes. Return whether there was a session."""
+        """Write, for each session, a gap row that it may lack `size` bytes. Return whether there was any session."""
         concerned = dict.fromkeys(self._concerned().values())
         for own in concerned:
             own.damaged(size)
         return self._heartbeats.damaged(size) or bool(concerned)
 
     def _concerned(self) -> dict[str, OwnRows]:
-        """Return the row writers of all sessions that may lack bytes, by the keys of `DamageState`."""
+        """Return, for each session that may lack bytes, the object that writes its rows, by the session's key in
+        `DamageState`."""
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own
@@ -481,7 +494,8 @@ class Damage:
 
 
 class Ahead:
-    """Computes the state at the end of the log. The caller applies each entry after the ingest's position."""
+    """Computes which sessions are open at the end of the log, without decoding data. The caller passes each entry after
+    the position that the ingest has reached."""
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
@@ -489,7 +503,7 @@ class Ahead:
         self.now = ingest.now
         """Time (Unix ns) of the last entry."""
         self.clock = ingest.state.ahead
-        """Lead (ns) of the wall clock over the log's time."""
+        """Time (ns) by which the wall clock is ahead of the log's time."""
         self._ingest = ingest
         self._told: dict[str, DropCount] = {}
 
@@ -509,7 +523,8 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return the number of drops that the log reports for a socket, identified by the kernel's number of the socket."""
+        """Return how many dropped datagrams of a socket the log has reported. `socket` is the number by which the
+        kernel identifies the socket."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

@@ -1,4 +1,5 @@
-"""Write the rows of a session that do not come from records: its beginning and end, missing events, and unreadable bytes."""
+"""Write those rows of a session that do not come from the producer's records: beginnings and ends, missing events, and
+unreadable bytes."""
 
 from __future__ import annotations
 
@@ -21,15 +22,18 @@ from tailrace.rows.schema import Row
 from tailrace.spool.payloads import FileLoss
 
 Emit = Callable[[str, Emitted, int], None]
-"""Function that receives an incarnation's name, rows (see `Batch.extend`) and the approximate size of the rows in bytes."""
+"""Function that receives the name of an incarnation, its rows (see `Batch.extend`) and the approximate memory (bytes)
+of the rows."""
 
 KeepPiece = Callable[[str, int, bytes], None]
-"""Function that receives the name of a quarantine file, a position in the file and a frame."""
+"""Function that appends to a session's quarantine file; it receives the session's name, the position in the file and
+the encoded bytes."""
 
 
 class Sink(NamedTuple):
-    """Destination of a session's rows. `wall` converts a time of the log to wall time. `at_last` schedules a function
-    call for the next commit of rows."""
+    """The functions that receive a session's rows and unreadable bytes. `wall` converts a time of the log to wall time.
+    `at_last` schedules a call before the next commit, for rows that are written only if their records are still
+    unmatched then."""
 
     emit: Emit
     quarantine: KeepPiece
@@ -38,10 +42,11 @@ class Sink(NamedTuple):
 
 
 ROW_BYTES = 600
-"""Approximate memory (bytes) of a row of Python values beyond the bytes of its record: in the batch, and during the write."""
+"""Approximate memory (bytes) that a row of Python values takes in a batch and during a commit, without the bytes of its
+record."""
 
 PACKED_ROW_BYTES = 96
-"""Approximate memory (bytes) of a row in a block beyond the bytes of its record."""
+"""Approximate memory (bytes) that a row takes as part of a block, without the bytes of its record."""
 
 
 _CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
@@ -50,7 +55,8 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OwnRows:
-    """Writes the rows of one incarnation, and counts their contents in the tally."""
+    """Writes those rows of one incarnation that do not come from the producer's records, and adds their counts to the
+    sums of the source."""
 
     def __init__(
         self,
@@ -66,14 +72,14 @@ class OwnRows:
 
     @property
     def said_goodbye(self) -> bool:
-        """Return whether the producer has stated the incarnation's end, by a goodbye or a footer."""
+        """Return whether the producer has stated that it sends no further events, by a goodbye or a footer."""
         return bool(self._incarnation.goodbye_at)
 
     def session(self, name: str, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:
-        """Write the row of a finding; `session` names an earlier session if the finding concerns one."""
+        """Write the gap or heal row of a finding, for this incarnation or for the earlier session `session`."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
@@ -94,7 +100,8 @@ class OwnRows:
         )  # fmt: skip
 
     def of_pieces(self, found: FoundRuns) -> None:
-        """Write the rows of findings about the pieces of a run, whose sessions may be over."""
+        """Write gap and heal rows about runs that are spread over several files. The session of a file may have ended
+        before."""
         for session, finding in found:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
@@ -102,11 +109,12 @@ class OwnRows:
             self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
 
     def cut(self) -> None:
-        """Write a gap of unknown size: the connection ended before the producer's last byte."""
+        """Write a gap of unknown size, because the connection broke and the producer may have sent further events."""
         self.finding(_CUT)
 
     def heal_cut(self, session: str) -> None:
-        """Heal the gap of an earlier session whose connection was cut: other sessions continue all its streams."""
+        """Write a heal row for the gap of unknown size of a session whose connection broke, because other sessions
+        continue all its streams."""
         self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
@@ -120,8 +128,9 @@ class OwnRows:
     ) -> None:
         """Write a gap row for unreadable pieces with one reason, and store each part in the quarantine.
 
-        A part consists of adjacent pieces. The pieces represent `count` events, as far as known. With `go_on`, the
-        pieces continue an earlier piece that already has a gap row, and represent no further event."""
+        A part consists of adjacent pieces. `count` is the number of events that the pieces represent; 0 if it is
+        unknown, or if no event is missing. With `go_on`, the pieces continue an earlier piece that already has a gap
+        row, and no further event is missing."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -138,7 +147,8 @@ class OwnRows:
         self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
-        """Write a gap row for bytes that the session lacks, with an unknown number of events."""
+        """Write a gap row for bytes that the source could not pass to the session, with an unknown number of missing
+        events."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
@@ -150,7 +160,7 @@ class OwnRows:
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
-        """Write that up to `size` unreadable bytes of the spool may have belonged to this session."""
+        """Write a gap row that up to `size` lost bytes of the spool may have belonged to this session."""
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
@@ -160,7 +170,7 @@ class OwnRows:
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
-        """Store bytes in the quarantine. Return the attributes of their row."""
+        """Store unreadable bytes in the session's quarantine file. Return the attributes of their gap row."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
@@ -188,8 +198,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row of this incarnation, or of another session if `session` is given. A gap row has the number of
-        `missing` events, or None for an unknown number."""
+        """Write a row of this incarnation, or of another session if `session` is given. `missing` is the number of
+        missing events in a gap row; None means that the number is unknown."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -201,32 +211,35 @@ class OwnRows:
 
 
 _PARTS_MAX = 16
-"""Maximum number of unreadable parts of one chunk that get a row each, so that noise does not cause many rows."""
+"""Maximum number of gap rows about unreadable parts of one chunk. If there are more parts, one row covers all parts
+with the same reason, so that noise does not cause many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Flaws of an unreadable line or hole that may span several pieces, up to a newline."""
+"""Reasons of unreadable bytes that belong to one line even if they arrive in several pieces; the line ends at a
+newline."""
 
 _REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
-"""Flaws of bytes without lines that may span several pieces."""
+"""Reasons of unreadable bytes that do not consist of lines, and that may arrive in several pieces."""
 
 _flaw = attrgetter("flaw")
 
 
 class Unreadable:
-    """Processes the unreadable pieces of one incarnation."""
+    """Writes the gap rows of unreadable bytes of one incarnation."""
 
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Process pieces of an incarnation. With `counted`, the producer's counters show which events are missing."""
+        """Prepare gap rows for one incarnation. `counted` means that the producer numbers its events, so that
+        unreadable bytes need not be counted as missing events."""
         self._state = state
         self._own = own
         self._references = references
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store adjacent pieces in the quarantine, and write a gap row for each series of pieces with one reason. If
-        there are many series, write one row for each reason."""
+        """Store unreadable pieces in the quarantine, and write a gap row for each series of adjacent pieces with the
+        same reason. If there are more than `_PARTS_MAX` series, write one row for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
@@ -246,10 +259,10 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
-        """Return whether a piece represents a missing event.
+        """Return whether an unreadable piece counts as one missing event.
 
-        A piece does not represent a missing event if the producer counts events, if the piece continues the previous
-        piece, or if the content of the piece is unknown."""
+        It does not if the producer numbers its events, if the piece continues the previous piece, or if nobody knows
+        how many events the piece contained."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -263,8 +276,8 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether the number of events in a piece is unknown: the piece is foreign content, or NULs. A log rotation
-    that truncates a file leaves NULs in place of lines, and a crash leaves NULs in place of lines that were not written
-    yet."""
+    """Return whether nobody knows how many events a piece contained, because it consists of NULs or does not belong to
+    the format. A log rotation that truncates a file leaves NULs in place of lines, and a crash leaves NULs in place of
+    lines that were not written yet."""
     data = piece.detail
     return piece.flaw in FOREIGN or (isinstance(data, bytes) and not data.strip(b"\0"))

@@ -1,5 +1,5 @@
-"""Write the rows of an incarnation's records, with their wall times. The rows include spans whose begins and ends are
-separate records.
+"""Write the rows of an incarnation's records, with their wall times. If a span has separate records for its begin and
+its end, one row is written for both.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class RecordRows:
-    """Writes rows, and counts records and flaws in the source's tally."""
+    """Writes the rows of an incarnation's records, and counts the records and their flaws in the sums of the source."""
 
     def __init__(self, state: IncarnationState, tally: Tally, emit: Emit) -> None:
         self._state = state
@@ -58,7 +58,8 @@ class RecordRows:
         columns: Sequence[Sequence[Any]],
         seqs: list[int | None],
     ) -> None:
-        """Write the rows of records with their sequence numbers. `columns` may include the additional columns of spans."""
+        """Write the rows of records with their sequence numbers. `columns` has the fields of the records, and may also
+        have the columns `DEPTH` and `END_OFFSET` of spans."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
@@ -95,9 +96,10 @@ class RecordRows:
         self._emit(state.name, row, record.size + ROW_BYTES)
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
-        """Write rows of begins that wait for their ends; `begins` contains each begin with its id.
+        """Write rows of spans that have begun and not ended yet; `begins` contains each of them with its id.
 
-        The tally leaves these rows out, because a replay may write fewer of them."""
+        The source's count of rows leaves these rows out, because their number depends on the times of commits, which
+        differ in a replay."""
         if not begins:
             return
         state, rows = self._state, len(begins)
@@ -135,7 +137,7 @@ class RecordRows:
         self._emit(state.name, BlockRows(block, times, seqs, depths, end_offsets), size)
 
     def count(self, kinds: Mapping[str, int], now: int) -> None:
-        """Count records by kind."""
+        """Count records by kind, and remember the time of the first record."""
         if not self._state.records:
             self._state.began = now
         self._state.records += sum(kinds.values())
@@ -150,7 +152,7 @@ def add_counts(sums: dict[str, int], more: Mapping[str, int]) -> None:
 def wall_times(
     starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
 ) -> list[int | None]:
-    """Convert starts in ticks to Unix nanoseconds; None for an unknown time or a time beyond 64 bits."""
+    """Convert start times in ticks to Unix nanoseconds. A time is None if it is unknown or does not fit into 64 bits."""
     if epoch is None or not ticks_per_second:
         return [None] * len(starts)
     if ticks_per_second == 1e9:
@@ -164,7 +166,7 @@ def wall_times(
 
 
 def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
-    """Convert the starts of a block's rows to Unix nanoseconds, as `wall_times` does."""
+    """Convert the start times of a block's rows to Unix nanoseconds, as `wall_times` does."""
     starts = block.start
     if epoch is None or not ticks_per_second or starts is None:
         return None
@@ -189,7 +191,8 @@ def _fits(time: int) -> bool:
 
 
 class SpanRows:
-    """Writes rows of matched records, and rows of begins that are unmatched when rows are taken."""
+    """Writes the rows of records whose begins and ends must be matched by id, and, at each commit, rows of the spans
+    that are still open."""
 
     def __init__(
         self,
@@ -198,7 +201,7 @@ class SpanRows:
         tally: Tally,
         at_last: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Write rows of the given spans. `at_last` schedules a function for the next time when rows are taken."""
+        """Prepare rows for the spans of one session. `at_last` schedules a function call before the next commit."""
         self.spans = spans
         self._rows = rows
         self._tally = tally
@@ -206,7 +209,7 @@ class SpanRows:
         self.watch_begins()
 
     def take(self, chunk: Sequence[Records], now: int) -> None:
-        """Process records with ids and without a counter."""
+        """Match records of a producer that numbers no events but gives ids to spans, and write the rows."""
         kinds: Counter[str] = Counter()
         for records in chunk:
             kinds.update(records.kinds)
@@ -217,16 +220,16 @@ class SpanRows:
         self.watch_begins()
 
     def watch_begins(self) -> None:
-        """Schedule rows for the begins that are still unmatched when rows are taken."""
+        """Before the next commit, write a row for each span that is still open then and has no row."""
         if self.spans.waiting:
             self._at_last(self.write_begins)
 
     def write_begins(self) -> None:
-        """Write rows of the begins that have no row yet."""
+        """Write a row for each open span that has no row yet."""
         self._rows.write_begins(self.spans.begins())
 
     def match_block(self, block: Block, now: int) -> None:
-        """Match the records of a block, and write the rows."""
+        """Match the begins and ends in a block, and write the rows."""
         for rows, others in match_block(self.spans, block):
             if rows:
                 self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
@@ -234,7 +237,7 @@ class SpanRows:
                 self.match(others, now)
 
     def match(self, columns: RecordColumns, now: int) -> None:
-        """Match records, and write the rows."""
+        """Match the begins and ends in columns of records, and write the rows."""
         rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)
         self._rows.write(rows, [None] * len(rows[KIND]))

@@ -1,20 +1,21 @@
 """Recognize producers that reconnect without an announcement.
 
 A producer that does not announce its session gets a new session on each connection. A stream of the new session
-continues a stream of an earlier session from the same host if number and time fit. The number fits if it is the next
-number, or among the `reorder_events` numbers after it; if both sessions have the same epoch, any later number fits. If
-several sessions fit, the session with the nearest number is chosen. A session with another epoch belongs to another
-producer. If number or time does not fit, an earlier session may still contain the missing numbers, and the gap names
-this session.
+continues the stream of the same name in an earlier session from the same host if the number and the time of its first
+event fit. The number fits if it is the next number of the earlier session, or one of the `reorder_events` numbers after
+that; if both sessions have the same epoch, any later number fits. If several sessions fit, the session with the nearest
+number is chosen. A session with another epoch belongs to another producer. If number or time does not fit, an earlier
+session may still contain the numbers that the new session lacks. The gap of the new session then names the earlier
+session.
 
 A producer may find its connection broken and reconnect while the connection still looks alive to the collector.
-Therefore a stream may also continue a stream of an open session with the same epoch. In this case the connection that
-delivered a number first accounts for the number: if the open session receives further events, their numbers are not
-missing in the session that continues the stream.
+Therefore a stream may also continue a stream of an open session with the same epoch. In this case each number counts in
+the session that received it first. If the older open session receives further events, their numbers are not missing in
+the newer session.
 
-A source remembers ended sessions for `resume_time`, without the daemon's downtime (`Departures`). It remembers at most
-`sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` performs the search for one
-incarnation.
+`Departures` remembers the ended sessions of a source for `resume_time`, to which the time while no daemon ran does not
+count. It remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings`
+searches for the sessions that one incarnation continues.
 """
 
 from __future__ import annotations
@@ -33,42 +34,43 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Maximum number of ended sessions, and of open sessions, that one search examines. The maximum limits the work per
-event, however many connections a peer opens."""
+"""Maximum number of ended sessions, and of open sessions, that one search for an earlier session examines, so that the
+work per event is limited however many connections a peer opens."""
 
 _name = attrgetter("name")
 
 
 class Sender(NamedTuple):
-    """Facts about a session's producer that are known before the first byte."""
+    """Facts about a session's producer that are known from the opening of the session."""
 
     host: str
     bits: int | None
-    """Width (bits) of the producer's counters; None without counters."""
+    """Width (bits) of the producer's event numbers; None if the producer does not number events."""
     datagrams: bool
-    """Whether the producer's events may overtake each other."""
+    """Whether events arrive in datagrams, and may therefore overtake each other."""
     limits: LedgerConfig
 
 
 class Present(Protocol):
-    """Open session whose producer has stated an epoch."""
+    """The interface to another open session of the same producer, whose epoch is known."""
 
     @property
     def name(self) -> str: ...
 
     def has(self, stream: str) -> bool:
-        """Return whether the session has a stream."""
+        """Return whether the session has received events of a stream."""
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return a stream's next number and the mark of its last event; None if the stream has no event."""
+        """Return the number that would come next in a stream, and the mark of its last event; None if the stream has no
+        event."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that another session accounts for these numbers of a stream."""
+        """Record that these numbers of a stream arrived in another session, so that this session does not lack them."""
 
 
 class Earlier(NamedTuple):
-    """Earlier session with a stream. `next` is the number at which the stream continues; None if nothing shows a
-    continuation."""
+    """An earlier session with a stream. `next` is the number at which a new session continues the stream; None if
+    number or time do not fit."""
 
     session: str
     next: int | None
@@ -81,10 +83,10 @@ class Departures:
         self._state = state
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
-        """Ended sessions that had a stream, by host and stream, in the order of their ends."""
+        """Ended sessions that had a stream, by host and stream, in the order in which the sessions ended."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """Open sessions by host and epoch, sorted by name, which is the order of their beginnings. A restart may
-        restore the sessions in another order."""
+        """Open sessions of one producer, by host and epoch, sorted by name. The order of the names is the order in
+        which the sessions began, which a restart of the daemon may not keep."""
         for departure in state:
             self._index(departure)
 
@@ -101,13 +103,14 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the newest `_LOOKED_AT` other open sessions of the same producer that have a stream, sorted by name."""
+        """Return the other open sessions of the same producer that have a stream, sorted by name: at most the newest
+        `_LOOKED_AT`."""
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
-        """Remember an ended session. Forget the oldest sessions beyond the limits."""
+        """Remember an ended session. Forget the oldest sessions while there are too many of them or they are too old."""
         self._state.append(departure)
         self._index(departure)
         oldest = departure.left - limits.resume_time.ns
@@ -121,8 +124,8 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the streams that no session of the same epoch continues, apart from the session `asks`. `streams`
-        contains each stream's next number."""
+        """Return the names of those streams that no session of the same epoch continues. `streams` contains the next
+        number of each stream, and `asks` is the session that had the streams."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -133,8 +136,8 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Record that a later session continues a stream of an earlier session. Return whether later sessions now
-        continue all streams of the earlier session's broken connection."""
+        """Record that a later session continues a stream of the session `earlier`, whose connection broke. Return
+        whether all streams of this session are continued now."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -156,7 +159,8 @@ class Departures:
                 del self._of[key]
 
     def stood_still(self, time: int) -> None:
-        """Extend the lifetime of all ended sessions by a downtime (ns), in which no producer could reconnect."""
+        """Remember all ended sessions for longer, by the time (ns) in which no daemon ran and no producer could
+        reconnect."""
         for departure in self._state:
             departure.left += time
 
@@ -173,11 +177,12 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the session from a host whose stream continues with an event. If no stream continues, return the
-        newest session that had this stream, or None.
+        """Return the session from a host whose stream an event continues. If the event continues none, return the
+        newest session that had this stream, or None if there is none.
 
-        `count` is the event's wire number, modulo 2^`bits`. `asks` is the session that received the event. The search
-        examines the newest `_LOOKED_AT` open sessions, and as many ended sessions, that had this stream."""
+        `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's mark. `asks` is the session
+        that received the event. The search examines at most the newest `_LOOKED_AT` open sessions and `_LOOKED_AT`
+        ended sessions that had this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -194,7 +199,7 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no other session has or had a stream."""
+        """Return whether no other session than `asks` has or had a stream."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())
@@ -203,8 +208,8 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions that a stream may continue, newest first. With each session, yield the stream's end, and
-        whether the epoch is the same."""
+        """Yield the sessions from which a stream may continue, newest first: the name, the stream's next number and
+        last mark, and whether both sessions are known to have the same epoch."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -219,7 +224,8 @@ class Departures:
 
 
 class Siblings:
-    """Finds the other sessions of an incarnation's producer, and represents the incarnation to them (see `Present`)."""
+    """Finds the other sessions of an incarnation's producer, and lets these sessions find the incarnation (see
+    `Present`)."""
 
     def __init__(
         self,
@@ -229,7 +235,7 @@ class Siblings:
         sender: Sender,
         own: OwnRows,
     ) -> None:
-        """Register the incarnation, so that sessions that reconnect can find it."""
+        """Register the incarnation, so that other sessions of its producer can find it."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -241,36 +247,40 @@ class Siblings:
     def name(self) -> str:
         return self._state.name
 
-    # Calls by the other sessions of the producer
+    # Methods that other sessions of the same producer call
 
     def has(self, stream: str) -> bool:
-        """Return whether the incarnation has a stream."""
+        """Return whether the incarnation has received events of a stream."""
         return stream in self._counters.state.streams
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return a stream's next number and the mark of its last event; None if the stream has no event."""
+        """Return the number that would come next in a stream, and the mark of its last event; None if the stream has no
+        event."""
         return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that another session accounts for these numbers of a stream."""
+        """Record that these numbers of a stream arrived in another session, so that this incarnation does not lack
+        them."""
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 
-    # Calls to the other sessions of the producer
+    # Methods that call other sessions of the same producer
 
     def come(self) -> None:
-        """Register the incarnation under its epoch, if the incarnation has an epoch and no client announced it."""
+        """Register the incarnation as open under its epoch. Do nothing if it has no epoch, receives datagrams, or
+        belongs to an announced session."""
         state = self._state
         if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Remove the incarnation from the open sessions that others can find."""
+        """Remove the incarnation from the open sessions that other sessions can find."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Report to other sessions the numbers of some streams that the incarnation accounts for."""
+        """Report to the producer's other open sessions which numbers of these streams this incarnation has received,
+        reports as missing, or knows to be discarded."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -279,8 +289,8 @@ class Siblings:
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """Return the number at which an earlier session's stream continues here; None without evidence (see
-        `ledger.counters.EarlierNumber`)."""
+        """Return the number at which an earlier session's stream ended if this event continues that stream; None if the
+        event continues no earlier stream (see `ledger.counters.EarlierNumber`)."""
         state = self._state
         if state.id:
             return None
@@ -302,7 +312,8 @@ class Siblings:
         return earlier.next
 
     def go_on(self) -> bool:
-        """Return whether other sessions continue all streams of this incarnation; False without any stream."""
+        """Return whether other sessions continue all streams of this incarnation; False if the incarnation has no
+        stream."""
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:
@@ -311,8 +322,8 @@ class Siblings:
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the ends of the streams, because the producer may reconnect without an announcement. With `cut`, the
-        broken connection may have lost further events."""
+        """Remember the next number of each stream, so that a producer that reconnects without an announcement is
+        recognised. `cut` means that the connection broke, so that further events may be lost."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []

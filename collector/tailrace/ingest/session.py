@@ -1,8 +1,9 @@
-"""Decode one session's bytes into records. `succession` passes the records to the producer's incarnations.
+"""Decode one session's bytes into records, and pass the records to the producer's incarnations (see `succession`).
 
-- `Session` decodes bytes that are split at arbitrary positions, and counts the records by the decoder path that read
-  them.
-- `SessionFile` tracks the state of the session's file: its names, its rest, and the end that it lacks.
+- `Session` decodes bytes that are split at arbitrary positions, and counts how many records the decoder's fast and slow
+  code have read.
+- `SessionFile` tracks the state of the session's file: its paths, whether it rests because its writer has ended or
+  pauses, and whether its format's end is missing.
 - Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold
   whole events, they are decoded in one piece.
 """
@@ -51,7 +52,7 @@ from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 
 def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
-    """Return a function that passes bytes to a decoder and returns a chunk."""
+    """Return a function that decodes bytes with this decoder into a chunk of records."""
     if packs(decoder):
         blocks = decoder.blocks
         return lambda data: gathered(blocks(data))
@@ -60,7 +61,7 @@ def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
 
 
 class Session:
-    """An open session. After `save`, `state` contains everything that outlives the process."""
+    """An open session. After `save`, `state` contains everything that a restarted daemon needs."""
 
     def __init__(
         self,
@@ -113,7 +114,8 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers of state that the peer makes the session hold, except those of announced sessions."""
+        """Return the containers whose memory grows with the peer's data, except those of announced sessions, so that a
+        memory limit can shrink the containers."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -122,8 +124,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about evicted entries (see `ingest.limits.StateHolder`). First report the evictions of the
-        previous incarnation. End the incarnations of the processes that the decoder evicted."""
+        """Write a row with the number of entries of each kind that a memory limit evicted. First write the gap rows of
+        the previous incarnation. Also end the incarnations of the processes that the decoder no longer remembers."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -133,8 +135,8 @@ class Session:
     # Bytes
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Process bytes of a stream, split at arbitrary positions, in steps. `position` is the position of their spool
-        entry."""
+        """Process bytes of a stream, split at arbitrary positions, and yield between two steps. `position` is the spool
+        position of the entry with these bytes."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
@@ -162,8 +164,9 @@ class Session:
             self._pieces.tell(now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk, after a check for foreign content. If the first bytes are foreign, one record
-        contains all bytes that no earlier chunk contains. The check holds no bytes back."""
+        """Return the records of a chunk. If the first bytes of the input show that it does not belong to the session's
+        format, return instead one unreadable record with all bytes after the readable records. The check delays no
+        record."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -187,13 +190,14 @@ class Session:
         return chunk
 
     def _count(self, chunk: Chunk) -> None:
-        """Count the records of a chunk by the decoder path that read them."""
+        """Count how many records of a chunk the decoder's fast and slow code have read."""
         self._commons.packed += sum(records.packed for records in chunk)
         if self._quick:
             self._commons.slow += self._quick.take_slow()
 
     def give_way(self, now: int) -> None:
-        """Drop the unfinished record, because memory is short and no other session holds a larger record."""
+        """Drop the unfinished record, because the source's unfinished records exceed their memory limit and this one is
+        the largest."""
         self._own.session("gave_way", {"bytes": self.decoder.pending}, now)
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
@@ -201,7 +205,7 @@ class Session:
         self._succession.take(listed(self.decoder.give_up()), now, raw)
 
     def datagrams(self, datagrams: Datagrams, now: int) -> Iterator[None]:
-        """Process datagrams, in steps."""
+        """Decode datagrams and process their records; yield between two steps."""
         self._received(datagrams.length, now)
         if self._copies:
             yield from self._without_copies(self._copies, datagrams, now)
@@ -221,7 +225,8 @@ class Session:
         self.generations.note_news()
 
     def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> Iterator[None]:
-        """Process datagrams of a producer without sequence numbers: count duplicates, and decode all others."""
+        """Process datagrams of a producer that does not number its events: decode each datagram, except those that
+        repeat an earlier datagram, whose events are only counted."""
         waiting: list[Record] = []
         before = self.state.received - len(datagrams.payload)
         for payload in datagrams:
@@ -248,8 +253,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return the input bytes that begin at an offset. If the next record may be refused, put the decoder's pending
-        bytes in front."""
+        """Return the input bytes that begin at an offset. If the host has used its quota of sessions, put the decoder's
+        pending bytes in front, because they may have to be stored as refused bytes."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -265,16 +270,18 @@ class Session:
     # Files
 
     def file(self, facts: FileFacts | None, now: int) -> None:
-        """Record a change of the session's file: a new name or place, a new member, or a rest. None means that no
-        source follows the file any more.
+        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests. None
+        means that no source follows the file any more.
 
-        If the file rests, decode its last record first, even without the record's terminator."""
+        If the file rests, first decode its last record, even if the newline or other terminator of the record is
+        missing."""
         if facts is None or facts.rest:
             self.settle(now)
         self._file.change(facts, self._own, now)
 
     def settle(self, now: int) -> None:
-        """Decode the pending bytes if they form a whole record, and record the part of a run that the file contains."""
+        """Decode the decoder's pending bytes if they form a whole record. Also record which part of a divided run the
+        file contains."""
         if settles(self.decoder) and self.decoder.pending:
             self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:
@@ -305,22 +312,23 @@ class Session:
                 self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
-        """Process a part of a document that belongs to the session's file."""
+        """Process a part of a document, such as a metadata file, that belongs to the session's file."""
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
 
     def loss(self, loss: FileLoss) -> None:
-        """Record bytes that the session lacks."""
+        """Record that the source could not pass some bytes to the session."""
         self._file.lose(loss, self._own)
         self.generations.reach()
 
     # End of the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Record the daemon's stop. `is_alike`: another file of the source has the same content so far."""
+        """Write a row about the file's state, because the daemon stops. `is_alike` is whether another file of the
+        source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
 
     def closed(self, reason: str, now: int) -> None:
-        """End the session when its connection, peer or file is over."""
+        """End the session, because its connection or file has ended or its peer was evicted."""
         raw = self._raw(self.state.received, b"", now)
         chunk = listed(self.decoder.end())
         if self.state.head is not None:
@@ -349,8 +357,8 @@ class Session:
     def save(self, named_from: int) -> SessionState:
         """Return the state, which includes the decoder's state until `saved` is called.
 
-        An unfinished record is omitted if it has more than `INLINE_MAX` bytes and the spool has the bytes at or after
-        `named_from`."""
+        The state leaves out the bytes of an unfinished record if there are more than `INLINE_MAX` and they begin in the
+        spool at or after the position `named_from`."""
         state, decoding = self.state, self.decoder.state
         waiting = FORMATS[state.info.format].waiting(decoding)
         size = len(waiting.waiting)
@@ -358,39 +366,38 @@ class Session:
             state.left_out = size
             waiting.waiting = b""
         state.decoder = encode(decoding)
-        waiting.waiting = b""  # release this copy, which some decoders would keep
+        waiting.waiting = b""  # release this reference, which some decoders would keep
         self.generations.save()
         return state
 
     def saved(self) -> None:
-        """Clear the fields that only a checkpoint needs."""
+        """Clear the fields of the state that `save` has set for a checkpoint."""
         self.state.decoder, self.state.left_out = None, 0
 
 
 ASKS_MAX = 2**16
-"""Maximum size (bytes) of the requested keys in one row."""
+"""Maximum size (bytes) of the list of names, requested by events and not yet arrived, in one row."""
 
 
 class SessionFile:
-    """Tracks the file of a session, if the session reads one. The argument `own` of its methods writes the rows of the
-    current incarnation."""
+    """Tracks the file of a session, if the session reads one. The methods write rows through their argument `own`."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self.goes_on = False
-        """Whether other files contain the ends that this file lacks."""
+        """Whether the end of this file is not missing, because other files continue its run."""
         self._state = state
         self.decoder = decoder
 
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
-        """Process the next bytes of the file."""
+        """Count the next bytes of the file. If the file rested, write a row that it grows again."""
         if file := self._state.file:
             if file.facts.rest:
                 self._rest(file, None, own, now)
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Record a new name or place of the file, a new member, or a rest. None means that no source follows the file
-        any more."""
+        """Record a new path or inode of the file, a new gzip member, or that the file rests. None means that no source
+        follows the file any more."""
         file = self._state.file
         if file is None:
             return
@@ -403,7 +410,7 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
-        """Rewrite the rest row of a resting file, because other files contain a part of its run."""
+        """Write the rest row of a resting file again, because another file has turned out to continue its run."""
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
@@ -411,8 +418,8 @@ class SessionFile:
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
         """Write a row about the file's state at the daemon's stop, if the state needs one.
 
-        A row is needed if the stream has stated or lacks its end, if the file ends within a record, if requested names
-        have not arrived, or if another file `is_alike`."""
+        A row is needed if the format states a stream's end, if the file ends within a record, if names that events
+        request have not arrived, or if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -425,7 +432,8 @@ class SessionFile:
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
-        """Collect a part of a document that belongs to the file. Return the records of a complete document."""
+        """Collect a part of a document that belongs to the file. Return the document's records once all parts have
+        arrived."""
         file = self._state.file
         if file is None or not reads_files(self.decoder):
             return []
@@ -437,28 +445,30 @@ class SessionFile:
         return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
-        """Record bytes that the session lacks."""
+        """Write a gap row for bytes that the source could not pass to the session, and skip bytes of the file that are
+        lost."""
         own.loss(self._state, loss)
         if self._state.file:
             self._state.file.pass_over(loss.skip)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return additional attributes for the row of a file's incarnation."""
+        """Return attributes for the row of the beginning of a file's incarnation: the file's group, and the stream
+        whose end is expected."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end
 
     def as_read(self) -> dict[str, object]:
         """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum and
-        documents. The attributes show later whether a file is unchanged. Also return the keys of requested names that
-        have not arrived."""
+        documents. A later import compares them with the file. Also return the keys of names that events request and
+        that have not arrived."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asked if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write a row that the file rests or grows again, with the end that the stream still lacks. Readers ignore a
-        resting file with the same content as another file (`query.inner_views`)."""
+        """Write a row that the file rests or, without `rest`, grows again. The row also states what the end of the
+        stream lacks. If two resting files have the same content, readers ignore one of them (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -471,8 +481,8 @@ class SessionFile:
         own.session("rest", about | self._end | self._asked, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
-        """Return a description of the end that the stream still lacks: "" for a complete stream, None if no end is
-        expected."""
+        """Return a description of the part of the stream's end that is missing: "" if the stream is complete, None if
+        the format states no end."""
         if own.said_goodbye:
             return ""
         lacking = self.decoder.lacking if states_end(self.decoder) else None
@@ -480,8 +490,8 @@ class SessionFile:
 
     @property
     def _asked(self) -> dict[str, object]:
-        """Return, as attributes of a row, the keys of requested names that have not arrived. Beyond `ASKS_MAX`, ""
-        represents the remaining keys."""
+        """Return, as attributes of a row, the keys of names that events request and that have not arrived. If they
+        exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
         kept: list[str] = []
         size = 0
         for key in sorted(self.decoder.asked if asks(self.decoder) else ()):
@@ -494,7 +504,7 @@ class SessionFile:
 
     @property
     def _end(self) -> dict[str, object]:
-        """Return, as attributes of a row, the stream whose end is expected."""
+        """Return, as attributes of a row, the stream whose end the format states."""
         decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
@@ -502,7 +512,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the rest of a file that no source follows. Keep the time of an earlier `unfollowed` rest."""
+    """Return the state of a file that no source follows. If the file was not followed before, keep the time of that
+    state."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
@@ -521,11 +532,11 @@ def decode_datagrams(
     datagrams: Datagrams,
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> Chunk:
-    """Return the chunk that a decoder creates from datagrams. `decode` passes bytes to the decoder (see
-    `session.decoding`).
+    """Decode datagrams into a chunk. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the
+    datagrams that hold only whole events (`Format.whole`).
 
-    Consecutive datagrams that hold whole events (`Format.whole`) are decoded in one piece: the records are the same,
-    and a compiled kernel works better on larger input. Records of other datagrams are collected in lists."""
+    Consecutive datagrams that hold only whole events are decoded in one piece, because the records are the same and a
+    compiled kernel is faster on larger input. Other datagrams are decoded one by one."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunk: Chunk = []
     records: list[Record] = []

@@ -1,4 +1,5 @@
-"""Hold the state that the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
+"""Hold the state that the sessions of a source share: sums, limits, announced sessions, and ended sessions that may
+continue."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Shared:
-    """Creates the shared state of each source at first use. The ingest's state holds everything that outlives the process."""
+    """Creates the shared state of each source at first use. The ingest's state holds everything that a restarted daemon
+    needs."""
 
     def __init__(self, state: IngestState, yielded: Yielded) -> None:
         self._state = state
         self._yielded = yielded
         self.paces = Paces()
-        """Speed of the clocks of producers' sessions."""
+        """Speed of the producers' clocks against wall time, by session."""
         self.budget = Budget()
-        """Amount of state that sessions hold."""
+        """Memory that the sessions' state takes, and the limits on it."""
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
         self._departures: dict[str, Departures] = {}
@@ -46,7 +48,7 @@ class Shared:
         return self._commons[source]
 
     def announced(self, source: str) -> Announcements:
-        """Return the announced sessions of a source."""
+        """Return the object that manages the announced sessions of a source."""
         if source not in self._announcements:
             states = self._state.announced.setdefault(source, {})
             self._announcements[source] = Announcements(states, self.attach, self.budget)
@@ -54,21 +56,22 @@ class Shared:
 
     @property
     def all_announced(self) -> dict[str, Announcements]:
-        """Return the announced sessions, by source."""
+        """Return the objects that manage announced sessions, by source."""
         return self._announcements
 
     def beginnings(self, source: str) -> Beginnings:
-        """Return the limit on the sessions that a source's hosts begin."""
+        """Return the limiter of the number of sessions that each host of a source begins per second."""
         return Beginnings(self._state.beginnings.setdefault(source, {}))
 
     def departed(self, source: str) -> Departures:
-        """Return the ended sessions of a source that no client announced."""
+        """Return the object that remembers a source's ended sessions, except announced ones, because new sessions may
+        continue them."""
         if source not in self._departures:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]
 
     def pieces(self, source: str) -> SplitRuns:
-        """Return the runs of a source that are spread over several files."""
+        """Return the runs of a source whose records are spread over several files."""
         if source not in self._pieces:
             self._pieces[source] = SplitRuns(
                 self._state.pieces.setdefault(source, SplitRunsState())
@@ -76,7 +79,7 @@ class Shared:
         return self._pieces[source]
 
     def attach(self, info: OpenInfo) -> Attach:
-        """Return the function that creates a session's incarnations."""
+        """Return the function that creates the incarnations of the session that `info` opened."""
         bits = FORMATS[info.format].counter_bits
         departures = None if info.file else self.departed(info.source)
         cut = info.file and FORMATS[info.format].files.pieces
@@ -106,5 +109,6 @@ class Shared:
         return time + self._state.ahead
 
     def _forget_first(self, source: str) -> bool:
-        """Drop an announced session to make room for a stream. Return whether a session was dropped."""
+        """Drop the announced session that has been without a connection for the longest time, to make room for a new
+        stream. Return whether there was such a session."""
         return self.announced(source).forget_first(self._state.now, "too many streams")

@@ -1,9 +1,10 @@
-"""Match ends to begins: a span is one row, which is written when its end arrives.
+"""Match the end of each span to its begin by id. A span becomes one row, which is written when its end arrives.
 
-A begin waits in the session's state. A begin that still waits at a commit gets a row of its own, once, so that open
-spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This module also
-checks the rules that need a session's earlier record ids (docs/formats/jets.md explains each rule). In `match_block`,
-the compiled kernel matches the records of a block that break no rule, and `Spans` matches all others.
+Until then, the session's state holds the begin. If a span is still open at a commit, its begin gets a row of its own,
+so that open spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This
+module also checks the rules about ids of earlier records, such as that a parent exists (docs/formats/jets.md explains
+each rule). In `match_block`, the compiled kernel `_match` matches the records of a block that break no rule, and
+`Spans` matches all others.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ if TYPE_CHECKING or active():
 
 
 END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
-"""Indexes of the columns that rows of spans have beyond the fields of records."""
+"""Indexes of the two columns that rows of spans have in addition to the fields of a record."""
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """A begin that waits for its end. `attributes` includes the begin's flaw.
+    """The begin of a span whose end has not arrived. `attributes` includes the begin's flaw.
 
-    `size` is the size (bytes) of the begin's record. `texts` is the memory (bytes) of its texts beyond `SPAN_BYTES`.
-    `written` states whether the begin has a row."""
+    `size` is the size (bytes) of the begin's record. `texts` is the memory (bytes) of its long texts, which
+    `SPAN_BYTES` does not include. `written` is whether the begin has a row of its own."""
 
     stream: str
     substream: int | None
@@ -70,11 +71,11 @@ class OpenSpan(msgspec.Struct, array_like=True):
 
 
 SPAN_BYTES = 640
-"""Upper bound on the memory (bytes) of an open span with short texts."""
+"""Upper bound on the memory (bytes) of an open span without its long texts."""
 
 
 class ForgottenSpans(msgspec.Struct, omit_defaults=True):
-    """Number of evicted open spans, and their lowest and highest id."""
+    """Open spans that a memory limit evicted: their number, and their lowest and highest id."""
 
     count: int = 0
     first: int = 0
@@ -112,12 +113,12 @@ class Spans:
 
     @property
     def waiting(self) -> bool:
-        """Return whether some begin has no row yet."""
+        """Return whether some open span has no row yet."""
         last = next(reversed(self.open.values()), None)
         return bool(self._left) or (last is not None and not last.written)
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest open spans until `size` bytes are free."""
+        """Evict the oldest open spans until `size` bytes of memory are free."""
         goal = self.held - size
         for id_, span in list(islice(self.open.items(), max(0, -(-size // SPAN_BYTES)))):
             if self.held <= goal:
@@ -127,12 +128,12 @@ class Spans:
             self._forgotten.add(id_)
 
     def begins(self) -> list[tuple[int, OpenSpan]]:
-        """Return the begins that have no row yet, with their ids, in order of arrival. Mark the returned begins as
-        written."""
+        """Return the begins of open and evicted spans that have no row yet, with their ids, in order of arrival. Mark
+        them as written."""
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
-            if span.written:  # all earlier begins are written, too
+            if span.written:  # begins are written in order, so all earlier ones are written, too
                 break
             late.append((id_, span))
         found += reversed(late)
@@ -141,14 +142,14 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records by kind before they are matched. `begun` contains the ids of the begins."""
+        """Count records by kind in the ledger, before `take` matches them. `begun` contains the ids of the begins."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
-        """Match ends to begins and check references. Return the columns of the rows to write now, and the number of
-        flaws in these rows and in waiting begins."""
+        """Match ends to begins by id, and check that each record's parent exists. Return the columns of the rows to
+        write now, which leave out begins that wait for their ends. Also return how often each flaw occurred."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows
@@ -170,24 +171,25 @@ class Spans:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """Return the first and last id of the highest range of defined ids; None if no id is defined."""
+        """Return the first and the last id of the highest range of ids without holes; None if no record had an id."""
         return self._references.newest
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids whose begins must be passed to `take`."""
+        """Return the ids that earlier records refer to and that have not arrived. The compiled kernel leaves their
+        begins to `take`."""
         return self._references.awaits
 
     @property
     def room(self) -> int:
-        """Return the number of further spans that may be open."""
+        """Return how many more spans may be open at once."""
         return max(0, self._limit - len(self.open))
 
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record the compiled kernel's result: all begins up to the id `last` arrived, and the spans in `ended` were
-        removed from `open`. `left` contains the begins that still wait."""
+        """Record what the compiled kernel matched: begins with all ids up to `last` arrived, and the kernel removed the
+        spans in `ended` from `open`. `left` contains the begins whose ends have not arrived."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -227,7 +229,8 @@ class Spans:
         self.open[id_] = span
 
     def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw of a record whose parent is not open; None if the record has no such flaw."""
+        """Return the flaw of a begin whose parent is not open: `self_parent`, `orphan`, or None if the parent ended
+        before."""
         if parent == id_:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
@@ -247,7 +250,7 @@ class Spans:
             flaw = flaw or "end_before_start"
         if flaw:
             flaws[flaw] += 1
-            columns[FLAW][i] = None  # the flaw is in the attributes now
+            columns[FLAW][i] = None  # write_flaws must not add the flaw to the attributes again
         columns[ATTRIBUTES][i] = united(with_flaw(columns[ATTRIBUTES][i], flaw), begun.attributes)
         columns[KIND][i], columns[START][i], columns[NAME][i] = Kind.SPAN, start, begun.name
         columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent
@@ -256,14 +259,15 @@ class Spans:
         columns[DEPTH][i] = begun.depth
 
     def _leave(self, id_: int, span: OpenSpan) -> None:
-        """Drop an open span. The begin of a dropped span keeps a row of its own."""
+        """Remove an open span whose end is no longer expected. If its begin has no row, it gets one at the next commit."""
         del self.open[id_]
         self._texts -= span.texts
         if not span.written:
             self._left.append((id_, span))
 
     def _refer(self, columns: RecordColumns, i: int, id_: int, now: int) -> bool:
-        """Record a reference. Return whether the referenced record is unknown, which becomes the row's flaw."""
+        """Record that a record refers to the id of another record. If no record with this id arrived, mark the row with
+        the flaw `orphan` and return True."""
         if self._references.refer(id_, now):
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
@@ -271,11 +275,11 @@ class Spans:
 
 
 MORE_MAX = 256
-"""Maximum number of records passed to `Spans.take` at once before the compiled kernel may continue."""
+"""Maximum number of records that `match_block` passes to `Spans.take` at once, before the compiled kernel continues."""
 
 
 class Matched(NamedTuple):
-    """Rows in a block, and the columns that only spans have: depths and end offsets."""
+    """Rows in a block, and the two columns that only spans have."""
 
     block: Block
     depths: Integers | None
@@ -285,9 +289,10 @@ class Matched(NamedTuple):
 def match_block(
     spans: Spans, block: Block
 ) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-    """Yield rows of a block in order, or records that must be passed to `Spans.take` before the next rows."""
+    """Match the records of a block in order. Yield either rows that the compiled kernel has matched, or records that
+    the caller must pass to `Spans.take` before it continues."""
     if block.id is None and block.parent is None:
-        yield Matched(block, None, None), None  # no record refers to another
+        yield Matched(block, None, None), None  # no record has an id or a parent
         return
     matching = Matching(block, spans.open)
     at, more = 0, ROWS_MIN
@@ -299,8 +304,8 @@ def match_block(
             if rows is not None:
                 yield Matched(*rows), None
         if at < block.rows:
-            # Pass several records at once, because single rows cost the compiled kernel more. Pass
-            # more if the compiled kernel matches few rows per run.
+            # Pass several records at once, because each run of the compiled kernel has a fixed cost. Pass more of them
+            # if the last run matched few rows.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
             yield None, block.columns(stop, at)
@@ -310,7 +315,8 @@ def match_block(
 def _open_spans(
     block: Block, begins: list[tuple[int, int, int | None]]
 ) -> Iterator[tuple[int, OpenSpan]]:
-    """Yield open spans for begins in a block; each begin is given as id, row and depth."""
+    """Convert begins in a block to open spans, with their ids. `begins` contains the id, the row in the block and the
+    depth of each begin."""
     if not begins:
         return
     ids, rows, depths = zip(*begins, strict=True)

@@ -1,8 +1,8 @@
 """Define the ingest state that a checkpoint holds, and the upgrade steps from the states of earlier versions.
 
-An upgrade step is a pure function on decoded msgpack values: dicts, lists and numbers. The struct classes of the
-earlier version no longer exist. A new field with a default needs no step. The new field still needs a new version, so
-that an older ingest rejects the state. No upgrade step exists yet, because nothing was released.
+An upgrade step changes decoded msgpack values (dicts, lists and numbers), because the struct classes of the earlier
+version no longer exist. A new field with a default needs no step. The new field still needs a new version, so that an
+older ingest rejects the state. No upgrade step exists yet, because nothing was released.
 
 Spool entries need no upgrade steps: the fields of their payloads are never renamed or dropped, and new fields have
 defaults.
@@ -31,7 +31,7 @@ increments the version and adds an upgrade step to `STEPS`."""
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
-    """Sums of one source since its first spool entry: received bytes, and records and events by outcome.
+    """Sums of one source since its first spool entry: received bytes, and counts of records, events and gaps.
 
     received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events). The encoded field
     names are the names in /status and in the metrics (`daemon.status`)."""
@@ -48,29 +48,30 @@ class Tally(msgspec.Struct, omit_defaults=True):
     gave_way: int = 0
     """Number of unfinished records that were dropped because the source's sessions held too many unfinished bytes."""
     unknown_gaps: int = 0
-    """Number of unhealed gaps of unknown size."""
+    """Number of gaps of unknown size that no heal row has taken back."""
     restarts: int = 0
     opened: int = msgspec.field(default=0, name="sessions_opened")
     closed: int = msgspec.field(default=0, name="sessions_closed")
     evicted: dict[str, int] = {}
-    """Number of entries, by kind, that sessions dropped to respect the memory limits."""
+    """Number of entries that sessions dropped to respect the memory limits, by the kind of entry."""
     events: Account = msgspec.field(default_factory=Account)
-    """Counts of the events of finished incarnations. Each live incarnation has its own account."""
+    """Counts of the events of finished incarnations. The events of a running incarnation are counted in its own account
+    and added when it finishes."""
 
     @property
     def said_missing(self) -> int:
-        """Return the number of events that the gap rows so far report as missing, minus the healed events."""
+        """Return the number of events that gap rows report as missing, less the events that heal rows take back."""
         return sum(self.gaps.values()) - sum(self.heals.values())
 
 
 class IncarnationState(msgspec.Struct, omit_defaults=True):
-    """State of one incarnation of a session's producer."""
+    """State of one incarnation of a session's producer, for a checkpoint."""
 
     name: str
     id: str = ""
     """Id of the announced session that the incarnation belongs to; "" where no client announced the incarnation."""
     reached: int = 0
-    """Number of bytes received so far for the incarnation, over all its connections."""
+    """Number of bytes received so far for the incarnation, summed over all its connections."""
     records: int = 0
     began: int = 0
     """Time (Unix ns) at which the first record arrived."""
@@ -82,9 +83,10 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended_at: int = 0
     """Time (Unix ns) at which the incarnation ended."""
     goodbye_at: int = 0
-    """Time (Unix ns) at which the client's goodbye was complete, or at which a footer arrived that no record has followed."""
+    """Time (Unix ns) at which the client's goodbye was complete, or a footer arrived; 0 before, and again 0 if a record
+    follows a footer."""
     goodbye_parts: bytes = b""
-    """Bit set of the received goodbye parts: bit n for part n, lowest bits first."""
+    """Bit set of the received parts of the goodbye: bit n stands for part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
     """Number of the last part of the goodbye; None until the last part arrives."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
@@ -93,21 +95,24 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Lead (ns) of the producer's clock over the log's time, with the clock's zero taken as 0; see `clocks.Lead`."""
+    """Time of the producer's clock (ns since its zero) minus the log's time (Unix ns), as the fastest event showed; see
+    `clocks.Lead`."""
     lead_at: int = 0
-    """Time (Unix ns) at which the lead was measured."""
+    """Time (Unix ns) at which the event arrived that determined `lead`."""
     heard_at: int = 0
-    """Time (Unix ns) at which the producer's clock was last observed."""
+    """Time (Unix ns) at which the last event or statement with a time of the producer's clock arrived."""
     heard_times: int = 0
-    """Number of distinct arrival times at which the producer's clock was observed."""
+    """Number of different arrival times of events that showed the producer's clock."""
     continues: list[str] = []
     """Names of the earlier sessions whose streams continue in this incarnation."""
     elsewhere: dict[str, str] = {}
-    """Earlier session that may contain the numbers below a stream's first number, by stream."""
+    """By stream, the earlier session that may contain the numbers below the first number that arrived in this
+    incarnation."""
     times: tuple[int, int] | None = None
-    """First and latest event ticks, kept for a producer whose run may be spread over several files."""
+    """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """End offset and flaw of the last unreadable piece, if the unreadable line may continue at that offset."""
+    """If the last bytes were unreadable and their line may continue: the offset after these bytes, and their flaw.
+    Otherwise None."""
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
@@ -115,39 +120,40 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
-    """Opening information of the first connection."""
+    """Opening information of the connection on which the session was announced first."""
     carriers: list[int] = []
-    """Numbers of the connections that carry the session, or whose late datagrams may still belong to the session."""
+    """Numbers of the connections that the session uses, or whose late datagrams may still belong to the session."""
     voice: int | None = None
     """Number of the connection that announced the session last. Acknowledgements go to this connection."""
     bearer: int | None = None
     """Number of the connection that delivered the last bytes."""
     left: int = 0
-    """Time (Unix ns) at which the last connection closed."""
+    """Time (Unix ns) at which the session's last connection closed."""
     ended: bool = False
-    """Whether the row of the session's end is written. The sequence numbers of an ended session are still kept."""
+    """Whether the row of the session's end is written. The daemon keeps the sequence numbers of such a session for a
+    client that repeats its goodbye."""
     turn: int = 0
     acknowledge: bool = False
 
 
 class Departure(msgspec.Struct, array_like=True):
-    """State of an ended session: how far each stream had advanced."""
+    """An ended session that a new session may continue: the next number of each of its streams."""
 
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended, plus the time during which no daemon ran."""
+    """Time (Unix ns) at which the session ended, moved later by all time in which no daemon ran."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
-    """Next number and the mark of the last event, by stream."""
+    """By stream, the next number and the mark of the last event."""
     cut: list[str] = []
-    """Streams of a broken connection that no later session has continued yet. The session's gap of unknown size heals
-    when later sessions have continued all these streams."""
+    """If the session's connection broke: its streams that no later session has continued yet. When later sessions have
+    continued all of them, the session's gap of unknown size is healed."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
-    """State of one session and of its producer's incarnations. The names of incarnations consist of the session's name
-    and `restarts`."""
+    """State of one session and of its producer's incarnations. The name of an incarnation is the session's name and,
+    after a restart, a dot and the value of `restarts`."""
 
     number: int
     info: OpenInfo
@@ -158,16 +164,18 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     aside: dict[int, IncarnationState] = {}
     """Current incarnations of the other processes, by process number."""
     previous: IncarnationState | str | None = None
-    """Previous incarnation, while late events of the previous incarnation may still arrive."""
+    """The previous incarnation, as long as its late events may still arrive; otherwise None."""
     base: int = 0
-    """Difference (bytes) between an offset in the session's input and the offset in the current incarnation's bytes."""
+    """Number of bytes to add to `place`, to get the offset in the bytes of the current incarnation, which may have
+    received bytes on other connections."""
     epochs: dict[int, str] = {}
-    """Names of incarnations, by epoch."""
+    """By epoch, the name of the incarnation that stated the epoch."""
     restarts: int = 0
     doubt: str = ""
-    """Reason why the current incarnation began, as long as no event has shown that the incarnation is new."""
+    """Reason for which the current incarnation began, as long as it is uncertain that the producer restarted; otherwise
+    empty."""
     last: int = 0
-    """Time (Unix ns) of the last spool entry."""
+    """Time (Unix ns) of the last spool entry with data of this session."""
     received: int = 0
     """Number of received bytes."""
     record_since: int = 0
@@ -175,44 +183,48 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     file: FileState | None = None
     """File that the session reads; None for a session without a file."""
     skipped: int = 0
-    """Number of bytes that the decoder did not receive: holes, and duplicate datagrams."""
+    """Number of bytes of the input that no decoder read: holes of files, duplicate datagrams and refused bytes."""
     refusing: bool = False
-    """Whether the peer began too many sessions, so that the ingest refuses its further bytes."""
+    """Whether the ingest stores all further bytes of the peer as unreadable, because its host began too many sessions."""
     garbage: int = 0
-    """Number of malformed bytes since the last readable record."""
+    """Number of unreadable bytes since the last readable record. The daemon disconnects the peer if there are too many."""
     copies: dict[bytes, tuple[int, int]] = {}
-    """Newest datagrams of a producer without sequence numbers; see `ledger.copies`."""
+    """Newest datagrams of a producer without sequence numbers, kept to recognise duplicates; see `ledger.copies`."""
     quarantined: int = 0
     """Size (bytes) of the session's quarantine file."""
     head: bytes | None = None
-    """First bytes of the input, until the ingest can decide whether the content is foreign."""
+    """The first bytes of the input, until they suffice to decide whether the input belongs to the session's format;
+    then None."""
     foreign: str = ""
-    """Kind of foreign content, a key of `foreign.FOREIGN`; "" for content that the decoder can read."""
+    """Kind of content that does not belong to the session's format, a key of `foreign.FOREIGN`; "" if the content
+    belongs to the format."""
     decoder: bytes | None = None
     """Encoded state of the decoder; set only in a checkpoint."""
     begun: int = 0
-    """Spool position at or below the first byte of the unfinished record; 0 without an unfinished record."""
+    """Position of the spool entry with the first byte of the unfinished record, or of an earlier entry; 0 without an
+    unfinished record."""
     left_out: int = 0
     """Number of bytes of the unfinished record that the checkpoint omits because the spool holds them."""
     waiting: bytes = b""
-    """Omitted bytes of the unfinished record, read again from the spool; never set in a checkpoint."""
+    """Bytes of the unfinished record that the checkpoint left out and that a start has read from the spool; never set
+    in a checkpoint."""
 
     @property
     def place(self) -> int:
-        """Return the offset (bytes) that the session's input has reached."""
+        """Return the offset (bytes) that the session's input has reached, including skipped bytes."""
         return self.file.offset if self.file else self.received
 
 
 class DamageState(msgspec.Struct, omit_defaults=True):
-    """Number of log bytes that the disk lost and that no row reports yet."""
+    """Numbers of bytes of the log that the disk has lost and that no gap row reports yet."""
 
     lacking: dict[str, int] = {}
-    """Number of bytes that a session may lack, by the number of an open session, or by the source and id of an
-    announced session."""
+    """Number of bytes that a session may lack, by the number of an open session, or by `source/id` of an announced
+    session."""
     of_heartbeats: int = 0
     """Number of bytes that the daemon's own stream may lack."""
     unsaid: int = 0
-    """Number of lost bytes that every session will report as soon as a session exists."""
+    """Number of lost bytes that no session could report because none was open; the next session reports them."""
 
     def add(self, other: DamageState) -> None:
         for key, size in other.lacking.items():
@@ -229,7 +241,7 @@ class IngestState(msgspec.Struct):
     """Time (Unix ns) of the last entry."""
     tallies: dict[str, Tally] = {}
     commons: dict[str, CommonsState] = {}
-    """State shared by the ledgers of a source, by source."""
+    """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
     """Announced sessions, by source and id. Sessions without a connection are ordered by the time at which their last
@@ -237,15 +249,15 @@ class IngestState(msgspec.Struct):
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0
-    """Lead (ns) of the wall clock over the log's time."""
+    """Time (ns) by which the wall clock is ahead of the log's time."""
     heartbeats: IncarnationState | None = None
-    """State of the daemon's own stream, if this or an earlier run of the daemon has opened the stream."""
+    """State of the daemon's own stream; None if no run of the daemon has opened it."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
     beginnings: dict[str, dict[str, int]] = {}
-    """Time (ns) at which a host may again begin one second's quota of sessions at once, by source and host; see
-    `limits.Beginnings`."""
+    """By source and host, the time (ns) at which the host has its full quota again, which is the number of sessions for
+    one second; see `limits.Beginnings`."""
     pieces: dict[str, SplitRunsState] = {}
-    """Runs that are spread over several files, by source."""
+    """By source, the runs whose records are spread over several files."""
 
 
 def encode(value: object) -> bytes:
@@ -257,7 +269,7 @@ def decode(data: bytes, type_: type[T]) -> T:
 
 
 def _plain(value: object) -> float | bytes:
-    """Convert a `Size` or `Duration` to a number, and `Marks` to bytes."""
+    """Encode a value that msgpack does not know: a `Size` or `Duration` as a number, `Marks` as bytes."""
     if isinstance(value, Marks):
         return value.tobytes()
     if isinstance(value, int):
@@ -275,7 +287,7 @@ OldState = dict[str, Any]
 
 
 class Upgrade(NamedTuple):
-    """Upgrade step to a version; `change` modifies the decoded state in place."""
+    """A step that upgrades a state to the version `to`. `change` modifies the decoded state in place."""
 
     version: int
     change: Callable[[OldState], None]
@@ -304,7 +316,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Upgrade] = {}
-"""Upgrade steps, by the version that each step starts from."""
+"""Upgrade steps, each under the version of the states that it upgrades."""
 
 
 class _Version(msgspec.Struct):

@@ -1,12 +1,11 @@
-"""Pass the records of a session to its incarnations.
+"""Assign each record of a session to an incarnation of the producer. If two incarnations are possible, the tables of
+`lives` decide; this module finds the tables' keys and executes their actions. While late events of the previous
+incarnation may arrive (see `generations`), each event goes to the incarnation that its number and time fit. If a
+datagram announces a session, all records of the datagram belong to this session.
 
-The tables of `lives` determine the incarnation of a record if two are possible. This module finds the tables' keys and
-executes their actions. While the previous incarnation lingers (see `generations`), each event goes to the incarnation
-that it fits. All records of a datagram that announces a session belong to this session.
-
-The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). Beyond the limit, the rest
-of the datagram or connection is stored as unreadable, and the connection is closed. A refused datagram changes the
-session as little as a lost one.
+The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). If a host exceeds the
+limit, the following bytes of the datagram or connection are stored as unreadable, and the connection is closed. A
+refused datagram leaves the session as if the datagram had been lost.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Maximum number of rows after a restart that are counted at once."""
+"""Maximum number of rows that an incarnation examines at once after a restart of the producer, because the next restart
+may follow soon."""
 
 
 class InputBytes(NamedTuple):
-    """Bytes of a decoder's input, and their offset in the input."""
+    """A part of a decoder's input: the bytes `data`, the first of which has the offset `begin`."""
 
     begin: int
     data: bytes
@@ -52,7 +52,8 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class RecordPlace(NamedTuple):
-    """Place of a record that is processed alone: its row in one of the parts of a chunk."""
+    """Place in a chunk of a record that is processed alone: the index of the part of the chunk, and the row in this
+    part."""
 
     chunk: Chunk
     part: int
@@ -63,13 +64,13 @@ class RecordPlace(NamedTuple):
         return self.chunk[self.part].record(self.row)
 
     def announcement_after(self) -> Announcement | None:
-        """Return the announcement in the directly following record; None if there is none."""
+        """Return the announcement in the record directly after this one; None if that record is no announcement."""
         behind = self.chunk[self.part].behind(self.row)
         facts = behind.detail if behind else None
         return facts.announces if isinstance(facts, SessionFacts) else None
 
     def event_after(self) -> Numbered | None:
-        """Return the first event with a counter after the record; None if there is none."""
+        """Return the first numbered event after this record in the chunk; None if there is none."""
         row = self.row + 1
         for records in islice(self.chunk, self.part, None):
             if event := records.event_from(row):
@@ -79,7 +80,8 @@ class RecordPlace(NamedTuple):
 
 
 class _TooManySessionsError(Exception):
-    """The peer's host has begun too many sessions. The first refused record lies at `offset` in the decoder's input."""
+    """Raised when a record would begin a session although the host has used its quota of sessions. `offset` is the
+    record's offset in the decoder's input."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -87,7 +89,7 @@ class _TooManySessionsError(Exception):
 
 
 class Succession:
-    """Passes the records of one session to the incarnations of its `Generations`."""
+    """Passes the records of one session to the incarnations that `generations` holds."""
 
     def __init__(
         self,
@@ -99,7 +101,8 @@ class Succession:
         *,
         unordered: bool,
     ) -> None:
-        """Process the records of a session. With `unordered`, events, epochs and announcements may overtake each other."""
+        """Prepare for the records of a session. `unordered` means that events, epochs and announcements may overtake
+        each other, as in datagrams."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -109,9 +112,10 @@ class Succession:
         self._host = host_that_begins(state.info.peer)
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
-        """Refused pieces of the current entry."""
+        """Pieces of the current spool entry that were refused because the host began too many sessions."""
         self._speaker: Incarnation | None = None
-        """Incarnation that the current datagram belongs to, if the datagram contains an announcement or a late epoch."""
+        """The incarnation that receives all further records of the current datagram, because the datagram announces a
+        session or has an epoch of an incarnation that is over."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Process the records of a chunk, in order."""
@@ -120,8 +124,9 @@ class Succession:
         self.report_refused()
 
     def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
-        """Process the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time of
-        all events of a chunk. `raw` contains the bytes of records that may be refused."""
+        """Process the records of a chunk, in order, and yield between two steps. A step takes less than a millisecond,
+        unless it processes a long series of events. `raw` contains the chunk's bytes, which are stored if the ingest
+        refuses the records."""
         if self._state.refusing:
             self._refuse(_begin(chunk), _length(chunk), raw)
             return
@@ -140,12 +145,13 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the part of a chunk at index `at`, whose rows in `alone` are processed one by one, and the earlier
-        events `before`. Return the events that still have to be processed."""
+        """Process the events `before`, and then the part of the chunk at index `at`. The rows in `alone` (statements,
+        unreadable bytes, reports) are processed one by one. Return the events after the last of these rows, which the
+        caller processes together with later ones."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
-        waiting: dict[int, list[int]] = {}  # rows by process
+        waiting: dict[int, list[int]] = {}  # rows that are not processed yet, by process
         for i in alone:
             record, behind = records.record(i), records.behind(i)
             waiting.setdefault(self._state.process, []).extend(range(begin, i))
@@ -175,8 +181,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Process the waiting rows, process by process, even if the processes alternate in the input. If there are
-        earlier events `before`, all rows belong to one process."""
+        """Process the events in `waiting`, all events of one process together, although the processes may alternate in
+        the input. Process the earlier events `before` together with those of the first process."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -195,31 +201,34 @@ class Succession:
     # Limit on new sessions
 
     def may_refuse(self, now: int) -> bool:
-        """Return whether the next record may be refused."""
+        """Return whether the ingest refuses the next record, or would refuse it if it began a session, because the host
+        has used its quota of sessions."""
         state = self._state
         return state.refusing or (
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
         )
 
     def refuse(self, raw: InputBytes) -> None:
-        """Store bytes of a connection that will be closed as unreadable."""
+        """Store bytes of a connection as unreadable, because the host began too many sessions and the connection will
+        be closed."""
         self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
 
     def report_refused(self) -> None:
-        """Write a row about the refused bytes of an entry."""
+        """Write a gap row about the bytes of the current spool entry that were refused."""
         if self._refused:
             self._generations.current.refused(self._state, self._refused)
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Count a session that begins with the record at an offset. Raise _TooManySessionsError beyond the limit.
-        Callers must admit a session before they change any state."""
+        """Count a session that begins with the record at an offset. Raise _TooManySessionsError if the host has used
+        its quota of sessions. Callers call this method before they change any state."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 
     def _refuse(self, offset: int, size: int, raw: InputBytes) -> None:
-        """Store bytes of the decoder's input as unreadable."""
+        """Store the bytes of refused records as unreadable. `raw` contains the bytes, `offset` and `size` refer to the
+        decoder's input."""
         if size:
             piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)
             self._refused.append(self._placed(piece))
@@ -227,7 +236,8 @@ class Succession:
     # Records
 
     def _events(self, chunk: Chunk, now: int) -> Iterator[None]:
-        """Process consecutive events and other rows."""
+        """Process a series of events, and begin a new incarnation at each event whose number shows a restart of the
+        producer."""
         if not chunk:
             return
         shift = self._shift
@@ -256,8 +266,8 @@ class Succession:
     def _take_apart(
         self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
-        """Process records that belong to either of two incarnations. Return the number of processed records: the record
-        after them belongs to a third incarnation."""
+        """Process records that may belong to the current or the previous incarnation. Return the number of processed
+        records. If it is less than all, the next record shows another restart of the producer."""
         current = self._generations.current
         epoch = current.state.epoch
         done = 0
@@ -287,24 +297,27 @@ class Succession:
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return the record with its offset in its incarnation's bytes."""
+        """Return the record with its offset converted from the decoder's input to the bytes of the current incarnation."""
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
     @property
     def _shift(self) -> int:
-        """Return the difference between an offset in the incarnation's bytes and the offset in the decoder's bytes."""
+        """Return the number of bytes to add to an offset in the decoder's input, to get the offset in the current
+        incarnation's bytes."""
         return self._state.skipped + self._state.base
 
     def readable(self, size: int) -> None:
-        """Count bytes of readable records."""
+        """Count the bytes of records that were decoded, and reset the count of unreadable bytes since the last readable
+        record."""
         self._tally.decoded += size
         self._state.garbage = 0
 
     # Epochs, headers, reports and goodbyes
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of a record at a place; the record states `facts` about the session."""
+        """Return the incarnation that receives a record. `facts` are what the record states about the session, and
+        `place` is the record's place."""
         generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
@@ -323,7 +336,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of statement that `facts` without an announcement make about the session."""
+        """Return what `facts`, which contain no announcement, state in comparison with earlier statements."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -346,8 +359,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return the relation of the current incarnation to the statement at a place. `passed`: the datagram belongs to
-        another incarnation."""
+        """Return whether the current incarnation can have made the statement in the record at a place. `passed` means
+        that the record's datagram belongs to another incarnation."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -367,8 +380,9 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Execute an action for the statement at a place: begin an incarnation if the action requires one. Return the
-        incarnation that receives the statement. `epoch` is 0 for a statement without an epoch."""
+        """Execute the action `course` for the statement in the record at a place, which may begin an incarnation.
+        Return the incarnation that receives the statement. Raise _TooManySessionsError if the host has used its quota
+        of sessions. `epoch` is 0 for a statement without an epoch."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -392,26 +406,26 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header that arrives now may belong to the current incarnation, because datagrams have
-        overtaken the header."""
+        """Return whether a header that arrives now may belong to the current incarnation, whose other datagrams have
+        overtaken the datagram with the header."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
-        """Return whether an unknown epoch belongs to an incarnation that was over before the current one began: the
-        epoch is older, and a datagram of its time may arrive now.
+        """Return whether an unknown epoch belongs to an incarnation that ended before the current one began: the epoch
+        is older than the current one, and a datagram that was sent before the current epoch may arrive now.
 
-        A client repeats its announcement until the announcement is acknowledged. If such an announcement has no time,
-        its epoch may be as young as the current incarnation. If the epoch is older than any late datagram can be, the
-        clock was set back."""
+        A client repeats its announcement until the announcement is acknowledged. If such an announcement does not state
+        when it was sent, it may have been sent just before the current incarnation began. If the epoch is older than
+        any late datagram can be, the producer's clock was set back, and the epoch is not late."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
             return False
         announcement = place.announcement_after()
         if announcement and announcement.id in self._announcements:
-            return False  # the client continues from another address
+            return False  # the client continues its session from another address
         apart = known - epoch
         if announcement:
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
@@ -420,8 +434,8 @@ class Succession:
     # Announcements
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of the announced session. The connection continues the returned incarnation, unless
-        the incarnation came before the current one."""
+        """Return the incarnation of the session that a record announces. From now on, this connection belongs to the
+        session, unless the session's incarnation came before the current one."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -439,7 +453,8 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return the kind of statement that the announcement of a known or unknown session makes."""
+        """Return what an announcement states in comparison with earlier statements. `known` is the announced session,
+        or None if the id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
@@ -450,7 +465,7 @@ class Succession:
         return SessionStatement.SAME_ID if same else SessionStatement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
-        """Return whether an incarnation came from this address before the current one, and its datagrams may still
+        """Return whether an incarnation from this address came before the current one, and its datagrams may still
         arrive late."""
         current = self._generations.current
         return (
@@ -463,13 +478,14 @@ class Succession:
     # Decision whether the current incarnation is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Use events to decide whether the current incarnation is the previous one."""
+        """Decide, by the numbers of events, whether the producer has restarted or the previous incarnation continues."""
         previous = self._generations.previous
         if previous and any(count is not None for _, count, _ in events):
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Use a report of discarded events or a goodbye to decide whether the current incarnation is the previous one."""
+        """Decide, by a report of discarded events or a goodbye, whether the producer has restarted or the previous
+        incarnation continues."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
@@ -480,12 +496,13 @@ class Succession:
 
 
 def _process_of(record: Record) -> int | None:
-    """Return the process that wrote all following records, if the record states one."""
+    """Return the number of the process that wrote the records after this one; None if the record does not state a
+    process."""
     return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
 def _begin(chunk: Chunk) -> int:
-    """Return the offset of the first record of a chunk; 0 for an empty chunk."""
+    """Return the offset of the first record of a chunk in the decoder's input; 0 for an empty chunk."""
     return chunk[0].begin if chunk else 0
 
 
@@ -495,9 +512,9 @@ def _length(chunk: Chunk) -> int:
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first rows of a chunk, and the remaining rows. Split the remaining rows of the divided part into
-    pieces of at most `_PIECE` rows: a ledger always examines a whole piece, even if the piece begins with the next
-    restart."""
+    """Return the first `rows` rows of a chunk, and the remaining rows. If this divides a part of the chunk, split the
+    remaining rows of this part into pieces of at most `_PIECE` rows. A ledger examines a whole piece even if its first
+    row shows the next restart, so short pieces save time."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

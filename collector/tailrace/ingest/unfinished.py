@@ -1,7 +1,7 @@
 """Count the bytes of unfinished records, and omit these bytes from a checkpoint.
 
-The spool already holds the bytes of an unfinished record. If a checkpoint also held the bytes, it would grow with all
-the data that peers leave unfinished. Instead, the checkpoint states the spool position of the bytes, and a start of the
+The spool already holds the bytes of an unfinished record. If a checkpoint also held the bytes, peers could make it
+large by leaving records unfinished. Instead, the checkpoint states the spool position of the bytes, and a start of the
 daemon reads the bytes again. The checkpoint itself holds short records and records that began long ago, so that an
 unfinished line or a stalled peer does not delay the release of spool space.
 """
@@ -18,12 +18,12 @@ INLINE_MAX = 4096
 """Maximum size (bytes) of an unfinished record that a checkpoint stores itself."""
 
 NAMED_WITHIN = 128 * 2**20
-"""Maximum number of spool bytes before a checkpoint's position that a start may read again without decoding, which
-takes about 0.1 s."""
+"""Maximum distance (bytes) in the spool between a checkpoint's position and the first byte of an unfinished record that
+the checkpoint leaves out. A start reads these bytes again without decoding them, which takes about 0.1 s."""
 
 
 class UnfinishedSnapshot(NamedTuple):
-    """Encoded state of the ingest, and the spool position from which on the state needs the spool."""
+    """Encoded state of the ingest, and the first spool position whose entries are needed to restore it."""
 
     state: bytes
     since: int
@@ -37,30 +37,32 @@ class Unfinished:
         self._sizes: dict[int, int] = {}
 
     def hold(self, number: int, size: int) -> None:
-        """Record the number of unfinished bytes that a session holds now."""
+        """Set the number of bytes that the unfinished record of a session has now."""
         before = self._sizes.pop(number, 0)
         if size:
             self._sizes[number] = size
         self.total += size - before
 
     def largest(self) -> int:
-        """Return the session with the most unfinished bytes. Among equal sessions, return the session that was opened
-        last."""
+        """Return the number of the session with the largest unfinished record; among equal ones, of the session that
+        was opened last."""
         sizes = self._sizes
         return max(sizes, key=lambda number: (sizes[number], number))
 
 
 def since(state: IngestState) -> int:
-    """Return the spool position from which on a state needs the spool."""
+    """Return the first spool position whose entries are needed to restore a state, because they hold bytes that the
+    state leaves out."""
     begun = [session.begun for session in state.sessions.values() if session.left_out]
     return min(begun, default=state.position)
 
 
 def read_again(state: IngestState, entries: Iterable[Entry]) -> dict[int, int]:
-    """Restore the bytes that a checkpoint omitted, from the spool's entries since `since`.
+    """Restore the bytes of unfinished records that a checkpoint left out, from the spool's entries after the position
+    that `since` returns.
 
-    Return the number of bytes that the spool lacks, by session. Zeros replace the lacking bytes, so that offsets in the
-    session do not change."""
+    Return, by session number, how many of these bytes the spool has lost. Zero bytes replace them, so that offsets in
+    the session do not change."""
     wanted = {number: each for number, each in state.sessions.items() if each.left_out}
     found = {number: bytearray() for number in wanted}
     for entry in entries:

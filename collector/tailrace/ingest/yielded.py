@@ -1,4 +1,4 @@
-"""Collect everything that the ingest produces between two commits: rows, and frames for the quarantine."""
+"""Collect everything that the ingest produces between two commits: rows, and unreadable bytes for the quarantine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class QuarantinedBytes(NamedTuple):
-    """Frame for a session's quarantine file, and the position of the frame in the file."""
+    """Unreadable bytes, encoded for a session's quarantine file, and their position in the file."""
 
     session: str
     at: int
@@ -19,7 +19,7 @@ class QuarantinedBytes(NamedTuple):
 
 
 class Yielded:
-    """Collects rows and frames until the next commit."""
+    """Collects rows and unreadable bytes until the next commit."""
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -30,11 +30,11 @@ class Yielded:
 
     @property
     def some(self) -> bool:
-        """Return whether there are rows to take."""
+        """Return whether a commit would have rows to write."""
         return bool(len(self.batch) or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Schedule one call of `write` at the next `take`: `write` emits rows of spans that are still open."""
+        """Call `write` once at the next `take`, so that it emits rows of the spans that are still open then."""
         self._last[write] = None
 
     def emit(
@@ -45,18 +45,19 @@ class Yielded:
         rows: Emitted,
         size: int,
     ) -> None:
-        """Add rows of an incarnation (see `Batch.extend`). `size` is the approximate size of the rows in bytes."""
+        """Add rows of the incarnation `name` (see `Batch.extend`). `size` is the approximate memory (bytes) of the
+        rows."""
         batch = self.batch
         before = batch.size
         batch.extend(self.day, info.source, info.format, name, rows, size)
         tally.rows += batch.size - before
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
-        """Add a frame to a session's quarantine file."""
+        """Add encoded bytes for a session's quarantine file, at the position `at` in the file."""
         self.quarantined.append(QuarantinedBytes(session, at, frame))
 
     def take(self) -> tuple[Batch, list[QuarantinedBytes]]:
-        """Return the rows and frames that were collected since the last call."""
+        """Return the rows and the unreadable bytes that were collected since the last call."""
         for write in self._last:
             write()
         self._last.clear()

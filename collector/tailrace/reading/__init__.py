@@ -56,19 +56,18 @@ def open(  # noqa: A001 - callers write `tailrace.open`
 ) -> Store:
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
-    `store` is a directory or URL, by default the one of the configuration: of the file `config`, or else
-    of $TAILRACE_CONFIG, or else the built-in one, as for the commands. `options` replace the
-    configuration's options for an object store. With `complete_only`, a result that lacks anything raises
-    IncompleteError instead of giving its rows; its `gaps` lists what is missing.
+    `store` is a directory or URL. By default it is the store of the configuration, which is read from the file
+    `config`, or from the file that $TAILRACE_CONFIG names, or is built in, as for the commands. `options` replace the
+    configuration's options for an object store. With `complete_only`, a result from which anything is missing raises
+    IncompleteError instead of returning rows; its `gaps` lists what is missing.
 
-    With `limits`, each question runs in a process of its own, which the kernel ends at these limits and
-    which sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
-    wrote. The seconds count until the last row is read. Such a question takes some tenths of a second
-    longer.
+    With `limits`, each query runs in a process of its own, which the kernel ends at these limits and which cannot read
+    any file of this host. Use `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others wrote. The time counts
+    until the last row is read. Such a query takes some tenths of a second longer.
 
-    A database does not survive a fork, nor the loss of its descriptors (`os.closerange`). In a forked child of a process
-    that had opened a store, opening and asking raise StoreError: use the methods `spawn` or `forkserver` of
-    `multiprocessing`, or open stores in the children alone.
+    The database works neither after a fork nor after the loss of its file descriptors (`os.closerange`). If a process
+    forks after it has opened a store, all stores raise StoreError in the child: use the start methods `spawn` or
+    `forkserver` of `multiprocessing`, or open stores only in the children.
 
     Raise ConfigError when the configuration is wrong, StoreError when there is no table."""
     loaded = choose(
@@ -82,46 +81,48 @@ def open(  # noqa: A001 - callers write `tailrace.open`
 
 
 class Store:
-    """One snapshot of a store's table, until `refresh`; safe to read beside a daemon and its upkeep.
+    """One snapshot of a store's table, which `refresh` replaces by the newest one. It can be read while a daemon and
+    its upkeep write to the store.
 
-    Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and
-    `reason` are a text or several, of which one must be equal; for `session` the beginning of an id is
-    enough. `label` has labels of runs by their keys; a session must have all of them. `rank`,
-    `node` and `job` are where a session ran: whole numbers and texts; a job without a step takes all steps.
-    `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They mean `since <= time < until`, for the start of a row or, where rows have no
-    time, for their session (see `Result.completeness`). `columns` are the columns to return, by default
-    all; `order` are columns to sort by, with a `-` for descending order; `limit` is the largest number of
-    rows. A value that cannot be a column, text, time or number raises QueryError.
+    Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and `reason` are a text,
+    or several texts of which one must equal the row's; `session` is the beginning of an id, or several. `label` maps
+    keys to values of labels; the run of a session must have all of them. `rank` (whole numbers), `node` and `job`
+    (texts) say where a session ran; a job id without a step selects all steps. `since` and `until` are datetimes with a
+    zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They select rows with `since <= time <
+    until`. If the rows of a view have no time, they select the rows of sessions in this time (see
+    `Result.completeness`). `columns` are the columns to return, by default all; `order` are columns to sort by, with a
+    `-` for descending order; `limit` is the largest number of rows. A value that cannot be a column, text, time or
+    number raises QueryError.
 
-    Several threads may use one store. Their questions take turns until each has its first rows, and are
-    then read side by side."""
+    Several threads may use one store. Their queries start one after the other, each when the one before has its first
+    rows; the remaining rows are read at the same time."""
 
     def __init__(self, snapshot: SnapshotReader, *, complete_only: bool) -> None:
         self._snapshot = snapshot
         self._complete_only = complete_only
 
     def spans(self, **keywords: Unpack[NamedKeywords]) -> Result:
-        """Return spans, ended or still open."""
+        """Return spans, both ended and still open ones."""
         return self._select(SPANS, NamedKeywords, keywords)
 
     def events(self, **keywords: Unpack[EventKeywords]) -> Result:
-        """Return every row of the table; `kind` is span, instant, counter and so on."""
+        """Return all rows of the table. `kind` selects rows of a kind such as span, instant or counter."""
         return self._select(EVENTS, EventKeywords, keywords)
 
     def counters(self, **keywords: Unpack[NamedKeywords]) -> Result:
-        """Return the values of counters."""
+        """Return counters: one row for each value of a counter at a time."""
         return self._select(COUNTERS, NamedKeywords, keywords)
 
     def gaps(self, **keywords: Unpack[GapKeywords]) -> Result:
-        """Return what is missing, minus what arrived later."""
+        """Return the gaps: which events are missing, and why, less the events that arrived later."""
         return self._select(GAPS, GapKeywords, keywords, complete_only=False)
 
     def sessions(self, **keywords: Unpack[SessionKeywords]) -> Result:
-        """Return the producers that sent: one row for each incarnation of a producer."""
+        """Return the sessions: one row for each incarnation of a producer."""
         return self._select(SESSIONS, SessionKeywords, keywords)
 
     def streams(self, **keywords: Unpack[StreamKeywords]) -> Result:
-        """Return one row for each stream, with how complete it is."""
+        """Return the streams: one row for each stream, with the share of its events that are in the table."""
         return self._select(STREAMS, StreamKeywords, keywords)
 
     def labels(self, **keywords: Unpack[SessionKeywords]) -> Result:
@@ -129,7 +130,7 @@ class Store:
         return self._select(LABELS, SessionKeywords, keywords)
 
     def nesting(self, **keywords: Unpack[NamedKeywords]) -> Result:
-        """Return one row for each span, with the span that encloses it."""
+        """Return the nesting of spans: one row for each span, with the span that encloses it."""
         return self._select(NESTING, NamedKeywords, keywords)
 
     def stats(
@@ -139,12 +140,13 @@ class Store:
         self_time: bool = True,
         **keywords: Unpack[StatisticsKeywords],
     ) -> list[SpanStatistics]:
-        """Return the figures of spans by group, the longest total first. `by` are columns of `spans`, or
-        `attributes.KEY`. A time selects spans that begin then.
+        """Return counts, durations and percentiles of spans by group, the longest total first. `by` contains columns of
+        `spans`, or `attributes.KEY`, by whose values spans are grouped. `since` and `until` select spans that begin in
+        this time.
 
-        The figures are those of the spans in the table. `bounds` has, by figure, the interval (`low`, `high`) in
-        which the figure of all spans lies if some are missing; None is unbounded. An interval is one value if nothing
-        is missing (`is_point`). Self time takes about a microsecond a span."""
+        The figures are computed from the spans in the table. `bounds` has, for each figure, the interval (`low`,
+        `high`) in which the figure lies if missing spans are considered; None means unbounded. If nothing is missing,
+        an interval is one value (`is_point`). Self time takes about a microsecond a span."""
         for unknown in keywords.keys() - StatisticsKeywords.__annotations__.keys():
             raise TypeError(f"Store.stats() got an unexpected keyword argument {unknown!r}")
         keys = parse([by] if isinstance(by, str) else list(by))
@@ -156,27 +158,26 @@ class Store:
         )
 
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
-        """Return the rows of any statement that only reads, in DuckDB's SQL over the views, which have
-        the names of the methods. `parameters` are the values of each `?` in order, or of
-        each `$name` by name."""
+        """Return the rows of an SQL statement of DuckDB that only reads. It can use the views, which have the names of
+        the methods, such as `spans`. `parameters` are the values for each `?` in order, or for each `$name` by name."""
         return Result(self._snapshot, statement(sql, parameters), complete_only=self._complete_only)
 
     @property
     def completeness(self) -> Completeness:
-        """Return what the whole table lacks; see `Result.completeness`."""
+        """Return what is missing from the whole table; see `Result.completeness`."""
         return self._snapshot.completeness(EVERYTHING)
 
     @property
     def version(self) -> int:
-        """Return the table's version in the snapshot that questions are answered from now."""
+        """Return the version of the table that the present snapshot shows."""
         return self._snapshot.version
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, and return whether it is newer."""
+        """Replace the snapshot by the newest one, and return whether it is newer."""
         return self._snapshot.refresh()
 
     def close(self) -> None:
-        """Refuse further questions. Answers that have started may be read to their end."""
+        """Close the store; further queries raise StoreError. Rows of queries that have started can still be read."""
         self._snapshot.close()
 
     def __enter__(self) -> Self:
@@ -201,8 +202,8 @@ class Store:
         *,
         complete_only: bool | None = None,
     ) -> Result:
-        """Return the result of a question about a view. Raise TypeError for a keyword that the view does not
-        take."""
+        """Return the rows of a view that keywords select, as a result. Raise TypeError for a keyword that the view does
+        not take."""
         for unknown in given.keys() - accepted.__annotations__.keys():
             raise TypeError(f"Store.{view.name}() got an unexpected keyword argument {unknown!r}")
         demand = self._complete_only if complete_only is None else complete_only

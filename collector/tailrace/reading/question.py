@@ -1,8 +1,8 @@
-"""Translate keyword arguments into SQL. Every value becomes a parameter, and every column name is checked
-against the view.
+"""Translate the keyword arguments of `Store`'s methods into SQL. Every value becomes a parameter of the statement, and
+every column name must be a column of the view.
 
-The losses that concern an answer are computed from gap rows. A gap row has a source, a session and mostly a
-stream, but no name and no time. The `scope` of a question selects every gap that may concern the question's
+A query's answer may lack events that are missing from the table. A gap has a source, a session and mostly a stream, but
+no name and no time. The `scope` of a question therefore selects every gap whose events may belong to the question's
 rows.
 """
 
@@ -21,25 +21,25 @@ from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
 TimeBound = datetime | str | SupportsIndex
-"""A bound of time: a datetime with a time zone, ISO 8601 text (UTC unless the text has a zone, up to
-nanoseconds), or Unix nanoseconds."""
+"""Type of `since` and `until`: a datetime with a time zone, an ISO 8601 text with up to nanoseconds (UTC unless the
+text has a zone), or Unix nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
 TextFilter = str | Iterable[str]
-"""One text, or several texts of which a row must equal one."""
+"""Type of a filter on a column: one text, or several texts of which a row must equal one."""
 
 StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
-"""Labels of runs as a mapping from keys to values. A session must have all of the labels."""
+"""Labels of runs: values by their keys. The run of a session must have all of the labels."""
 
 RankFilter = int | Iterable[int]
 
 
 class PlaceKeywords(TypedDict, total=False):
-    """Keyword arguments that select sessions and times."""
+    """Keyword arguments that select sessions, and rows by time."""
 
     source: TextFilter | None
     session: TextFilter | None
@@ -52,13 +52,13 @@ class PlaceKeywords(TypedDict, total=False):
 
 
 class StatisticsKeywords(PlaceKeywords, total=False):
-    """Keyword arguments that select the spans of statistics."""
+    """Keyword arguments of `Store.stats`, which select the spans to measure."""
 
     stream: StreamFilter | None
 
 
 class SessionKeywords(PlaceKeywords, total=False):
-    """Keyword arguments that every view accepts."""
+    """Keyword arguments that every view takes."""
 
     columns: TextFilter | None
     order: TextFilter | None
@@ -66,7 +66,7 @@ class SessionKeywords(PlaceKeywords, total=False):
 
 
 class StreamKeywords(SessionKeywords, total=False):
-    """Keyword arguments of views whose rows have a stream."""
+    """Keyword arguments of the views whose rows belong to a stream."""
 
     stream: StreamFilter | None
 
@@ -84,8 +84,8 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """A statement with its parameters, the scope of its answer, and the text of the Python call that asked
-    it."""
+    """An SQL statement with its parameters, the scope that selects the gaps which concern its answer, and the text of
+    the Python call that made it."""
 
     sql: str
     parameters: Parameters
@@ -94,7 +94,7 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Filters on rows. A row must match all filters; None filters nothing."""
+    """Filters on the rows of a view. A row must match all of them; a filter that is None matches every row."""
 
     source: TextFilter | None = None
     session: TextFilter | None = None
@@ -124,8 +124,8 @@ class Filters(NamedTuple):
         return Window(self.selection, since, until)
 
     def rows(self, view: View) -> RowCondition:
-        """Return the SQL condition on a view's rows. A view without a column `time` is filtered by the times
-        of the sessions."""
+        """Return the SQL condition that these filters mean for a view. If the view has no column `time`, `since` and
+        `until` apply to the times of the rows' sessions."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
             *_equal("name", self.name),
@@ -136,8 +136,8 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of the rows. Gaps have no name and no time, so filters on names are ignored and
-        filters on time select sessions."""
+        """Return the scope that selects the gaps which concern the filtered rows. Gaps have no name and no time, so the
+        filter on names is ignored, and `since` and `until` select sessions."""
         return self.window.scope
 
 
@@ -153,9 +153,9 @@ def select(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Return a question about a view, built from its keywords (`EventKeywords`, `GapKeywords`).
+    """Return the question for rows of a view, according to keyword arguments such as those in `EventKeywords`.
 
-    Raise QueryError if a value is not of the type that its keyword takes."""
+    Raise QueryError if a value does not have the type that its keyword takes."""
     filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
@@ -176,19 +176,21 @@ def window_of(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Window:
-    """Return the window that keywords select (`StatisticsKeywords`). Raise QueryError as `select` does."""
+    """Return the sources, sessions, streams and times that keyword arguments select (`StatisticsKeywords`). Raise
+    QueryError if a value does not have the type that its keyword takes."""
     return Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job)).window
 
 
 def gaps_of(question: Question) -> Question:
-    """Return a question for the gaps that concern another question's answer."""
+    """Return the question for the gaps that concern the answer to another question."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return a question with the given SQL. The scope of the question is the whole table."""
+    """Return the question for a given SQL statement. Any gap of the table may concern its answer. Raise QueryError
+    unless `parameters` is a list, tuple or dict."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
@@ -232,7 +234,7 @@ def _limit(limit: SupportsIndex) -> int:
 
 
 def labels_of(label: object) -> tuple[RunLabel, ...] | None:
-    """Return the keyword `label` as a filter. Raise QueryError unless the value is a mapping of texts."""
+    """Convert the keyword `label` to a filter. Raise QueryError unless the value maps texts to texts."""
     if label is None:
         return None
     if not isinstance(label, Mapping) or not label:
@@ -241,8 +243,8 @@ def labels_of(label: object) -> tuple[RunLabel, ...] | None:
 
 
 def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
-    """Return the keywords `rank`, `node` and `job` as a filter. Raise QueryError unless ranks are whole
-    numbers, and nodes and jobs are texts."""
+    """Convert the keywords `rank`, `node` and `job` to a filter. Raise QueryError unless ranks are whole numbers, and
+    nodes and jobs are texts."""
     ranks = None if rank is None else tuple(_whole(rank))
     return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
 
@@ -264,7 +266,8 @@ def _equal(column: str, values: StreamFilter | None) -> Iterable[RowCondition]:
 
 
 def _texts(keyword: str, values: object) -> list[str]:
-    """Return the values of a keyword as texts. Raise QueryError for other types; a stream may be a number."""
+    """Return the value of a keyword, which may be one text or several, as a list of texts; a stream may be a number.
+    Raise QueryError for any other type."""
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     texts = []
     for each in several:
@@ -276,8 +279,8 @@ def _texts(keyword: str, values: object) -> list[str]:
 
 
 def unix_ns(time: TimeBound, keyword: str) -> int:
-    """Return a bound of time as Unix nanoseconds. Raise QueryError, which names the keyword, for any other
-    value."""
+    """Convert a value of `since` or `until` to Unix nanoseconds. Raise QueryError with the name of the keyword if the
+    value is not a time."""
     if isinstance(time, str):
         return _of_text(time, keyword)
     if isinstance(time, datetime):

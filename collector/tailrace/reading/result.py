@@ -1,7 +1,7 @@
-"""Return the answer to a question in several forms, and draw a sketch of its first rows.
+"""Return the rows that answer a query in several forms, and draw the first rows as a small picture.
 
-In notebooks the sketch is a small SVG of spans. The sketch has exactly the rows of the table beside it, so
-the sketch does not represent the whole answer.
+Notebooks show the first rows as a table, and the spans among them as an SVG. The picture has exactly the rows of the
+table beside it, not all rows of the answer.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ T = TypeVar("T")
 
 
 class Result:
-    """Rows that are queried anew each time somebody reads them: as Arrow, as data frames, or by iteration
-    as the dicts that `tailrace query --json` prints (nested values, JSON and `attributes` as objects). `count`
-    counts, `print` and notebooks (with a drawing of spans) show the first rows, and any consumer of Arrow takes a
-    result.
+    """The rows that answer a query. Each time you read them, the query runs again. You can read them as Arrow, as data
+    frames, or by iteration as the dicts that `tailrace query --json` prints (nested values, JSON and `attributes` as
+    objects). `count` returns their number, `print` and notebooks show the first rows (notebooks with a picture of
+    spans), and any program that takes Arrow data takes a result.
 
-    Everything read from one result comes from the store's snapshot: the same rows, and the same
-    completeness, until the store is refreshed. (Upkeep deletes files an hour after it merged them. A
-    store that is asked later moves to the newest snapshot by itself, which `Store.version` shows.)
+    Everything that you read from a result comes from the store's snapshot: the same rows, and the same completeness,
+    until the store is refreshed. (Upkeep deletes files an hour after it has merged them. If a query needs a deleted
+    file, the store takes the newest snapshot by itself, which `Store.version` shows.)
 
-    Methods that ask raise QueryError when the statement cannot run, UnknownError (a QueryError that lists
-    the known names) for a source, session or stream that does not exist, StoreError when the table cannot
-    be read, and IncompleteError when something is missing and the caller forbade it. If files are deleted
-    while an iterator or a reader reads them, it stops with BrokenOffError (a StoreError): ask again.
-    `arrow`, `df` and `pl` do so themselves. Several threads may ask one result. Each iterator and each
-    reader belongs to one thread."""
+    Methods that run the query raise QueryError if the statement cannot run, UnknownError (a QueryError that lists the
+    known names) for a source, session or stream that does not exist, StoreError if the table cannot be read, and
+    IncompleteError if something is missing and you required completeness. If files are deleted while an iterator or a
+    reader reads them, it raises BrokenOffError (a StoreError): read the result again. `arrow`, `df` and `pl` do this
+    themselves. Several threads may read one result. Each iterator and each reader belongs to one thread."""
 
     def __init__(
         self, snapshot: SnapshotReader, question: Question, *, complete_only: bool
@@ -60,34 +59,34 @@ class Result:
 
     @property
     def completeness(self) -> Completeness:
-        """Return what is known to be missing from these rows.
+        """Return which events are known to be missing from these rows.
 
-        - A missing event has a source and a session. It has a stream, unless nobody knows which; then it
-          counts for every stream of its session. It has no name, kind or attributes, so filters on these,
-          and limits, exclude no missing event.
-        - Nobody knows when a missing event happened. With `since` or `until`, every missing event of each
-          session that overlaps that time counts, however long the session is. A session lasts from its
-          first byte, or its earliest event, to its close, or its latest event.
-        - An answer to `sql` may concern everything, so everything that the whole table lacks counts.
-        - The result states what the collector has found so far. A collector that runs on the store is
-          asked once for each snapshot which events it still waits for (`ledger.reorder_time`). If it does
-          not answer, nothing is called complete. The blind spots in ARCHITECTURE remain.
-        - Where no event at all matches these sources, sessions, streams and times, nothing is called
-          complete. A name that neither a row nor a running collector has raises UnknownError."""
+        - A missing event has a source and a session. Its stream is mostly known; if not, it counts for every stream of
+          its session. It has no name, kind or attributes, so filters on these do not exclude it, and neither does
+          `limit`.
+        - The time of a missing event is unknown. With `since` or `until`, every missing event counts whose session
+          overlaps that time, however long the session is. A session lasts from its first byte, or its earliest event,
+          to its close, or its latest event.
+        - The rows of `sql` may depend on any event, so every missing event of the table counts.
+        - Only losses count that the collector has found so far. If a collector runs on the store, it is asked once for
+          each snapshot for which events it still waits (`ledger.reorder_time`). If it does not answer, the rows are not
+          called complete. Some losses cannot be found at all (the blind spots in ARCHITECTURE).
+        - If no event matches these sources, sessions, streams and times, the rows are not called complete. A name that
+          occurs neither in the table nor in a running collector raises UnknownError."""
         return self._snapshot.completeness(self._question.scope)
 
     def gaps(self) -> Result:
-        """Return the gaps that `completeness` sums up, as rows of the view `gaps`."""
+        """Return the gaps from which `completeness` is computed, as rows of the view `gaps`."""
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """Return the same rows, and raise IncompleteError if anything is missing: now, or when the rows
+        """Return the same rows as a result that raises IncompleteError if anything is missing: now, or when its rows
         are read after a refresh."""
         self.completeness.demand("`.gaps()`")
         return Result(self._snapshot, self._question, complete_only=True)
 
     def batches(self) -> pyarrow.RecordBatchReader:
-        """Return the rows as Arrow record batches, as they are found. Few are in memory at a time."""
+        """Yield the rows as Arrow record batches, while the query finds them. Few batches are in memory at a time."""
         started = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
         words = {METADATA: json.dumps(started.completeness.words)}
         schema = started.answer.schema.with_metadata(words)
@@ -97,7 +96,7 @@ class Result:
         """Return all rows as an Arrow table. Its schema's metadata states what is missing, as JSON, under
         `tailrace.completeness`.
 
-        If files are deleted while they are read, ask the newest snapshot instead."""
+        If files are deleted while they are read, read the newest snapshot instead."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self.batches().read_all()
@@ -106,8 +105,8 @@ class Result:
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:
-        """Return all rows as a pandas data frame. Whole numbers stay exact beside nulls (`Int64`), and
-        `attrs` states what is missing.
+        """Return all rows as a pandas data frame. Columns of whole numbers have the type `Int64`, which stays exact
+        even with nulls. `attrs` of the frame states what is missing.
 
         Raise MissingPackageError without pandas (`pip install 'tailrace[pandas]'`)."""
         library = _package("pandas")
@@ -128,7 +127,7 @@ class Result:
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the rows to any consumer of Arrow (PyCapsule interface): `polars.DataFrame(result)`."""
+        """Pass the rows to any program that takes Arrow data (PyCapsule interface), such as `polars.DataFrame(result)`."""
         return self.batches().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -149,26 +148,27 @@ class Result:
             started.engine.close()
 
     def __bool__(self) -> bool:
-        """Raise an error, because the truth value would hide whether the answer is empty."""
+        """Raise TypeError, because a result has no truth value: without it, `if result:` might be mistaken for a check
+        for rows."""
         raise TypeError("whether there are rows must be asked: use .count()")
 
     def count(self) -> int:
-        """Return the number of rows, without fetching them. (There is no `len`: `list` would call it, and so ask
-        twice.)"""
+        """Return the number of rows, without reading them. (There is no `len`, because `list` would call it and thus
+        run the query twice.)"""
         started = self._begin(lambda engine, sql, values: engine.count(sql, values))
         started.engine.close()
         return started.answer
 
     def __repr__(self) -> str:
-        """Return a description of the question, without running it. To see rows, use `print`."""
+        """Return the text of the call that made this result, without running the query. `print` shows rows."""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
-        """Return the first rows as a text table, followed by the missing events."""
+        """Return the first rows as a text table, followed by a line about missing events."""
         return "\n".join(text(*self._first()))
 
     def _repr_html_(self) -> str:
-        """Return the first rows and the missing events as HTML, for notebooks."""
+        """Return the first rows, and a line about missing events, as HTML for notebooks."""
         return "".join(html(*self._first()))
 
     def _begin(self, ask: Callable[[AnyEngine, str, Parameters], T]) -> StartedAnswer[T]:
@@ -195,8 +195,8 @@ def _batches(
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Return the parsed JSON. Return a text unchanged if the text is invalid JSON (DuckDB allows NaN), or if
-    the column is one of objects and the text is not an object."""
+    """Parse a value of a JSON column. Return the text unchanged if it is not valid JSON (DuckDB also writes NaN), or if
+    the column has objects and this text is none."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:
@@ -220,11 +220,11 @@ def _package(name: str) -> ModuleType:
 
 
 WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
-"""Sizes in pixels: the width of the drawing, the width of the stream names on its left, the height of a span,
-and the space between spans."""
+"""Sizes in pixels: the width of the drawing, the width of the stream names on its left, the height of a span, and the
+vertical space between spans."""
 
 LANES = 40
-"""Maximum number of lanes in the drawing. The first rows of an answer may nest deeper."""
+"""Maximum number of lanes in the drawing, because the first rows of an answer may need more."""
 
 CUT = 60
 """Maximum length (characters) of a name in a tooltip. A stream's label has a third of this length."""
@@ -242,7 +242,8 @@ class Bar(NamedTuple):
 
 
 def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
-    """Yield the parts of an SVG. Yield nothing if the rows have no spans on a common axis."""
+    """Yield the parts of an SVG with the spans among some rows. Yield nothing if there are no spans, or if their times
+    cannot be compared."""
     unit, bars = _bars([column.name for column in columns], page)
     if not bars:
         return
@@ -270,10 +271,10 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the unit of the axis, and the spans.
+    """Return the spans to draw among some rows, with the unit of their times.
 
-    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. The
-    types of the values are checked, because a statement may give a column any name."""
+    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. Check the
+    types of the values, because an SQL statement may use a column's name for other values."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     wall = [
@@ -294,7 +295,7 @@ def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
 
 
 def _is_span(row: dict[str, Any]) -> bool:
-    """Return whether a row is a span that is open, or ends no earlier than its start."""
+    """Return whether a row is a span to draw: an open span, or a span that does not end before its start."""
     start, end = row.get("start"), row.get("end")
     if not isinstance(start, int) or "name" not in row:
         return False
@@ -313,8 +314,8 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
-    """Return lanes of spans that do not overlap. The lanes of a stream are adjacent, and the longest span is
-    placed first."""
+    """Distribute spans over lanes, so that the spans of a lane do not overlap. The lanes of a stream are adjacent.
+    Among spans with the same start, the longest comes first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))
@@ -343,7 +344,7 @@ def _text(words: Sequence[str], most: int) -> str:
 
 ROWS = 20
 CELLS = 80
-"""Maximum width (terminal cells) of a value in HTML. A longer value is cut."""
+"""Maximum width (terminal cells) of a value in the HTML table. A longer value is cut off."""
 
 
 def text(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> Iterator[str]:

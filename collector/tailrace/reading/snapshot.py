@@ -1,8 +1,8 @@
-"""Run statements on one snapshot of a store, from any thread, and compute the completeness of each answer.
+"""Run SQL statements on one snapshot of a store, from any thread, and compute what is missing from each answer.
 
-Statements run one after the other until the first rows of each are available. A statement may find that files
-of the snapshot are deleted, and then moves the store to the next snapshot. After its first rows, each answer
-is read at its own pace on its own connection.
+Statements start one after the other, each when the one before has its first rows. If a starting statement finds that
+files of the snapshot were deleted, the store takes the newest snapshot. The remaining rows of an answer are read on a
+connection of its own, independently of other answers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ T = TypeVar("T")
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
 AnyEngine = Engine | RemoteEngine
-"""Type of the engine that runs a statement: an engine in this process, or one for a limited process of its
-own."""
+"""Type of the object that runs a statement: an engine in this process, or one in a process of its own with limits."""
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
-    """An answer whose first rows are read, its completeness, and the engine that produces the remaining
-    rows."""
+    """A statement's answer, of which the first rows are read: what is missing from it, and the engine that returns the
+    remaining rows. The caller closes the engine."""
 
     answer: T
     completeness: Completeness
@@ -42,15 +41,17 @@ class StartedAnswer(NamedTuple, Generic[T]):
 
 
 class SnapshotReader:
-    """The state that all results of a store share: one snapshot, and the completeness of its answers.
+    """The state that all results of a store share: one snapshot, and what is missing from the answers computed so far.
 
-    `look` asks the running collectors, once for each snapshot (see `live.beside`). Methods raise StoreError
-    and QueryError, and UnknownError when a question names something that does not exist."""
+    `look` asks the running collectors which events may still arrive, once for each snapshot (see `live.beside`).
+    Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and UnknownError if a
+    filter names a source, session or stream that does not exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
     ) -> None:
-        """Open the newest snapshot. With `limits`, run each statement in a limited process of its own."""
+        """Open the newest snapshot. With `limits`, each statement runs in a process of its own, which the kernel ends
+        at these limits."""
         self._limits = limits
         self._look = look
         engine = connect()
@@ -63,17 +64,18 @@ class SnapshotReader:
 
     @property
     def version(self) -> int:
-        """Return the table's version in this snapshot."""
+        """Return the version of the table that this snapshot shows."""
         check_process()
         return self._engine().version
 
     def begin(
         self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
     ) -> StartedAnswer[T]:
-        """Start a statement, and compute its completeness from the gaps of the same snapshot.
+        """Start a statement, and compute from the gaps of the same snapshot what is missing from its answer. `ask` runs
+        the statement on an engine, and `scope` selects the gaps that concern it.
 
-        The caller closes the engine after it has read the answer. Raise IncompleteError if `complete_only` is
-        set and something is missing."""
+        The caller closes the engine after it has read the answer. Raise IncompleteError if `complete_only` is set and
+        something is missing."""
         with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -83,9 +85,7 @@ class SnapshotReader:
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
-                if (
-                    engine.version != self.version
-                ):  # the worker process found that files are deleted
+                if engine.version != self.version:  # the process found deleted files
                     self._engine().refresh()
             raise too_fast(self._engine().table)
 
@@ -96,7 +96,8 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Return what trusted statements find in this process, given the completeness of a scope.
+        """Run trusted statements in this process and return their result. `ask` receives an engine, and what is missing
+        according to `scope`.
 
         Raise IncompleteError if `complete_only` is set and something is missing."""
         with self._alone():
@@ -108,30 +109,30 @@ class SnapshotReader:
             return answer
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, ask the collectors again, and return whether the snapshot is newer."""
+        """Replace the snapshot by the newest one, ask the collectors again, and return whether the snapshot is newer."""
         with self._alone():
             before = self.version
             self._settle()
             return self.version != before
 
     def close(self) -> None:
-        """Refuse further statements. Answers with first rows can still be read."""
+        """Refuse further statements. Answers of which the first rows are read can still be read to their end."""
         if is_whole():
             with self._lock:
                 self._open = None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock while a statement starts.
+        """Hold the lock in the `with` block, so that statements start one after the other.
 
-        Raise StoreError in a process that cannot use the database, such as a forked child. In a forked child,
-        the thread that holds the lock does not exist."""
+        Raise StoreError in a process that cannot use the database, such as a forked child, in which the thread that
+        holds the lock may not exist."""
         check_process()
         with self._lock:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return the completeness of a scope. Compute each completeness only once for a snapshot."""
+        """Return what is missing according to the gaps that a scope selects. Compute it only once for a snapshot."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:
@@ -148,7 +149,7 @@ class SnapshotReader:
         return self._known[scope]
 
     def _settle(self) -> None:
-        """Move to the newest snapshot, and ask the collectors which events they still await."""
+        """Replace the snapshot by the newest one, and ask the collectors which events may still arrive."""
         self._engine().refresh()
         self._live = beside(self._engine(), self._look)
         self._known.clear()

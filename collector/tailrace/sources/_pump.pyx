@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""A thread that takes datagrams from a socket, whatever Python does meanwhile.
+"""Read datagrams from a socket in a thread that does not wait for Python.
 
-The thread holds no GIL. It reads into one of two slabs; `take` exchanges them, and packs what came by peer. When
-the slab is full, the thread waits, and datagrams wait in the kernel.
+The thread does not hold the GIL. It reads into one of two buffers (slabs). `take` makes it read into the other one, and
+packs the datagrams of the first one by peer. While the slab is full, the thread waits, and datagrams wait in the kernel.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -100,13 +100,14 @@ cdef extern from "<netdb.h>" nogil:
     int NI_NUMERICSERV
 
 cdef enum:
-    AT_ONCE = 32  # datagrams read by one call
+    AT_ONCE = 32  # maximum number of datagrams that one system call reads
     LONGEST = 65536  # bytes; no datagram is longer
     ADDRESS = 28  # bytes of a sockaddr_in6
-    CONTROL = 8  # words of 8 bytes; more than what comes with a datagram takes
+    CONTROL = 8  # words of 8 bytes for the data that the kernel attaches to a datagram; more than it needs
 
 cdef struct Head:
-    # In front of each datagram in a slab; `group` is for `take`. `drops` is the kernel's count when it was queued.
+    # Precedes each datagram in a slab. `take` sets `group`. `drops` is the number of datagrams that the kernel had
+    # dropped when it queued this one.
     uint32_t size
     uint32_t address_size
     uint32_t group
@@ -144,7 +145,7 @@ cdef struct Shared:
 
 
 cdef void *_run(void *argument) noexcept nogil:
-    """Read until stopped, or until the socket fails."""
+    """Read datagrams until `stop` is called or the socket fails; the function of the thread."""
     cdef Shared *shared = <Shared *>argument
     cdef mmsghdr messages[AT_ONCE]
     cdef iovec parts[AT_ONCE]
@@ -157,7 +158,7 @@ cdef void *_run(void *argument) noexcept nogil:
     cdef size_t longest = LONGEST + sizeof(Head)
     cdef size_t fit
     sigfillset(&all_signals)
-    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # they are for Python's threads
+    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # signals are for Python's threads
     memset(messages, 0, sizeof(messages))
     waited[0].fd, waited[0].events = shared.fd, POLLIN
     waited[1].fd, waited[1].events = shared.stop, POLLIN
@@ -191,8 +192,8 @@ cdef void *_run(void *argument) noexcept nogil:
         elif count == 0 or errno == EAGAIN:
             poll(waited, 2, -1)
             if shared.nap:
-                usleep(shared.nap)  # so that a call takes many datagrams
-        elif errno != EINTR and errno != ECONNREFUSED:  # ECONNREFUSED: an earlier answer's peer is gone
+                usleep(shared.nap)  # so that the next call reads many datagrams
+        elif errno != EINTR and errno != ECONNREFUSED:  # ECONNREFUSED: an earlier reply did not reach its peer
             pthread_mutex_lock(&shared.mutex)
             shared.error = errno
             write(shared.wake, &one, sizeof(one))
@@ -215,9 +216,9 @@ cdef void _keep(Slab *slab, mmsghdr *message, const uint8_t *address, const uint
 
 
 cdef class Pump:
-    """Takes datagrams from a socket in a thread of its own, until `stop`.
+    """Reads datagrams from a socket in a thread of its own, until `stop` is called.
 
-    `wake` is a descriptor that can be read when `take` has something."""
+    `wake` is a file descriptor that can be read when `take` has datagrams."""
 
     cdef Shared shared
     cdef Slab slabs[2]
@@ -226,8 +227,8 @@ cdef class Pump:
     cdef readonly int wake
 
     def __cinit__(self, int fd, size_t room, unsigned int nap = 0):
-        """Take datagrams from the socket `fd`, and keep up to twice `room` bytes of them. When datagrams come after a
-        time without any, wait `nap` microseconds for more."""
+        """Start the thread, which reads from the socket `fd` into two slabs of `room` bytes. When no datagram was left and
+        one arrives, the thread waits `nap` microseconds for more. Raise OSError or MemoryError if it cannot start."""
         cdef Shared *shared = &self.shared
         self.wake = shared.wake = shared.stop = -1
         pthread_mutex_init(&shared.mutex, NULL)
@@ -263,7 +264,7 @@ cdef class Pump:
         free(self.slabs[1].bytes)
 
     def stop(self):
-        """End the thread. Bytes that it has read can still be taken; all others wait in the kernel."""
+        """End the thread. `take` still returns the datagrams that it has read; all others wait in the kernel."""
         self._stop()
 
     cdef void _stop(self) noexcept:
@@ -280,11 +281,13 @@ cdef class Pump:
             pthread_join(self.thread, NULL)
 
     def take(self, size_t chunk, size_t parts):
-        """Return what came since the last call, in at most about so many parts, which begin where the kernel's count of
-        drops has grown: for each peer (host and port) its datagrams, in payloads of `chunk` bytes or of one datagram, and
-        the counts when the first and the last of the part were queued.
+        """Return the datagrams that arrived since the last call, in about `parts` parts or fewer. A new part begins where
+        the kernel has dropped datagrams in between. Each part has, by peer (host and port), the payloads with the peer's
+        datagrams, and the numbers of datagrams that the kernel had dropped when it queued the first and the last datagram
+        of the part.
 
-        A payload has the layout of `spool.entry.pack_datagrams`. Raise OSError if the socket has failed."""
+        A payload has at most `chunk` bytes of datagrams or one longer datagram, packed as `spool.entry.pack_datagrams`
+        does. Raise OSError if the socket has failed."""
         cdef uint64_t wakes
         cdef Slab *slab
         cdef int error
@@ -305,12 +308,12 @@ cdef class Pump:
             slab.used = slab.datagrams = 0
 
     cdef list _packed(self, Slab *slab, size_t chunk, size_t parts):
-        """Pack the datagrams of a slab by peer, part by part."""
+        """Return the datagrams of a slab as `take` does."""
         cdef size_t groups_max = slab.datagrams, table_size = 64, count = 0
         while table_size < 2 * groups_max:
             table_size *= 2
         cdef Group *groups = <Group *>calloc(groups_max, sizeof(Group))
-        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # peers' newest groups, from 1 on
+        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # hash table of each peer's newest group, counted from 1
         cdef list found = []
         cdef list payloads = []
         cdef size_t i, n
@@ -343,8 +346,9 @@ cdef class Pump:
 cdef size_t _group(
     Slab *slab, Group *groups, uint32_t *table, size_t table_size, size_t chunk, size_t least
 ) noexcept nogil:
-    """Give each datagram of a slab its group; return how many groups there are. A part, of more than `least` datagrams
-    unless it is the last, begins with a group that says so, which also has the part's counts of drops."""
+    """Assign each datagram of a slab to a group, which becomes one payload; return the number of groups. A new part begins
+    after more than `least` datagrams where the kernel has dropped some. The first group of a part is marked by `begins`,
+    and has the numbers of drops of the part."""
     cdef size_t at = 0, count = 0, slot, first = 0, datagrams = 0
     cdef Head *head
     cdef Group *group
@@ -388,7 +392,7 @@ cdef inline uint64_t _hash(const Head *head) noexcept nogil:
 
 
 cdef void _fill(Slab *slab, Group *groups) noexcept nogil:
-    """Copy sizes and bytes of a slab's datagrams into the payloads of their groups."""
+    """Copy the sizes and the bytes of a slab's datagrams into the payloads of their groups."""
     cdef size_t at = 0
     cdef Head *head
     cdef Group *group
@@ -403,7 +407,7 @@ cdef void _fill(Slab *slab, Group *groups) noexcept nogil:
 
 
 cdef object _peer(const Group *group):
-    """Return host and port, as Python's sockets spell them."""
+    """Return the host and the port of a group's peer, in the form that Python's sockets use."""
     cdef char host[64]
     cdef char port[8]
     cdef int failed = getnameinfo(

@@ -1,15 +1,16 @@
 """Handle one accepted connection: receive its bytes, send replies, and close the connection.
 
-Constraint: no task waits for a peer that does not read. A connection buffers up to `UNSENT_MAX`
-bytes that the kernel cannot accept, and drops further packets as a whole. The memory for a peer
-that never reads is therefore limited to this buffer and the kernel's small send buffer.
+No task may wait for a peer that does not read its replies. If the kernel cannot accept more bytes,
+a connection buffers up to `UNSENT_MAX` bytes, and drops further replies as a whole. The memory for
+a peer that never reads is therefore limited to this buffer and the kernel's small send buffer.
 
 A `Channel` transfers the bytes, either plain or with TLS; no call of a channel blocks. Before a
 connection has a session, `greet` performs the TLS handshake and checks the token.
 
-`Readiness` waits for many sockets in one task. A separate task for each socket would cost about 45
-µs for each receive: a kernel call, a wake-up and a task switch. `Readiness` registers each socket
-once, and the kernel returns all readable sockets in one call (docs/decisions/speed.md, D142).
+`Readiness` waits for many sockets in one task. With a separate task for each socket, each receive
+would cost about 45 µs: a kernel call, a wake-up and a task switch. `Readiness` registers each
+socket once, and the kernel returns all readable sockets in one call (docs/decisions/speed.md,
+D142).
 
 `AdaptiveRest` determines the pause between two polls of a source's sockets, so that one poll
 returns many small writes. Each poll costs the event loop, the spool and the decoder about 0.1 ms,
@@ -35,8 +36,8 @@ from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""The reason for closing a connection whose stream ended without the TLS alert `close_notify`; an
-attacker may have cut the stream."""
+"""Reason for closing a TLS connection that ended without the alert `close_notify`, so that an
+attacker may have cut off its last bytes."""
 
 
 class Channel(Protocol):
@@ -51,11 +52,13 @@ class Channel(Protocol):
         ...
 
     def take_outgoing(self) -> bytes:
-        """Return the channel's own outgoing bytes and remove them from the channel."""
+        """Return the bytes that the TLS protocol itself has to send, such as handshake messages,
+        and remove them from the channel."""
         ...
 
     def farewell(self) -> bytes:
-        """Return the final bytes to send before closing."""
+        """Return the last bytes to send before the connection is closed: the TLS alert
+        `close_notify`."""
         ...
 
 
@@ -83,7 +86,8 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """The server side of TLS, between the socket and two memory buffers."""
+    """The server side of a TLS connection. Received and outgoing bytes pass through two memory
+    buffers, so that no call blocks."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain = PlainChannel(sock)
@@ -123,7 +127,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        with suppress(ssl.SSLError):  # the peer has not sent its close_notify
+        with suppress(ssl.SSLError):  # the peer has not sent its close_notify yet
             self._tls.unwrap()
         return self._outgoing.read()
 
@@ -156,7 +160,8 @@ SEND_BUFFER = 16 * 2**10
 megabytes for a peer that does not read."""
 
 UNSENT_MAX = 24 * 2**10
-"""Maximum number of unsent bytes, a little more than the replies sent to one client at a time."""
+"""Maximum number of bytes that a connection buffers because the kernel cannot accept them; a little
+more than the replies that are sent to one client at a time."""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
@@ -165,15 +170,16 @@ LINE_MAX = 512
 
 class TokenLine(NamedTuple):
     """The token in a connection's first line, and the bytes after the line. The token is None if
-    the connection does not start with a token line. A source that requires no token accepts and
-    drops a token line, so that clients can be configured with tokens first."""
+    the connection does not start with a token line. A source that requires no token drops the line,
+    so that clients can be configured with tokens before the source is."""
 
     token: bytes | None
     rest: bytes
 
 
 def first_line(data: bytes) -> TokenLine | None:
-    """Return the parsed first line; None if more bytes are needed."""
+    """Parse the first line of a connection's first bytes; return None if the line is not complete
+    yet."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
@@ -184,8 +190,8 @@ def first_line(data: bytes) -> TokenLine | None:
 
 
 class Connection:
-    """One accepted connection. `name` identifies the peer in logs and sessions. `whose` is the
-    peer's key for the limit of connections for each peer."""
+    """One accepted connection. `name` identifies the peer in logs and sessions. `whose` is the key
+    under which the peer's connections are counted and limited."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -197,17 +203,19 @@ class Connection:
         self.active_at = 0.0
         """Time (seconds of trio's clock) at which data was last received."""
         self.reason = "stop"
-        """The reason why the connection ended."""
+        """The reason why the connection ended, for the row of the session's end."""
         self.ready = False
-        """Whether `put_back` has stored bytes that the next `receive` returns immediately."""
+        """Whether `put_back` has stored bytes, which the next `receive` returns without reading the
+        socket."""
         self.opening: bytes | None = b""
-        """The first bytes, while they may be an incomplete token line, which is dropped; None if no
-        token line is expected."""
+        """The first bytes of the connection, as long as they may be an incomplete token line; None
+        once the line is complete, or if no token line is expected."""
         self._back: tuple[bytes, str | None] = (b"", None)
         self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
-        """Callback that schedules `send_rest`; None while no replies are sent."""
+        """Function that starts a task that runs `send_rest`; None while the connection accepts no
+        replies."""
 
     async def secure(self, context: ssl.SSLContext) -> None:
         """Perform the TLS handshake and switch to TLS. Raise OSError if the handshake fails;
@@ -249,12 +257,13 @@ class Connection:
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Store a result that the next `receive` returns."""
+        """Store received bytes and the reason of the end, so that the next `receive` returns them."""
         self.ready = True
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Start sending replies. `later` is called when unsent bytes are left (see `send_more`)."""
+        """Accept replies from now on. `later` is called when the kernel could not accept all bytes;
+        it must have the rest sent (see `send_more`)."""
         self._later = later
 
     @property
@@ -274,8 +283,8 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Stop sending replies. Send the TLS alert `close_notify` unless earlier bytes are unsent,
-        so that the end is not reported as a cut."""
+        """Accept no replies any more. If no bytes wait to be sent, send the TLS alert
+        `close_notify`, so that the peer knows that nothing was cut off."""
         self._later = None
         if not self._unsent:
             with suppress(OSError):
@@ -283,8 +292,8 @@ class Connection:
         self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the first bytes after the token line, if any; return no bytes while the first line
-        is incomplete."""
+        """Return the first bytes of the data: without the token line if there is one, and no bytes
+        while the line is incomplete."""
         line = first_line(data)
         if line is None and ended is None:
             self.opening = data
@@ -304,19 +313,19 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        """Send the unsent bytes as soon as the kernel's buffer has room."""
+        """Send the buffered bytes, waiting until the kernel has room for them."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
             self.send_more()
 
     def send_more(self) -> bool:
-        """Send unsent bytes as far as the kernel's buffer has room; return whether bytes are left."""
+        """Send as many buffered bytes as the kernel accepts now; return whether bytes are left."""
         self._send()
         return bool(self._unsent)
 
     def _send(self) -> bool:
-        """Send unsent bytes as far as the kernel's buffer has room; return whether the peer is
-        still connected. The receiving task closes the connection of a disconnected peer."""
+        """Send as many buffered bytes as the kernel accepts now; return whether the peer is still
+        connected. The receiving task closes the connection of a disconnected peer."""
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:
@@ -328,7 +337,7 @@ class Connection:
 
 
 class GreetingRefusedError(Exception):
-    """An error for a connection that is rejected before it has a session. The text is a message for
+    """Raised when a connection is rejected before it has a session. The text explains the cause to
     people."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
@@ -337,13 +346,14 @@ class GreetingRefusedError(Exception):
 
 
 def greets(guard: Guard) -> bool:
-    """Return whether a guard requires TLS or a token before a connection gets a session."""
+    """Return whether peers must use TLS or send a token before their connection gets a session."""
     return guard.certificates is not None or guard.tokens is not None
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
     """Perform the TLS handshake and check the token, if the guard requires them. Raise
-    GreetingRefusedError, also if the greeting takes longer than `patience` seconds."""
+    GreetingRefusedError if either fails, or if both together take longer than `patience`
+    seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
@@ -363,7 +373,8 @@ async def _shake_hands(connection: Connection, certificates: Certificates) -> No
 
 
 async def _check_token(connection: Connection, tokens: Tokens) -> None:
-    """Receive the token line and check the token. Raise GreetingRefusedError."""
+    """Receive the token line and check its token. Raise GreetingRefusedError if the line is missing
+    or the token is wrong."""
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
@@ -380,7 +391,8 @@ T = TypeVar("T")
 
 
 class Readiness(Generic[T]):
-    """A set of sockets to poll for readability, each with an owner object."""
+    """A set of sockets, each with an object that owns it. One kernel call finds all sockets that
+    can be read."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -404,34 +416,36 @@ class Readiness(Generic[T]):
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of the sockets that are readable now. The sockets that have waited
-        longest are included."""
+        """Yield the owners of the sockets that can be read now. If there are too many for one call,
+        the sockets that have waited longest come first."""
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:
                 yield owner
 
 
 REST_MAX = 0.02
-"""Maximum pause (seconds) between two polls. The pause is short compared with the 50 ms after which
-received bytes are synced by default."""
+"""Maximum pause (seconds) between two polls of a source's sockets. The pause is short compared with
+the 50 ms after which received bytes are synced by default."""
 
 REST_MIN = 0.001
-"""Minimum pause (seconds) between two polls, because the event loop waits in whole milliseconds."""
+"""Minimum pause (seconds) between two polls of a source's sockets, because the event loop waits in
+whole milliseconds."""
 
 
 class AdaptiveRest:
-    """Compute the pause between two polls: halve the pause after a poll that found `enough` bytes
-    at one socket, and double the pause after any other poll.
+    """Computes the pause between two polls of a source's sockets: half the last pause after a poll
+    that found at least `enough` bytes at one socket, and twice the last pause after any other poll.
 
-    A socket's buffer must hold more than `enough` bytes; otherwise the writer blocks."""
+    `enough` must be less than a socket's buffer holds, because the writer blocks when the buffer is
+    full."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._seconds = REST_MIN
 
     def after(self, size: int) -> float:
-        """Return the pause (seconds). `size` is the largest number of bytes that the last poll
-        found at one socket."""
+        """Return the pause (seconds) before the next poll. `size` is the largest number of bytes
+        that the last poll found at one socket."""
         if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:

@@ -1,14 +1,12 @@
 """Accept connections and receive their bytes; each connection has its own session.
 
-A peer can harm only its own connections. A source limits the number of connections, in total and
-for each peer. A source closes a connection, with a reason, if the peer is silent too long, takes
-too long for the greeting or for one record (slow loris), or sends nothing readable. TCP keep-alive
-detects a vanished peer after about two minutes. If the peer has not confirmed an earlier reply, the
-kernel closes the connection after about fifteen minutes.
+A peer can harm only its own connections. A source limits the number of connections, in total and for each peer. A
+source closes a connection, with a reason, if the peer is silent too long, takes too long for the greeting or for one
+record (slow loris), or sends nothing readable. TCP keep-alive detects a vanished peer after about two minutes. If the
+peer has not confirmed a reply that was sent to it, the kernel closes the connection only after about fifteen minutes.
 
-A connection gets its session when its first byte arrives, after TLS and the token if they are
-required. Before its first byte, a connection only counts towards the limits. A probe that connects
-and sends nothing therefore only increases a counter.
+A connection gets its session when its first byte arrives, after TLS and the token if they are required. Until then, a
+connection only counts towards the limits, so a port scan that connects and sends nothing only increases a counter.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ DRAIN_MAX = 8 * 2**20
 """Maximum number of bytes received from one connection after the daemon was told to stop."""
 
 TURN_BYTES = 2**20
-"""Number of bytes to receive before other tasks run. The number is larger than the bytes decoded in
-a turn, because received bytes reach the disk quickly."""
+"""Number of bytes to receive before other tasks run. It is larger than the number of bytes decoded before other tasks
+run, so that received bytes reach the disk quickly."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that one receive counts for a turn, because even a short receive takes
+"""Number of bytes that each receive counts at least towards `TURN_BYTES`, because even a receive of few bytes takes
 time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -57,9 +55,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedPeer(NamedTuple):
-    """The peer of a connection: its name, its key for the limit of connections for each peer, and
-    its user. The user is None if the source does not need the user or the kernel does not name the
-    user."""
+    """The peer of a connection: its name, the key under which its connections are counted and limited, and its user id.
+    The user is None if the source does not need the user or the kernel does not name the user."""
 
     name: str
     whose: str
@@ -67,28 +64,29 @@ class ConnectedPeer(NamedTuple):
 
 
 class Listener(Protocol):
-    """The interface to one kind of listener: the operations in which TCP and unix sockets differ."""
+    """The interface to a listener of one transport: the operations in which TCP and unix sockets differ."""
 
     transport: str
-    """The transport's name in the sessions."""
+    """Name of the transport, `tcp` or `unix`, in the opening information of sessions."""
     crowd: Refusal
-    """The refusal cause for connections that exceed the limit for each peer."""
+    """The cause that is counted when a peer has too many connections."""
     guard: Guard
     greeting_timeout: float
-    """Maximum time (seconds) for TLS handshake and token."""
+    """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes that one poll should find at a socket. The number is well below the socket's
-    capacity, at which the writer blocks."""
+    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`). It is well below the size of the
+    socket's buffer, because the writer blocks when the buffer is full."""
     look_seconds: float
     """Interval (seconds) between two calls of `renewed` while no client connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """Yield a listening socket and its address as text. Raise OSError."""
+        """Yield a listening socket and its address as text; close the socket at the end. Raise OSError if the address
+        is not available."""
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the listening socket; return a new socket if clients cannot reach the previous one
-        any more. Raise OSError."""
+        """Return the listening socket, or a new one if clients can no longer reach the old one, for example because its
+        file was removed. Raise OSError if no new socket can be made."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
@@ -97,20 +95,20 @@ class Listener(Protocol):
         ...
 
     def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return the reason for rejecting a peer before its greeting, or None."""
+        """Return the cause for which a peer is rejected before TLS and token, or None."""
         ...
 
     def demands(self, peer: ConnectedPeer) -> Guard:
-        """Return the guard that a peer's greeting must pass."""
+        """Return what a peer must prove before its connection gets a session: TLS, a certificate or a token."""
         ...
 
 
 class ConnectionSource:
     """Accepts connections and passes their bytes to the intake.
 
-    One task receives from all connections that have passed the greeting. The methods `begin`,
-    `take_in`, `drain` and `over` contain all decisions about such a connection; the simulator calls
-    these methods with its own connections."""
+    One task receives from all connections that have passed the greeting. The methods `begin`, `take_in`, `drain` and
+    `over` decide what happens with such a connection, without waiting for a socket. The simulator calls these methods
+    with its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -118,22 +116,19 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Number of connections of each peer, including connections before TLS and token are
-        complete."""
+        """Number of connections of each peer, including those whose TLS handshake or token is not complete."""
         self._served: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that may send data, ordered by silence; the connection that has been silent
-        longest is first."""
+        """Connections that have passed TLS and token, ordered by the time of their last data; the connection that has
+        been silent longest is first."""
         self._with_session: dict[int, Connection] = {}
-        """Connections that have received data, by session number."""
+        """Connections that have a session because data has arrived, by session number."""
         self._readiness: Readiness[Connection] | None = None
-        """The poll set with the sockets of all served connections; None while the source does not
-        run."""
+        """The sockets of all connections in `_served`; None while the source does not run."""
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
-        """Cancel scope of the receiving task's wait for data; None while the task does not wait."""
+        """Cancel scope in which the receiving task waits for data; None while the task does not wait."""
         self._resting = trio.CancelScope()
-        """Cancel scope of the receiving task's pause between two polls. Cancelling the scope ends
-        the pause."""
+        """Cancel scope in which the receiving task pauses between two polls. Cancelling the scope ends the pause."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -158,7 +153,7 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            self._waiting.cancel()  # the wait uses the previous configuration's timeout
+            self._waiting.cancel()  # so that the wait uses the new timeout
 
     def cut(self, number: int, reason: str) -> None:
         connection = self._with_session.get(number)
@@ -182,8 +177,8 @@ class ConnectionSource:
     # Accept connections
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
-        """Return the socket to listen at from now on; return `sock` if a new socket is not
-        available."""
+        """Return the socket to listen at from now on: a new one if clients can no longer reach `sock` and a new one can
+        be made."""
         try:
             sock = self._listener.renewed()
         except OSError as error:
@@ -199,7 +194,7 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Any other error means that the peer disconnected before the accept.
+            # With any other error, the peer has disconnected before the accept.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -239,7 +234,7 @@ class ConnectionSource:
     async def _greet(
         self, connection: Connection, demanded: Guard, nursery: trio.Nursery, intake: Intake
     ) -> None:
-        """Run the greeting of a connection, and receive the data after the greeting."""
+        """Check TLS and token of a connection; if they are accepted, pass the connection and its first data on."""
         try:
             await greet(connection, demanded, self._listener.greeting_timeout)
         except GreetingRefusedError as refused:
@@ -256,7 +251,7 @@ class ConnectionSource:
             self._receive_from(connection, intake)
 
     def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
-        """Pass a connection to the receiving task."""
+        """Let the receiving task receive from a connection from now on."""
         connection.answer(partial(nursery.start_soon, self._send_rest, connection))
         connection.active_at = trio.current_time()
         self._served[connection] = None
@@ -298,7 +293,8 @@ class ConnectionSource:
                 self._end(connection, connection.reason, intake)
 
     async def _wait(self, readiness: Readiness[Connection]) -> None:
-        """Wait until a connection is readable or has been silent too long."""
+        """Wait until a connection can be read, or until the connection that has been silent longest exceeds
+        `idle_timeout`."""
         longest = next(iter(self._served), None)
         begun = trio.current_time() if longest is None else longest.active_at
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
@@ -306,8 +302,8 @@ class ConnectionSource:
         self._waiting = None
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
-        """Close the connections that have been silent too long, except the connections in `found`,
-        which have data now."""
+        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which have
+        data now."""
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:
@@ -337,7 +333,7 @@ class ConnectionSource:
         if self._readiness is not None:
             self._readiness.remove(connection.sock)
         with connection.sock:
-            # Another task may be waiting to send the rest.
+            # A task that waits to send the connection's buffered bytes must stop.
             trio.lowlevel.notify_closing(connection.sock)
             connection.close()
         self._figures.open -= 1
@@ -346,12 +342,12 @@ class ConnectionSource:
             del self._each[connection.whose]
 
     def begin(self, intake: Intake) -> None:
-        """End the sessions of an earlier run of the daemon, whose connections no longer exist."""
+        """Close the sessions that an earlier run of the daemon left open, because their connections no longer exist."""
         for number in intake.sessions():
             intake.close(number, "collector restart")
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Receive from a connection; return the reason why no more data will follow, or None if
+        """Receive from a connection and pass the bytes on; return the reason why no more data will follow, or None if
         more data may follow."""
         data, ended = connection.receive()
         self._take(connection, data, intake)
@@ -360,8 +356,8 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Receive the data that the kernel has queued when the source stops, because the data was
-        sent while the source was running. Record whether all data was received."""
+        """Receive up to `DRAIN_MAX` bytes that wait in the kernel, because the source stops and the peer sent them
+        before. If the peer has ended the connection, record its reason."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -372,8 +368,8 @@ class ConnectionSource:
         connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection with the connection's `reason`, if the connection has a
-        session."""
+        """End the session of a connection with the connection's `reason`, if the connection has a session. If a token
+        line is incomplete, its bytes belong to the session."""
         self._take(connection, connection.opening or b"", intake)
         if (number := connection.number) is None:
             self._figures.empty += 1

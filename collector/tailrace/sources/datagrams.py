@@ -1,12 +1,10 @@
-"""Receive datagrams from sockets, read the kernel's counters of each socket, and keep track of the
-peers.
+"""Receive datagrams from sockets, read the kernel's counts of waiting bytes and dropped datagrams,
+and keep track of the peers.
 
 `SystemSocket` is a kernel socket. `PumpedSocket` is a kernel socket that a separate thread reads.
-The simulator has its own implementation.
-
-`Peers` stores the sessions of a limited number of peers. Peers that sent only one datagram are
-evicted first. A sender with many forged addresses therefore does not evict peers that sent several
-datagrams.
+The simulator has a socket of its own. `Peers` remembers which session each peer has, for a limited
+number of peers. Peers that sent only one datagram are evicted first. A sender with many forged
+addresses therefore does not evict peers that sent several datagrams.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ Address = tuple[str, int]
 
 
 class Peer:
-    """The state of one datagram peer."""
+    """A peer that sends datagrams: its address, its session, and how much may be sent to it."""
 
     __slots__ = ("active_at", "address", "allowance", "needed", "number")
 
@@ -44,11 +42,12 @@ class Peer:
         self.active_at = now
         """Time at which the peer's last datagram arrived."""
         self.allowance = 0
-        """Number of bytes received from the peer, less the number of bytes sent to the peer. The
-        peer's address may be forged; the limit ensures that the real owner of the address receives
-        no more bytes than were sent from the address."""
+        """Number of bytes received from the peer, less the number of bytes sent to the peer. No
+        more bytes are sent to a peer. If the address is forged, its real owner thus receives no
+        more bytes than the forger sent."""
         self.needed = 1
-        """Minimum allowance (bytes) for the next send attempt, because a packet was too large."""
+        """Size (bytes) of a packet that could not be sent because it exceeded the allowance; the
+        next attempt waits until the allowance reaches this size."""
 
 
 _ByActivity = OrderedDict[Address, Peer]
@@ -74,7 +73,8 @@ class Peers:
         return peer
 
     def add(self, address: Address, number: int, now: float) -> Peer:
-        """Add a peer with its first datagram. The caller must call `make_room` before."""
+        """Add a peer whose first datagram has arrived. The caller must call `make_room` before, so
+        that the number of peers stays within its limit."""
         peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
         return peer
 
@@ -99,8 +99,8 @@ class Peers:
 
 
 class Newcomers:
-    """A rate limit for new peers: `rate` peers a second, and a burst of `beforehand` more peers
-    after a quiet time."""
+    """A limit on the number of new peers: `rate` peers a second, and up to `beforehand` more at
+    once after a time without new peers."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -125,23 +125,25 @@ ROOM = 4 * 2**20
 takes them."""
 
 BURST_BYTES = 2000
-"""Number of bytes of a socket's buffer that a burst fills in a microsecond (less than two small
-datagrams)."""
+"""Number of bytes by which a burst of small datagrams fills a socket's buffer in a microsecond
+(less than two datagrams, as the kernel counts them)."""
 
 NAP_MIN, NAP_MAX = 100, 1000
-"""Minimum and maximum sleep (µs) of the reading thread. A shorter sleep has no benefit, and a
-longer sleep hardly more benefit."""
+"""Minimum and maximum time (µs) that the reading thread sleeps to let datagrams queue up. A shorter
+sleep saves nothing, and a longer sleep hardly saves more."""
 
 PUMP_BYTES = 2 * ROOM + 2 * 2**20
-"""Maximum memory (bytes) of a reading thread, including its buffers for 32 datagrams of any length."""
+"""Upper bound on the memory (bytes) of a thread that reads datagrams: its two buffers of `ROOM`
+bytes, and 32 buffers for datagrams of any length."""
 
 DRAIN_MAX = 4096
-"""Maximum number of datagrams read before other tasks run (about 8 ms). Receiving has priority,
-because the kernel can drop waiting datagrams, but waiting chunks in the spool are safe."""
+"""Maximum number of datagrams read before other tasks run (about 8 ms). Receiving has priority over
+decoding, because the kernel may drop datagrams that wait, but the spool keeps chunks that wait."""
 
 PARTS_MAX = 8
-"""Maximum number of parts into which the datagrams of one read are divided. Under overload, the
-kernel drops datagrams before almost every queued datagram, and each part costs log entries."""
+"""Maximum number of parts into which the datagrams of one read are divided, to show where datagrams
+were dropped. Under overload, the kernel drops datagrams before almost every queued datagram, and
+each part costs log entries."""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
@@ -160,9 +162,9 @@ class KernelQueue(NamedTuple):
 
 
 class QueuePart(NamedTuple):
-    """The payloads of datagrams that were queued consecutively, by peer (see `spool.entry`).
-    `before` and `drops` are the kernel's counts of dropped datagrams (modulo 2^32) when the first
-    and the last datagram were queued."""
+    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer (see
+    `spool.entry`). `before` and `drops` are the numbers of datagrams that the kernel had dropped
+    (modulo 2^32) when it queued the first and the last of them."""
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -170,16 +172,16 @@ class QueuePart(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The result of a read. `parts` contains the datagrams; a new part begins where the kernel's
-    count of drops has grown. `emptied` is whether no datagram was left in the socket's queue."""
+    """The datagrams of one read. A new part begins where the kernel has dropped datagrams in
+    between. `emptied` is whether no datagram was left in the socket's queue."""
 
     parts: list[QueuePart]
     emptied: bool
 
     @classmethod
     def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
-        """Pack at most DRAIN_MAX datagrams from a queue, each with its peer and the kernel's count
-        of drops."""
+        """Pack datagrams that were read from the kernel's queue. Each is given with its sender, its
+        bytes, and the number of datagrams that the kernel had dropped before it."""
         least, parts = len(queued) // PARTS_MAX, []
         begin = 0
         for at, (_, _, drops) in enumerate(queued):
@@ -213,27 +215,28 @@ def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def nap(sock: socket.socket) -> int:
-    """Return the time (µs) that the thread may sleep while datagrams queue up. In this time, a
-    burst fills at most a quarter of the socket's buffer."""
+    """Return the time (µs) that the reading thread may sleep while datagrams queue up. In this
+    time, a burst fills at most a quarter of the socket's buffer. The result is 0 if the buffer is
+    too small for any sleep."""
     longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
 
 class DatagramSocket(Protocol):
-    """The interface of a datagram socket. No call blocks."""
+    """The interface to a socket that receives datagrams. No call blocks."""
 
     def read(self) -> Received:
-        """Return the waiting datagrams, or a part of them."""
+        """Return waiting datagrams; more may be left for the next call."""
         ...
 
     def send(self, data: bytes, address: Address) -> None:
-        """Send a datagram. Raise OSError."""
+        """Send a datagram to an address. Raise OSError if the kernel refuses it."""
         ...
 
     def queue(self) -> KernelQueue: ...
 
     def idle(self) -> bool:
-        """Return whether the socket has no waiting datagrams."""
+        """Return whether no datagram waits in the socket."""
         ...
 
     def cookie(self) -> int:
@@ -256,7 +259,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # An earlier reply caused an ICMP error, because its peer no longer exists.
+            # The kernel reports that an earlier reply did not reach its peer.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)
@@ -279,12 +282,11 @@ class SystemSocket:
 
     @property
     def waitable(self) -> int:
-        """Return the file descriptor that becomes readable when `read` has datagrams."""
+        """Return the file descriptor that can be read when `read` has datagrams."""
         return self._sock.fileno()
 
     rest = 0.0
-    """Pause (seconds) between two reads. The pause is zero, because the kernel's queue might
-    overflow."""
+    """Pause (seconds) between two reads: none, because the kernel's queue might overflow meanwhile."""
 
     def stop(self) -> None:
         """Do nothing, because no thread reads the socket."""
@@ -294,8 +296,8 @@ class PumpedSocket(SystemSocket):
     """A kernel socket that a thread reads independently of Python (see `_pump`)."""
 
     rest = REST_MAX
-    """Pause (seconds) between two reads. If the process is killed, datagrams of one pause are lost;
-    a shorter pause costs more CPU for each datagram (D91)."""
+    """Pause (seconds) between two reads. If the process is killed, the datagrams that arrived
+    during one pause are lost. A shorter pause would cost more CPU time for each datagram (D91)."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -317,15 +319,15 @@ class PumpedSocket(SystemSocket):
         return not waits and super().idle()
 
     def stop(self) -> None:
-        """Stop the thread. Later calls of `read` return the datagrams from the thread, and then the
-        datagrams in the kernel's queue."""
+        """Stop the thread. Later calls of `read` first return the datagrams that the thread has
+        read, and then those that wait in the kernel."""
         self._stopped = True
         self._pump.stop()
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
-    """Wrap a kernel socket; use a reading thread if kernels are active and the thread can be
-    started."""
+    """Return a datagram socket around a kernel socket. A thread reads it if the compiled kernels
+    are in use and the thread can be started."""
     if active():
         try:
             return PumpedSocket(sock)

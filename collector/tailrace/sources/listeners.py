@@ -45,8 +45,8 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Number of bytes that one poll should find: half of the 64 KiB that a new connection can send
-    on Linux before the source reads."""
+    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`): half of the 64 KiB that a new
+    connection can send on Linux before the source reads."""
     look_seconds = math.inf
 
     def __init__(
@@ -93,7 +93,7 @@ class TcpListener:
 logger = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("=iII")
-"""The peer's process id, user id and group id."""
+"""Layout of the kernel's answer about the peer of a unix socket: process id, user id and group id."""
 
 
 class UnixListening(Listening):
@@ -105,7 +105,7 @@ class UnixListening(Listening):
         self._mode = mode
         self._made: os.stat_result | None = None
         self._former: socket.socket | None = None
-        """The previous socket, whose file was removed; a reader may still wait on this socket."""
+        """The socket that was replaced because its file was removed; it stays open because a task may still wait on it."""
 
     def open(self) -> socket.socket:
         if self._sock is not None and self._made and not _is(self._path, self._made):
@@ -131,7 +131,8 @@ class UnixListening(Listening):
         logger.warning("%s was removed or replaced; it is made again", self._path)
 
     def _is_there(self, sock: socket.socket) -> bool:
-        """Return whether clients can still reach a kept socket through its original file."""
+        """Return whether clients can reach a socket that was kept across a restart, because its path still leads to a
+        listening socket."""
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
@@ -151,8 +152,8 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """Number of bytes that one poll should find: a third of the 24 KB that Linux buffers for writes
-    of 86 bytes before the writer blocks."""
+    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`): a third of the 24 KB that Linux
+    buffers for writes of 86 bytes before the writer blocks."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
@@ -187,7 +188,7 @@ def url(path: Path) -> str:
 
 
 def _accepting(path: Path, mode: int) -> socket.socket:
-    """Return a listening socket and create its file. Raise OSError."""
+    """Return a listening unix socket at a path, whose file has the given mode. Raise OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # The kernel creates the file with the socket's mode minus the umask bits, so the permissions
@@ -240,8 +241,8 @@ def in_use(path: Path) -> bool:
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
-    """Remove the socket's own file unless another file has replaced it. If the removal fails, the
-    next start replaces the file."""
+    """Remove the file of a unix socket, unless another file is at its path by now. If the removal fails, the file
+    stays, and the next start replaces it."""
     with suppress(OSError):
         if _is(path, made):
             path.unlink()

@@ -7,10 +7,10 @@ Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 
 differ in the address that they try first. A socket at `localhost` therefore accepts both families
 and is bound to the loopback device, so that only this host can reach the socket.
 
-`hold` binds sockets before the rest of the daemon starts, based on the configuration alone. Loading
-the daemon's modules takes 0.4 s of CPU, and starting the daemon takes longer. During the start, the
-kernel queues data for a bound socket, and rejects data without a socket. `hold` therefore runs
-first, and this module imports only modules that load quickly.
+`hold` binds the sockets of the configured addresses before the daemon loads its other modules.
+Loading the daemon's modules takes 0.4 s of CPU, and starting the daemon takes longer. Data for a
+bound socket waits in the kernel meanwhile; without a socket, the kernel rejects the data. This
+module therefore imports only modules that load quickly.
 
 `owner` asks the kernel for the user of the peer's socket, if the peer is on this host. For a unix
 socket, the kernel returns the user directly. For TCP and UDP, sock_diag finds the user by the
@@ -49,15 +49,15 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Error numbers on a host without IPv6, or with a kernel before 5.7, which allows only root to bind
-to a device."""
+"""Errors that mean that a socket for both IPv4 and IPv6 cannot be bound to the loopback device: the
+host has no IPv6, or its kernel is older than 5.7 and allows this only to root."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
-    """The parameters for binding a socket. With a `device`, the socket accepts both address
-    families."""
+    """How a socket is bound: its address family, its address and, for `localhost`, the loopback
+    `device`. A socket with a device accepts both IPv4 and IPv6."""
 
     family: socket.AddressFamily
     proto: int
@@ -78,8 +78,9 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking socket of this kind, bound to an address. With `shared`, other
-    processes may bind to the same address. Raise OSError."""
+    """Return a non-blocking socket of a kind such as SOCK_DGRAM, bound to an address. With
+    `shared`, other processes may bind to the same address. Raise OSError if the address is not
+    available."""
     first, *rest = _resolved(listen, kind)
     try:
         return _bound(first, kind, shared=shared)
@@ -109,7 +110,7 @@ def _bound(at: _Bind, kind: socket.SocketKind, *, shared: bool) -> socket.socket
 
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
-    """Return whether a socket has this kind and is bound to this address. Port 0 matches every
+    """Return whether a socket has this kind and is bound to this address. Port 0 stands for any
     port."""
     try:
         wanted = _resolved(listen, kind)
@@ -124,8 +125,8 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def named(sock: socket.socket) -> str:
-    """Return the address of a socket from `bound` as text. At least peers on this host can reach
-    the address."""
+    """Return the address of a socket from `bound` as text, in a form to which at least programs on
+    this host can connect."""
     name = sock.getsockname()
     return f"localhost:{name[1]}" if _device(sock) == LOOPBACK else join(name)
 
@@ -136,8 +137,8 @@ def _device(sock: socket.socket) -> bytes:
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
     """Return the error for an unavailable address `listen` of a configuration key. The error is
-    AddressError if the address may become available later. The message contains the address, the
-    cause and a remedy."""
+    AddressError if the address may become available later. The error's message names the address,
+    the cause and a remedy."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -165,7 +166,8 @@ def cause(error: OSError) -> str:
 
 
 def _resolved(listen: str, kind: socket.SocketKind) -> list[_Bind]:
-    """Return the candidates for binding, best first. Raise OSError."""
+    """Return the ways to bind a socket to an address, best first. Raise OSError if the host name is
+    unknown."""
     host, port = split(listen)
     if is_localhost(host):
         both = _Bind(socket.AF_INET6, 0, ("::", port), LOOPBACK)
@@ -184,8 +186,9 @@ _SO_RXQ_OVFL = 40
 class Listening:
     """One address, which this process holds from `open` until `close`.
 
-    `make` returns a new socket or raises OSError. `slot` stores the socket between processes.
-    `fits` returns whether a stored socket matches the address."""
+    `make` returns a new socket or raises OSError. `slot` keeps the socket open for the next
+    process, if a service manager stores sockets. `fits` returns whether a socket from the slot has
+    this address."""
 
     def __init__(
         self,
@@ -194,41 +197,44 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the socket stays open after its reader ends."""
+        """Whether the socket stays open when its source stops reading it, for the source that
+        replaces it."""
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """Time (Unix ns) at which the address was bound, if the address was bound before its first
-        reader started; otherwise None."""
+        """Time (Unix ns) at which the address was bound, if that was before its source began to
+        read; otherwise None."""
         self.drops_reported = 0
-        """Total number of datagrams dropped at the socket, as of the last report by a reader."""
+        """Number of datagrams dropped at the socket that sources have reported so far."""
         self._make = make
         self._slot = slot
         self._fits = fits
         self._sock: socket.socket | None = None
 
     def open(self) -> socket.socket:
-        """Return the non-blocking socket; create the socket if necessary. Raise OSError."""
+        """Return the non-blocking socket; create it at the first call. Raise OSError if the address
+        is not available."""
         if self._sock is None:
             self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
-        """Close the socket. If `slot` keeps a copy, queued data waits for the next process."""
+        """Close the socket. If `slot` has a copy, the kernel goes on queueing data for the next
+        process."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def give_up(self) -> None:
-        """Close the socket and remove the copy from the slot, so that no later process gets the
-        socket."""
+        """Close the socket and remove its copy from `slot`, because no later process will read this
+        address."""
         self._slot.forget()
         self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Open the socket for a reader, and close the socket afterwards unless it is kept. Raise
-        OSError."""
+        """Yield the socket to the source that reads it; close it afterwards unless `kept` is set.
+        Raise OSError if the address is not available."""
         try:
             yield self.open()
         finally:
@@ -254,9 +260,9 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return a datagram address. With `shared`, other processes may bind to the same address.
-    `buffer` is the size (bytes) of the receive buffer to request for the socket; 0 requests no
-    size."""
+    """Return a `Listening` for datagrams. With `shared`, other processes may bind to the same
+    address. `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0
+    requests none."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -270,14 +276,14 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach a count to each datagram queued from now on: the number of datagrams
-    dropped at the socket so far."""
+    """Make the kernel attach to each datagram, from now on, how many datagrams it had dropped at
+    the socket before."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return the count of dropped datagrams that the kernel attached to a datagram (see
-    `count_drops`); 0 if no count is attached."""
+    """Return how many datagrams the kernel had dropped before a datagram, according to the data
+    attached to it (see `count_drops`); 0 if nothing is attached."""
     counts = [
         data
         for level, kind, data in ancillary
@@ -289,9 +295,9 @@ def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
     """Request a receive buffer of `asked` bytes; return the size (bytes) that the kernel granted.
 
-    With `force`, a privileged process is not limited by net.core.rmem_max."""
-    # The kernel doubles the requested size, reports the doubled size, and stores the size as an
-    # int.
+    With `force`, a privileged process may exceed the system's limit net.core.rmem_max."""
+    # The kernel doubles the requested size and stores it as an int, so the request must be at most
+    # half of the largest int.
     given = min(asked // 2, 2**30 - 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
@@ -310,7 +316,7 @@ def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -
 
 
 def accepts(sock: socket.socket) -> bool:
-    """Start listening on a socket; return whether the socket accepts connections."""
+    """Make a socket listen for connections; return whether it can, which a datagram socket cannot."""
     try:
         sock.listen(BACKLOG)
     except OSError:
@@ -329,14 +335,15 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 
 
 Place = tuple[str, str, int, str]
-"""The key of a listening place: protocol, host, port and name.
-
-With port 0, the kernel chooses a different port each time, so the name is the source's name. The
-name of a shared address is `shared`. The host of a unix socket is its path."""
+"""Key by which two configured sources that listen at the same address are found: protocol, host,
+port and name. The name is the source's name for port 0, because the kernel chooses a different port
+each time. The name is `shared` for an address that collectors share, and otherwise empty. The host
+of a unix socket is its path."""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
-    """Return the place at which a source listens. A file source gets a unique place."""
+    """Return the key of the address at which a source listens. Each file source gets a key of its
+    own, because it has no address."""
     if isinstance(config, TailConfig):
         return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
@@ -348,7 +355,7 @@ def place_of(name: str, config: SourceConfig) -> Place:
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
-    """Return a source's address without opening the socket."""
+    """Return a source's address as a `Listening`, without opening the socket."""
     if isinstance(config, UdpConfig):
         return of_datagrams(
             config.listen, slot, buffer=int(config.receive_buffer), shared=config.reuse_port
@@ -383,23 +390,23 @@ _PORTS = struct.Struct("!HH")
 _ADDRESSES = struct.Struct("16s16s")
 _ANY_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
-"""The fields of a sock_diag answer: the socket's port, user id and inode."""
+"""Layout of the kernel's sock_diag answer: the parts with the socket's port, user id and inode."""
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the user id of the socket at address `peer` that is connected to address `ours`; None
-    if the kernel finds no user."""
+    """Return the user id that owns the peer's socket: the one at the address `peer` that sends to
+    the address `ours`. Return None if the kernel finds no such socket on this host."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
-        far = (far[0], bytes(len(near[1])))  # `ours` is bound to both families
+        far = (far[0], bytes(len(near[1])))  # `ours` is a socket for both IPv4 and IPv6
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    if not any(far[1]):  # for an unspecified local address, use the peer's address
+    if not any(far[1]):  # `ours` is bound to all addresses, so use the one at which the peer is
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # For UDP, the kernel expects source and destination addresses of a datagram that the peer
-    # receives.
+    # For UDP, the kernel looks for the socket that receives a datagram; here this is the peer's
+    # socket.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

@@ -1,8 +1,8 @@
 """The interface between sources and the rest of the daemon.
 
 A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them
-durable. A source receives nothing while the intake has no room. TCP peers then block. Datagrams
-wait in the kernel, which counts the datagrams that it drops.
+durable. A source receives nothing while the intake has no room for more chunks. TCP peers then
+block. Datagrams wait in the kernel, which counts the datagrams that it drops.
 
 `Refusal` lists all reasons for rejecting or closing a connection, evicting a peer, dropping a
 datagram or ignoring a file.
@@ -23,33 +23,34 @@ from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 
 CHUNK_MAX = (512 if active() else 128) * 1024
 """Maximum size (bytes) of one chunk. The event loop is blocked while a chunk is decoded: a few
-milliseconds with a kernel, and up to 0.15 s in Python (ET3, unusual records). The datagram pump
-continues meanwhile.
+milliseconds with a kernel, and up to 0.15 s in Python (for ET3 with unusual records). The thread
+that reads datagrams continues meanwhile.
 
 Larger chunks reduce the CPU cost of each event: a Heph event over TCP costs 1.56 µs of CPU with
-chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB (2026-11-23). Without kernels, no pump exists
-and Python decodes every chunk, so the chunks are smaller."""
+chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB (2026-11-23). Without compiled kernels, no
+thread reads datagrams and Python decodes every chunk, so the chunks are smaller."""
 
 RESERVE = 64
-"""Number of file descriptors that sources leave to the rest of the process. The table's library
-ends the process if no descriptor is free."""
+"""Number of file descriptors that sources leave free for other parts of the process. The library
+that writes the table aborts the process if no descriptor is free."""
 
 
 class Intake(Protocol):
-    """The interface to which sources pass chunks. All calls come from the event loop, and no call
-    blocks except `room`."""
+    """The interface through which sources pass chunks to the daemon. All calls come from the event
+    loop, and no call blocks except `room`."""
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         """Begin a session and return its number."""
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append a chunk to a session: `DATA` of at most CHUNK_MAX bytes, or a payload of
-        `DATAGRAMS`."""
+        """Append a chunk to a session. It is either `DATA` of at most CHUNK_MAX bytes of a stream,
+        or `DATAGRAMS`, packed as `spool.entry` defines."""
         ...
 
     def now(self) -> int:
-        """Return the log's time (Unix ns), which stays monotonic when the wall clock is set."""
+        """Return the log's time (Unix ns), which never goes back, even if somebody sets the wall
+        clock."""
         ...
 
     def at(self, wall: int) -> int:
@@ -57,21 +58,23 @@ class Intake(Protocol):
         ...
 
     def moment(self) -> AbstractContextManager[None]:
-        """Give all entries appended in the block the same log time."""
+        """Give all entries that are appended in the `with` block the same log time."""
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Record that the kernel dropped `count` datagrams since the log time `since`. `total` is
         the number of all datagrams dropped at this socket.
 
-        Call this method before the datagrams queued after the drops are passed on. If datagrams
-        were dropped between the datagrams of one part, use one `moment` for the part and the drops.
+        Call this method before you append the datagrams that the kernel queued after the drops. If
+        it dropped datagrams between those of one part, append the part and report the drops in one
+        `moment`.
         """
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the number of a socket's drops that an earlier run of the daemon reported, and the
-        log time of the last report about the socket."""
+        """Return how many dropped datagrams of a socket earlier runs of the daemon reported, and
+        the log time of the last report. `socket` is the number by which the kernel identifies the
+        socket."""
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -79,7 +82,8 @@ class Intake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def sessions(self) -> dict[int, OpenInfo]:
-        """Return this source's sessions that an earlier run of the daemon left open, by number."""
+        """Return, by number, the sessions of this source that an earlier run of the daemon left
+        open."""
         ...
 
     async def room(self) -> None:
@@ -88,21 +92,23 @@ class Intake(Protocol):
 
 
 class FileFinder(Protocol):
-    """The interface of a file source that other file sources use."""
+    """The methods of a file source that other file sources of the daemon call, to agree on which
+    source reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether the source follows a file, or follows a file that the given file may be a
-        copy of. `head` is the first bytes of the given file's content."""
+        """Return whether this source follows a file, or follows another file of which the given
+        file may be a copy. `head` is the first bytes of the given file's content."""
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether the source has a waiting file that may be a copy of the file that had this
-        path and began with `head`."""
+        """Return whether this source knows an unfollowed file that may be a copy of a file that was
+        at `path` and began with `head`."""
         ...
 
 
 class FileIntake(Protocol):
-    """The interface to which file sources pass chunks. No call blocks except `room`."""
+    """The interface through which file sources pass chunks to the daemon. No call blocks except
+    `room`."""
 
     def open_file(
         self,
@@ -113,13 +119,14 @@ class FileIntake(Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin a session for a file at the file's first byte; return the session's number. After
-        its close, the session replaces the sessions in `replaces`."""
+        """Begin a session for a file of which nothing was read; return the session's number. When
+        the session is closed, its rows replace those of the sessions in `replaces`, which read the
+        same file earlier."""
         ...
 
     def file(self, number: int, facts: FileFacts) -> None:
-        """Record changed facts of a session's file: path, inode, rest, or the beginning of a gzip
-        member."""
+        """Record that facts about a session's file have changed: its path, its inode, whether it
+        rests, or where the last gzip member begins."""
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
@@ -137,23 +144,22 @@ class FileIntake(Protocol):
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
         """Return the state of each file that an earlier run of the source left open, by session
-        number. From now on, the intake asks `finder` whether the source claims a file."""
+        number. From now on, other sources find out through `finder` whether this source follows a
+        file."""
         ...
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | None:
-        """Return the states of the unfollowed sessions that this source must continue, by session
-        number.
-
-        The result contains the sessions of the given file, of an earlier file at the same path, and
-        of a file that the given file may be a copy of. Return None while another source claims the
-        file."""
+        """Return the states of sessions that no source follows and that this source must now
+        continue, by session number, because it has found a file. They are the sessions of this
+        file, of an earlier file at the same path, and of files of which this file may be a copy.
+        Return None while another source follows the file or its possible original."""
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source has a possible copy of the file that had this path and
-        began with `head`."""
+        """Return whether another source knows an unfollowed file that may be a copy of a file that
+        was at this path and began with `head`."""
         ...
 
     def let_go(self, number: int) -> None:
@@ -167,7 +173,7 @@ class FileIntake(Protocol):
 
 
 class AnyIntake(Intake, FileIntake, Protocol):
-    """The intake interface that the daemon passes to each source."""
+    """The intake that the daemon passes to each source: for network sources or for file sources."""
 
 
 class Outcome(StrEnum):
@@ -176,7 +182,7 @@ class Outcome(StrEnum):
     SENT = "sent"
     """The kernel has accepted the packet, or will accept the packet when its buffer has room."""
     UNREAD = "unread"
-    """The peer has not read earlier packets."""
+    """The peer has not read earlier packets, so the buffer for unsent bytes is full."""
     EXCESS = "excess"
     """The packet is larger than the peer's allowance: the bytes received from the address less the
     bytes sent to it."""
@@ -187,23 +193,23 @@ class Outcome(StrEnum):
 
 
 class SourceFigures(msgspec.Struct):
-    """The counters of a source. The daemon exports each counter under the encoded name of its field
-    (see `daemon.status`)."""
+    """The counters of a source. The daemon exports each counter under the name of its field (see
+    `daemon.status`)."""
 
     chunks: int = 0
     bytes: int = msgspec.field(default=0, name="taken_bytes")
     open: int = 0
-    """Number of current connections, peers or open sessions of files."""
+    """Number of open connections, of known datagram peers, or of open sessions of files."""
     refused: dict[str, int] = {}
     """Number of rejected or closed connections, evicted peers, dropped datagrams and ignored files,
     by cause (see `Refusal`)."""
     empty: int = 0
-    """Number of connections that ended without receiving a byte, and of empty datagrams."""
+    """Number of connections that ended before a byte arrived, and of datagrams without content."""
     problems: list[str] = []
     """Messages about current problems with the source's certificate and token files, one sentence
     each."""
     unreachable: str = ""
-    """The reason why clients cannot reach the listening source; empty if clients can connect."""
+    """The reason why clients cannot connect to the source; empty if they can."""
     certificate_expires: float | None = msgspec.field(
         default=None, name="certificate_expiry_timestamp_seconds"
     )
@@ -218,13 +224,15 @@ class SourceFigures(msgspec.Struct):
     files: int = 0
     """Number of files that are followed, wait to be followed, or were read to their end."""
     files_ended: int = 0
-    """Number of files read to their end by a source that stops at the end of its files."""
+    """Number of files that the source has read to their end, if it is a source that stops there, as
+    for an import."""
     waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")
-    """Number of known files that are not followed, by the reason for waiting."""
+    """Number of known files that are not followed, by the reason why each of them waits."""
     descriptors: int = 0
     """Number of files that are open."""
     errors: dict[str, int] = {}
-    """Number of failed calls on files and directories that are retried, by the error's name."""
+    """Number of calls on files and directories that failed and are tried again, by the name of the
+    error."""
     raw_bytes: int = 0
     """Number of bytes read from followed files; compressed bytes are counted for compressed files."""
     behind_bytes: int = 0
@@ -234,7 +242,7 @@ class SourceFigures(msgspec.Struct):
         self.refused[cause] = self.refused.get(cause, 0) + count
 
     def replied(self, outcome: Outcome) -> bool:
-        """Count a packet by its outcome; return whether the packet was sent."""
+        """Count a packet by the result of sending it; return whether the packet was sent."""
         self.replies[outcome] = self.replies.get(outcome, 0) + 1
         return outcome is Outcome.SENT
 
@@ -249,8 +257,8 @@ class Source(Protocol):
     async def run(
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Receive data until cancelled or until the input has ended. Call `task_status.started()`
-        once the source listens."""
+        """Receive data until the task is cancelled, or until a source that reads finished files has
+        read all. Call `task_status.started()` once the source listens."""
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
@@ -258,16 +266,17 @@ class Source(Protocol):
         ...
 
     def cut(self, number: int, reason: str) -> None:
-        """Disconnect a session's peer if the source can disconnect peers."""
+        """Stop receiving from a session's peer or file, if the source can do that. `reason` ends
+        the session."""
         ...
 
     def can_reply(self, number: int) -> bool:
-        """Return whether a session has a peer that can accept a packet now."""
+        """Return whether a packet for a session's peer can be sent now."""
         ...
 
     def reply(self, number: int, data: bytes) -> bool:
         """Send a packet to a session's peer without blocking or raising; return whether the packet
-        was sent. A peer receives only whole packets, in order."""
+        was sent. Packets arrive whole and in order, or not at all."""
         ...
 
     def figures(self) -> SourceFigures: ...
@@ -298,24 +307,26 @@ class Refusal(StrEnum):
     USER = "another user"
     """With `same_user`, the peer's socket belongs to another user."""
     USER_UNKNOWN = "unknown user"
-    """With `same_user`, the kernel cannot name the user of the peer's socket, because the socket is
-    closed or on another host."""
+    """With `same_user`, the kernel does not find the user of the peer's socket, because the socket
+    is closed or on another host."""
     IDLE = "idle"
     SLOW = "slow"
     """Receiving one record took longer than `record_timeout`."""
     GARBAGE = "garbage"
     """The peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
-    """The unfinished records of all connections exceeded `pending_max`, and this connection held
-    the most bytes."""
+    """The unfinished records of all the source's connections exceeded `pending_max`, and this
+    connection's unfinished record was the largest."""
     NEW_SESSIONS = "too many new sessions"
     """The peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
-    """The peer that was silent for the longest time was evicted."""
+    """The source knew `peers_max` peers, and this peer had been silent longest, so it was evicted
+    for a new peer."""
     NEW_PEERS = "too many new peers"
-    """An unknown peer sent a datagram after the limit `new_peers_rate` had been reached."""
+    """An unknown peer sent a datagram, but more new peers had come than `new_peers_rate` allows."""
     OUTSIDE = "outside"
-    """The pattern matches the file only through a link that leads out of the pattern's root."""
+    """A pattern matches the file only through a link to a place outside the pattern's root, which
+    the collector must not read."""
 
 
 _OF_CONNECTIONS = (

@@ -1,3 +1,3 @@
-"""Print rows as a grid, line by line, or as CSV, JSON and Arrow."""
+"""Print the results of commands: tables, single rows, ledgers, and screens that are updated."""
 
 from __future__ import annotations

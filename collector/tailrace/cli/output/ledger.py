@@ -1,5 +1,5 @@
-"""Show what `tailrace serve` and `tailrace import` receive: the progress of reading files, and the final ledger of the
-received, stored and lost events as text."""
+"""Print what `tailrace serve` and `tailrace import` have received: the progress while files are read, and at the end a
+ledger of received, stored and missing events."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from tailrace.importing.importing import ImportProgress
 
 SLOW_MIN = 1000
-"""Minimum number of slowly decoded records that the ledger reports. Fewer records take no noticeable time."""
+"""Minimum number of records, read by the slow code of a decoder, that the ledger mentions. Fewer records take no
+noticeable time."""
 
 
 def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) -> str:
-    """Return the final ledger: the received and the missing events with reasons, one paragraph for each source. `names` is
-    the number of names, by source, that events reference and no file contains; None for an unknown number."""
+    """Return the final ledger as text: for each source, what was received, and which events are missing for which
+    reasons. `names` has, by source, the number of names to which events refer and which no file contains; None if the
+    number is unknown."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     for name, source in status.sources.items():
         lines += _ledger(name, source, _in_words((names or {}).get(name, 0)))
@@ -33,7 +35,7 @@ def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) 
 
 
 def _in_words(names: int | None) -> str:
-    """Return the number of missing names, as the end of a sentence."""
+    """Return a phrase about the number of missing names, which ends a sentence."""
     if names == 0:
         return ""
     asked = "an unknown number of names" if names is None else counted(names, "name")
@@ -68,7 +70,7 @@ def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
-    """Yield a function that shows progress on a terminal, and does nothing without a terminal."""
+    """Yield a function that shows the progress of reading on a terminal. Without a terminal, the function does nothing."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,6 +1,7 @@
 """Print stored rows, one a line: as JSON with all columns, or as text.
 
-A text line has the time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, and attributes.
+A text line has the wall time (or, if unknown, `@` and the ticks), source/session/stream, kind,
+name, `#` and the sequence number, `+` and the duration in ticks, and the attributes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _NAMES = [column.name for column in COLUMNS]
 _COLUMNS = [AnswerColumn(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
 
 SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
-"""Positions of the columns `source` and `kind` in a row."""
+"""Indexes of the columns `source` and `kind` in a row."""
 
 SESSION_SHOWN = 8
 """Number of characters of a session's id that a text line shows."""
 
 
 class RowPrinter:
-    """A printer that writes each row at once. Text lines are cut to `width` cells; None means no limit."""
+    """Prints rows at once, one a line. Text lines are cut to `width` terminal cells; None means no
+    limit."""
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out

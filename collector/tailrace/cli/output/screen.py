@@ -22,7 +22,7 @@ from tailrace.terminal import printable, unguarded
 from tailrace.units import counted
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""Control sequences that switch to the terminal's second screen without a cursor, and back."""
+"""Control sequences of a terminal: switch to its second screen and hide the cursor, and back."""
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -30,27 +30,28 @@ TEXTS = ("source", "format")
 NUMBERS = (
     "open", "streams", "rows", "rows/s", "received/s", "missing", "awaited", "malformed", "behind",
 )  # fmt: skip
-"""The numeric columns of the table of sources."""
+"""The columns with numbers in the table of sources."""
 
 TREND_CELLS = 20
-"""Number of rates in a source's trend on the whole screen."""
+"""Number of past rates that the whole screen shows in the trend of a source."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 Trends = dict[str, deque[float]]
-"""The newest rates of each source of one collector, by source."""
+"""The last `TREND_CELLS` rates (rows per second) of each source of one collector, by source."""
 
 
 class Answered(NamedTuple):
-    """An overview of a collector. `problem` is the reason why there is no newer overview; its rates are unknown then."""
+    """The last overview of a collector. `problem` is the reason why the collector did not answer again; the overview
+    then has no rates."""
 
     overview: Overview
     problem: str = ""
 
 
 Show = Callable[[Sequence[Answered]], None]
-"""A function that shows the collectors of a store once."""
+"""A function that draws the overviews of all collectors of a store."""
 
 
 def print_objects(seen: Sequence[Answered]) -> None:
@@ -60,7 +61,7 @@ def print_objects(seen: Sequence[Answered]) -> None:
 
 
 def print_pages(seen: Sequence[Answered]) -> None:
-    """Print the pages, each followed by an empty line. Cut lines to the width of a terminal."""
+    """Print the overview of each collector, followed by an empty line. On a terminal, cut the lines to its width."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
         lines = [*page(each, width=width, bold=False), ""]
@@ -70,7 +71,8 @@ def print_pages(seen: Sequence[Answered]) -> None:
 
 @contextmanager
 def whole_screen() -> Iterator[Show]:
-    """Yield a function that draws pages on the terminal's second screen, over the previous pages."""
+    """Switch to the terminal's second screen, and yield a function that draws overviews there, over the previous ones.
+    Switch back at the end."""
     terminal = unguarded(sys.stdout)
     trends: defaultdict[str, Trends] = defaultdict(
         lambda: defaultdict(lambda: deque(maxlen=TREND_CELLS))
@@ -107,7 +109,8 @@ def page(
     width: int | None,
     bold: bool,
 ) -> list[str]:
-    """Return the lines of a collector's page: the collector, its problems, and a table of its sources."""
+    """Return the lines of one collector's overview: its state, its problems, and a table of its sources. `width` is the
+    number of cells of a line; None means no limit."""
     strong = _bold if bold else str
     lines = [_cut(line, width) for line in _heading(seen.overview)]
     lines += [strong(_cut(line, width)) for line in _problems(seen)]
@@ -165,7 +168,8 @@ def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, .
 
 
 def _trend(rates: Sequence[float]) -> str:
-    """Return a bar for each rate, relative to the greatest rate. A rate above zero always has a visible bar."""
+    """Return a row of bars, one for each rate, whose heights are relative to the greatest rate. A rate above zero
+    always has a visible bar."""
     greatest = max(rates, default=0.0) or 1.0
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 

@@ -1,11 +1,11 @@
-"""Index the known files by path, by inode and by possible originals, and determine the file that
-continues another file's session.
+"""Index the files that a source knows by path, by inode and by the names of their possible
+originals, and determine which file continues the session of another one.
 
 gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to
-another directory and removes the original. rsync replaces a file by a longer copy. Each stream must
-be read only once. A possible copy therefore waits while its original exists, and continues the
-original's session after the original is removed. A possible copy is also compared with the content
-of files that ended earlier.
+another directory and removes the original. rsync replaces a file by a longer copy. The events must
+be stored only once. A file that may be a copy is therefore not followed while its original exists,
+and continues the original's session after the original is removed. Such a file is also compared
+with the content of files whose sessions have ended.
 
 Editors, download tools, log rotations and users leave copies next to a file, with names derived
 from the file's name. Such a copy waits while all its bytes equal the original's bytes. A copy that
@@ -38,25 +38,28 @@ SETTLED = 60.0
 """Time (seconds) without a change after which a file counts as completely written."""
 
 UNPROVEN_MAX = 600.0
-"""Maximum time (seconds) for which a file that is not a proven copy waits for a file that exists."""
+"""Maximum time (seconds) for which a file waits for its possible original to be removed, without a
+proof that it is a copy."""
 
 ENDED_MAX = 8192
-"""Maximum number of streams whose ended files are remembered, so that a copy of an ended file is
-not read as a new file."""
+"""Maximum number of groups of files (see `Catalog`) of which ended files are remembered, so that a
+copy of an ended file is not read as a new file."""
 
 
 class Ended(NamedTuple):
-    """A file whose session has ended, and the trail of the content that the session read."""
+    """A file whose session has ended, and the trail of the content that the session has read."""
 
     path: str
     content: Trail
 
 
 class Catalog:
-    """All known files of a source. `key` maps a path to a value that the path shares with the paths
-    of its copies (`Files.copy`). With `apart`, no file is treated as a copy of another file.
+    """The files that a source knows. `key` converts a path to a value that it has in common with
+    the paths of its copies (`Files.copy`), so that files with one key form a group of possible
+    copies. With `apart`, no file is treated as a copy of another one.
 
-    `schedule` contains the time of each file's next check; a file that is added or moved is due."""
+    `schedule` contains the time of each file's next check. A file that is added or moved is due at
+    once."""
 
     def __init__(
         self, key: Callable[[str], str], schedule: Schedule, *, apart: bool = False
@@ -70,9 +73,9 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """All files, with the key under which each file was entered."""
+        """All files, each with the key of its group."""
         self._summed: Followed | None = None
-        """The file whose proof may hold an inflater."""
+        """The last file that `proves` compared, whose comparison may need an inflater."""
         self._count = count(1)
 
     def __len__(self) -> int:
@@ -85,27 +88,30 @@ class Catalog:
         return file in self._all
 
     def at(self, path: str) -> Followed | None:
-        """Return the file whose path or alias is `path`."""
+        """Return the file that has `path` as its path or as a further path (alias)."""
         return self._by_path.get(path) or self._aliases.get(path)
 
     def of_node(self, node: tuple[int, int]) -> Followed | None:
         return self._by_node.get(node)
 
     def akin(self, path: str) -> list[Followed]:
-        """Return the files that may contain the same stream as the file at a path."""
+        """Return the known files that may be copies of the file at a path, or its original, because
+        they have the same key."""
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may have contained the same stream as the file at a path."""
+        """Return the ended files that may have been copies of the file at a path, or its original,
+        because they have the same key."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return a file's relatives: the other files that may contain the same stream."""
+        """Return a file's relatives: the other known files with the same key, each of which may be
+        its copy or its original."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the relatives that were known before this file, and before all earlier files at
-        its path."""
+        """Return the relatives that come before this file in the order of discovery, in which a
+        file takes the place of the first file at its path."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
@@ -129,20 +135,21 @@ class Catalog:
         self.schedule.put(file, now)
 
     def move(self, file: Followed, path: str, now: float) -> None:
-        """Record a file's new path. A file that waits for its original keeps its key, so that it
-        stays a relative of the original."""
+        """Record a file's new path. A file that may be a copy keeps its key, so that it stays a
+        relative of its original under its new name."""
         key = self.remove(file)
         file.moved(path)
         self.add(file, now, key if file.phase is Phase.COPY else None)
 
     def originals(self, file: Followed) -> list[str]:
-        """Return the paths of possible originals of a file, derived from the file's name."""
+        """Return the paths at which a file's original may be, according to the file's name."""
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Return `file.proves(other)`. Return True while the proof of another file holds an
-        inflater, because the memory of only one such inflater is planned. Raise OSError."""
+        """Return `file.proves(other)`. Return True for now if the comparison of another file needs
+        an inflater, because memory is planned for only one such inflater. Raise OSError if a file
+        cannot be read."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -152,14 +159,14 @@ class Catalog:
         return file.proves(other)
 
     def waiting(self, file: Followed) -> list[Followed]:
-        """Return the unfollowed relatives of a file, which may be its copies."""
+        """Return the relatives of a file that are not followed, each of which may be its copy."""
         return [other for other in self.relatives(file) if other.phase in WAITING]
 
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
 
     def remove(self, file: Followed) -> str:
-        """Remove a file; return the key under which the file was entered."""
+        """Remove a file; return the key of its group."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -177,7 +184,8 @@ class Catalog:
         return [path for path, owner in self._aliases.items() if owner is file]
 
     def remember(self, path: str, content: Trail) -> None:
-        """Store the content trail of an ended session for the file at `path`."""
+        """Remember the content that a session has read from the file at `path`, so that later
+        copies of it are recognised."""
         key = self._key(path)
         self._ended.setdefault(key, []).append(Ended(path, content.copied()))
         self._ended.move_to_end(key)
@@ -187,9 +195,10 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file may be a copy of a followed file, or the beginning of a copy of an
-    ended file. Return None while a comparison is unfinished. Raise OSError."""
-    # This call checks other files, and may end their sessions.
+    """Return whether a file must wait, because it may be a copy of another file that is followed,
+    or the beginning of a copy of an ended file. Return None while a comparison is unfinished. Raise
+    OSError if the file cannot be read."""
+    # This call also checks other files for changes, which may end their sessions.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
     ended = ended_like(catalog, file)
@@ -197,8 +206,9 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether another file with an equal beginning is followed, or will be followed before
-    this file. Return None while a comparison is unfinished. Raise OSError."""
+    """Return whether another file with an equal beginning is followed, or comes before this file in
+    the order of discovery and may be followed. Return None while a comparison is unfinished. Raise
+    OSError if a file cannot be read."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
@@ -217,9 +227,10 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether a file waits for a followed file with an equal beginning: the other file
-    will be removed soon, or this file is not completely written yet, or this file is a proven copy.
-    Return None while the proof is unfinished. Raise OSError."""
+    """Return whether a file must wait, because it may repeat the followed file `other`, which has
+    an equal beginning. It waits if the other file has lost its path, if this file is not completely
+    written yet, or if this file is proven to be a copy. Return None while the proof is unfinished.
+    Raise OSError."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
@@ -230,9 +241,9 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy of an original, by its name (`originals`). All bytes of the
-    file must equal the beginning of an original that is or was followed. Return None while the
-    comparison is unfinished. Raise OSError.
+    """Return whether a file is a copy, or the beginning of a copy, of a file from whose name its
+    name is derived (`Catalog.originals`). All its bytes must equal the beginning of that file,
+    which is or was followed. Return None while the comparison is unfinished. Raise OSError.
 
     Comparing only the first bytes is not sufficient: traces of one program, and traces split by log
     rotation, have equal beginnings."""
@@ -252,20 +263,20 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Return whether a file that was empty at its last check now has content with the same
-    beginning as `head`."""
+    """Return whether a file that has not been followed yet has content that begins like `head`. The
+    file may have been empty at its last check."""
     if file.phase is not Phase.NEW:
         return False
     try:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # the file's own check reports the error
+        return False  # the next check of that file reports the error
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file that waits for its own original begins like `head`. The waiting file
-    has precedence, unless it is a proven copy."""
+    """Return whether a file that waits for its own original begins like `head`. Such a file comes
+    before a file that was found later, unless it is proven to be a copy."""
     if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
@@ -275,7 +286,8 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
-    """Check a file's relatives; return the relatives whose path now leads to another file."""
+    """Check a file's relatives for changes; return the relatives at whose path there is another
+    file now."""
     return [other for other in catalog.relatives(file) if _was_replaced(other, now)]
 
 
@@ -283,12 +295,12 @@ def _was_replaced(file: Followed, now: float) -> bool:
     try:
         return file.location.gone is None and file.look(now)
     except OSError:
-        return False  # the file's own check reports the error
+        return False  # the next check of that file reports the error
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed relatives from which nothing could be read, and which may be copies of
-    this file."""
+    """Return the followed relatives from which nothing could be read so far. They may be copies of
+    this file, which is therefore followed in their place."""
     return [
         other
         for other in catalog.relatives(file)
@@ -316,8 +328,8 @@ def _is_alike(file: Followed, head: bytes) -> bool:
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return the content trail of an ended file with the same beginning as this file, or None.
-    Raise OSError.
+    """Return the trail of the content of an ended file that begins like this file, or None. Raise
+    OSError if this file cannot be read.
 
     Ignore a file that ended at the same path, because a new file at the path is a new run, even if
     all bytes are equal."""
@@ -329,10 +341,11 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether this source claims a file that another source has found.
+    """Return whether this source reads a file itself, so that another source that has found the
+    file must not. `head` is the first bytes of the file's content.
 
-    A source claims a file if the source follows the file, or follows a file that may be the file's
-    original. A source also claims a known file that may be a copy of an ended file."""
+    It does if it follows the file, or follows another file of which this one may be a copy. It also
+    does if it knows the file as a possible copy of a file that has ended."""
     known = catalog.of_node(node)
     if known is not None and known.phase not in WAITING:
         return True
@@ -342,7 +355,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         try:
             other.look(now)  # the file may have changed since its last check
         except OSError:
-            return True  # the file's own check reports the error
+            return True  # the next check of that file reports the error
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -353,8 +366,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source has a waiting file that may be a copy of the file that had this
-    path and began with `head`."""
+    """Return whether this source knows an unfollowed file that may be a copy of a file that was at
+    `path` and began with `head`."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue
@@ -367,8 +380,9 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy that continues the session of a removed file, or None. The result is the copy
-    that became known first; other copies may be copies of the result. Raise OSError."""
+    """Return the copy that continues the session of a removed file, or None. If there are several,
+    return the copy that was found first; the others may be copies of it. Raise OSError if a copy
+    cannot be read."""
     if file.handoff.number is None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):

@@ -1,10 +1,10 @@
-"""Read the content of plain and compressed files in pieces, from a given position on.
+"""Read the content of uncompressed and compressed files piece by piece, from a given position on.
 
-`RawBytes` reads an uncompressed file and reports its holes. `Compressed` decompresses a compressed
-file. `ReadPart` represents the part of a file that was read: its reader, and whether the file still
-contains the part. `fingerprint` computes the size and checksum of a file's current content, for a
-comparison with content read earlier. *Content* means the bytes that a session receives:
-decompressed and without holes.
+`RawBytes` reads an uncompressed file and reports ranges to which nothing was written (holes of a
+sparse file). `Compressed` decompresses a compressed file. `ReadPart` remembers which part of a file
+was read, and finds out whether the file still contains this part. `fingerprint` computes the size
+and checksum of a file's current content, for a comparison with content read earlier. *Content*
+means the bytes that a session receives: decompressed and without holes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tailrace.spool.payloads import HEAD, Member, checksum
 
 
 class ContentView(NamedTuple):
-    """The current state of an open file, and which of its holes are read.
+    """The current state of an open file, and whether its reader may continue behind a hole.
 
-    A hole is read only with `past_holes`. A hole at the end of the file is read only if the file is
-    also `final`, because a writer may still fill the hole."""
+    The reader stops before a hole unless `past_holes` is set, because the writer may still fill the
+    hole. It also stops before a hole at the end of the file unless the file is `final`."""
 
     fd: int
     size: int
@@ -52,19 +52,19 @@ class ContentView(NamedTuple):
 
 
 class SparseRange(NamedTuple):
-    """A hole in a sparse file."""
+    """A hole of a sparse file: a range of `size` bytes to which nothing was written."""
 
     size: int
 
 
 class RawBytes:
-    """A reader of an uncompressed file. `trail` records the reading progress."""
+    """A reader of an uncompressed file. `trail` describes the bytes that it has read."""
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """The range of data that contains the reading position, or that follows the hole at the
-        reading position."""
+        """Offsets of the data, between two holes, in which the reading position lies; if the
+        position is in a hole, of the next data."""
 
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
@@ -72,8 +72,8 @@ class RawBytes:
         """Return the next bytes of the file (at most `limit`), or a hole; None if no data is
         available now. Raise OSError.
 
-        Return "changed" if the bytes before the reading position differ from the bytes that were
-        read, or if the file is smaller than expected and nothing was read."""
+        Return "changed" if the bytes before the reading position are not the bytes that were read
+        before, or if the file has shrunk since its last check and nothing was read yet."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -115,7 +115,7 @@ class RawBytes:
 RAW_MAX = 64 * 1024
 """Maximum number of compressed bytes read at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
-"""Maximum memory (bytes) of an inflater between two pieces."""
+"""Maximum memory (bytes) of an inflater while it waits for its next piece."""
 BEGIN = Member(0, 0)
 
 
@@ -129,15 +129,16 @@ Piece = (
     | Literal["changed", "other"]
     | None
 )
-"""The result of reading a piece. Empty bytes mean that reading must continue; None means that no
-data is available now. "changed" is explained in `RawBytes.next`. "other" means that the skipped
-content differs from the content read before."""
+"""The result of one read. Empty bytes mean that the next read may return more; None means that no
+data is available now. "changed" is explained in `RawBytes.next`. "other" means that content which
+was read before was decompressed again, and is different now."""
 
 
 class Reader(Protocol):
     @property
     def trail(self) -> Trail:
-        """Return the reading progress in the file's bytes."""
+        """Return the trail of the file's bytes (compressed ones, if the file is compressed) that
+        were read."""
         ...
 
     def next(self, view: ContentView) -> Piece:
@@ -146,21 +147,23 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """A reader of a compressed file's content, from a member on. Content that is `known` is
-    decompressed again and skipped.
+    """A reader of a compressed file, from the gzip member `member` on. It decompresses the content
+    in `known` again, if it lies behind the beginning of this member, and skips it.
 
-    `certain` is whether the file is known to have contained all the known content; otherwise the
-    file may still receive content. The first call of `next` creates the inflater. After `give_up`
-    has dropped the inflater, the next call of `next` decompresses the last member again."""
+    `certain` means that this file had all the known content; otherwise the content was read from
+    another file, and this one may still be growing. The inflater is created by the first call of
+    `next`. After `give_up` has dropped it, the next call creates a new one, which decompresses the
+    last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """The reader that repeats the bytes of a dropped inflater for a new inflater; None if no
-        bytes are repeated."""
+        """Reads those bytes of the file again that a dropped inflater had received, to pass them to
+        a new inflater; None when there are no such bytes left."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """The beginning of the last gzip member, or of the last bad bytes."""
+        """The position, in the file and in its content, at which the last gzip member begins, or at
+        which the last bad bytes end."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -178,8 +181,8 @@ class Compressed:
 
     @property
     def in_hole(self) -> bool:
-        """Return whether a hole was read that is not yet reported. The inflater cannot be dropped
-        in this state."""
+        """Return whether a hole was read and is not reported to the caller yet. In this state, the
+        caller must not drop the inflater."""
         return self._hole is not None
 
     @property
@@ -189,15 +192,17 @@ class Compressed:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return the number of file bytes and the number of content bytes that `next` must process
-        again before new content."""
+        """Return how many bytes of the file must be read again, and how many bytes of content must
+        be decompressed and skipped again, before `next` returns new content. Both are 0 unless the
+        inflater was dropped."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the inflater. `content` is the trail of all content that was passed on."""
+        """Drop the inflater to free its memory. `content` is the trail of all content that the
+        caller has passed on."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -255,7 +260,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # the event was reported when it was first read
+            return b""  # the caller received this event when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -268,8 +273,8 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
-    """Return the reader class for a file, or None if the file has too few bytes to decide. Raise
-    OSError."""
+    """Return the class of the reader that a file needs, or None if the file has too few bytes to
+    know whether it is compressed. Raise OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
@@ -282,7 +287,8 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 
 def head(fd: int) -> bytes:
-    """Return the first bytes of a file's current content. Raise OSError."""
+    """Return the first bytes of a file's content; decompress them if the file is compressed. Raise
+    OSError."""
     begin = os.pread(fd, HEAD, 0)  # one call, because the file may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
@@ -291,8 +297,8 @@ def head(fd: int) -> bytes:
 
 
 def inflated(fd: int, size: int) -> bytes:
-    """Return the first bytes of a compressed file's content: up to `size` bytes from the first
-    `RAW_MAX` bytes of the file. Raise OSError."""
+    """Return the first bytes of a compressed file's content: at most `size` bytes, and at most
+    those from the first `RAW_MAX` bytes of the file. Raise OSError."""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
@@ -303,17 +309,17 @@ def inflated(fd: int, size: int) -> bytes:
 
 
 ContentOrigin = Literal["now", "earlier", "copied"]
-"""The origin of a part that was read.
+"""Where the content in a `ReadPart` was read.
 
-- now: read in this run of the daemon.
-- earlier: read in an earlier run, which may already have reported the part's changes.
-- copied: read in another file, so this file may not contain the whole part yet."""
+- now: from this file, in this run of the daemon.
+- earlier: from this file, in an earlier run, which may already have reported overwritten bytes.
+- copied: from another file, so that this file may not contain all of it yet."""
 
 
 class ReadPart:
-    """The part of a file that was read: the `known` content. Reading continues after this content;
-    None means that the file's type is not determined yet. A compressed file is decompressed from
-    `member` on."""
+    """The part of a file that was read. `known` is the trail of its content, after which reading
+    continues; None means that it is not known yet whether the file is compressed. `member` is the
+    gzip member from which a compressed file is decompressed."""
 
     def __init__(
         self,
@@ -335,7 +341,7 @@ class ReadPart:
 
     @property
     def trail(self) -> Trail:
-        """Return the trail of the bytes that were read."""
+        """Return the trail of the file's bytes that were read."""
         return self.reader.trail if self.reader else Trail()
 
     @property
@@ -349,20 +355,24 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether an earlier run read the part from a compressed file. Bytes before the
-        member from which decompression restarts are not compared."""
+        """Return whether an earlier run of the daemon read the part from a compressed file. The
+        trail then lacks the file's first bytes, so that the file's content must be compared
+        instead."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(
         self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
     ) -> Judgement:
-        """Compare a file with the part that was read; return the result. Raise OSError.
+        """Find out whether the file still contains the part that was read; return the result. Raise
+        OSError.
 
-        `head` and `last` are the file's current bytes at the positions of the part's head and last
-        bytes. `size` is the file's size, determined after reading these bytes.
+        `head` and `last` are the bytes that the file now has where the part's first and last bytes
+        were read. `size` is the file's size, determined after these bytes were read.
+        `begins_otherwise` returns whether the decompressed content begins with other bytes than
+        before.
 
-        Bytes that were overwritten in an earlier run, or before a copy was created, are not
-        counted."""
+        The number of overwritten bytes is 0 if they were overwritten during an earlier run, or
+        before the file was copied."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -377,37 +387,37 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # Checks for changed bytes in the middle of the part
+    # Search for changed bytes between the first and the last bytes of the part
 
     @property
     def is_being_checked(self) -> bool:
         return self._check is not None
 
     def begin_check(self) -> None:
-        """Start a check whether all bytes that were read are unchanged, if the reader has a
-        checksum."""
+        """Begin to compare all bytes that were read with the file, if the file is uncompressed and
+        their checksum is known."""
         reader = self.reader
         if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Check the next bytes. Return whether all bytes are unchanged, or None while the check is
-        unfinished. Raise OSError."""
+        """Compare the next bytes. Return whether all bytes are unchanged, or None while the
+        comparison is unfinished. Raise OSError."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
             self._check = None
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes in the middle of the part have changed. Return whether this change is
-        new."""
+        """Record that bytes between the first and the last bytes of the part have changed, so that
+        their checksum is no longer known. Return whether this was not recorded before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
 
 
 class ContentSum:
-    """The trail of a file's whole content, made in steps from the file's beginning on."""
+    """Computes, in steps, the trail and thereby the checksum of a file's whole content."""
 
     def __init__(self, fd: int) -> None:
         self.trail = Trail()
@@ -418,9 +428,9 @@ class ContentSum:
         )
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more. Return None while content is left; then return whether
-        the whole file was read, without a hole, a damaged byte or an incomplete member. Raise
-        OSError."""
+        """Read about `VERIFY_BYTES` more of the file. Return None while content is left. At the
+        end, return True if the whole file was read, and False at a hole, a damaged byte or an
+        incomplete gzip member. Raise OSError."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:
@@ -434,16 +444,16 @@ class ContentSum:
 
 
 class Fingerprint(NamedTuple):
-    """The size and checksum of a file's content; the size includes holes. `begins` maps smaller
-    sizes to the checksum of the content up to each size."""
+    """The size and checksum of a file's content; the size includes holes. `begins` contains the
+    checksums of beginnings of the content, by their sizes."""
 
     size: int
     crc: int
     begins: dict[int, int]
 
     def begins_with(self, size: int, crc: int) -> bool:
-        """Return whether the first `size` bytes of the content have the checksum `crc`. The size
-        must have been requested."""
+        """Return whether the first `size` bytes of the content have the checksum `crc`. The caller
+        must have passed the size to `fingerprint`."""
         return self.begins.get(size) == crc
 
 
@@ -453,7 +463,8 @@ LINE_MAX = 2**20
 
 def beginning(fd: int) -> bytes:
     """Return the first bytes of an open file's content (up to `BEGINNING`), without damaged bytes.
-    Skip a hole at the start of the file, which a log rotation may leave. Raise OSError."""
+    Skip NUL bytes and holes at the start of the file, which a log rotation may leave. Raise
+    OSError."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
@@ -461,8 +472,8 @@ def beginning(fd: int) -> bytes:
 
 
 def _behind_hole(fd: int) -> bytes:
-    """Return the first bytes after leading NUL bytes, if the file's first block of data contains
-    such bytes."""
+    """Return the first bytes after the NUL bytes at the beginning of a file, or empty bytes if too
+    many NUL bytes precede them."""
     try:
         data = os.lseek(fd, 0, os.SEEK_DATA)
     except OSError as error:
@@ -476,8 +487,8 @@ def _behind_hole(fd: int) -> bytes:
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Read a file once; return its fingerprint, including the checksums up to the given sizes.
-    Raise OSError."""
+    """Read a file once; return its fingerprint, with the checksums of the beginnings that have the
+    given sizes. Raise OSError."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0

@@ -1,9 +1,9 @@
 """Follow one file and its reading progress.
 
-A file is in one phase at a time (see `phase`). `watch` decides about waiting files.
+A file is in one phase at a time (see `phase`). `watch` decides whether to follow a file that is not followed yet.
 
-`look` checks the file for changes; `read` passes on the next piece of the file. Both methods raise
-OSError if a later attempt may succeed, and neither method blocks.
+`look` checks the file for changes; `read` passes the next piece of the file to the intake. Both methods raise OSError
+if a system call fails; the caller tries again later. Neither method blocks.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
-"""Time (seconds) without a change after which a file is closed. While the file is open, bytes that
-are written before the file's deletion can still be read."""
+"""Time (seconds) without a change after which a file is closed. If a file is deleted while it is open, the bytes that
+were written before can still be read."""
 
 
 class Compared:
-    """The state of a comparison of this file with another file.
+    """An unfinished or finished comparison of the bytes of this file with those of another file.
 
-    `part` is the part of the other file that was read. `changed_as` is the signature of this file
-    at the comparison. `trail` covers the equal bytes so far. `found` is the result; None until all
-    bytes are compared."""
+    `part` is the part of the other file that was read when the comparison began. `changed_as` is the size and times of
+    this file at that moment. `trail` covers the bytes that were compared and are equal. `found` is the result; None
+    until all bytes are compared."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read from the other file."""
+        """Return the number of bytes that were read of the other file."""
         return (self.part or self).trail.offset
 
 
@@ -128,12 +128,13 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The sequence number (`known`) of the first file that was found at this file's path."""
+        """The sequence number (`known`) of the first file that was found at this path. A file that replaces another one
+        at its path gets the rank of that file."""
         self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
         self.final = False
-        """Whether the file is complete and will not change any more."""
+        """Whether the file will not change any more, so that it is read to its end and closed."""
         self.interval = 0.0
         self.due = 0.0
         self.queued = False
@@ -144,24 +145,24 @@ class Followed:
         self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
-        """The file's modification time (Unix ns) at the last check."""
+        """The file's modification time (Unix ns), as the last check found it."""
         self._touched = False
-        """Whether the file was modified without growing, so that bytes already read may have
-        changed."""
+        """Whether the file's modification time has changed but not its size, so that bytes which were read may have
+        been overwritten."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
         """Comparisons with other files, and with contents of ended files, whose copy this file may
         be by its name."""
         self._proof: CopyProof | None = None
-        """The proof that this unchanged file is a copy of another file."""
+        """The comparison that proves whether this file is a copy of another one; None after this file has changed."""
         self.waited_from: float | None = None
         """The time from which the file has waited for possible originals, or from which a proven
         copy was changed."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
-        """Return a file that an earlier run of the daemon followed. The file's path is unknown
-        until a search finds the file again."""
+        """Return a file whose session an earlier run of the daemon left open. It has no path until a search finds the
+        file again."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
@@ -187,7 +188,7 @@ class Followed:
 
     @property
     def behind(self) -> int:
-        """Return the number of unread bytes according to the last check."""
+        """Return the number of bytes that the file had at its last check and that were not read."""
         return max(0, self.size - self.taken)
 
     @property
@@ -198,8 +199,8 @@ class Followed:
 
     @property
     def passed(self) -> int:
-        """Return the sum of the file bytes that were read and the content bytes that were passed
-        on."""
+        """Return the progress of reading the file: the number of bytes that were read from it, plus the number of bytes
+        of content that were passed to the intake."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -208,35 +209,34 @@ class Followed:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether no content of the file was passed on."""
+        """Return whether no content of the file was passed to the intake."""
         return self.handoff.number is None and not self.handoff.content.offset
 
     @property
     def has_more(self) -> bool:
-        """Return whether the file has unread bytes, or bytes to check again."""
+        """Return whether the file has unread bytes, or bytes that must be compared with the bytes read before."""
         return self.behind > 0 or self._part.is_being_checked
 
     def look(self, now: float) -> bool:
-        """Check the file for changes; return whether another file exists at its path. Raise
-        OSError."""
+        """Check the file for changes; return whether there is another file at its path now. Raise OSError."""
         found, replaced = self.location.find(now)
         if found is None:
             return replaced
         now_as = signature(found)
         changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
-            return True  # the size belongs to the other file
+            return True  # the changed size is the size of the other file
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # Examine the file once more after it has stopped changing, because coarse file times
-            # may hide a change during the last check.
+            # Compare the file once more when it has stopped changing, because a further change within the resolution of
+            # the file's times would not show.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
             except AnotherFileError:
-                return True  # without a free descriptor, the replacement was not detected earlier
+                return True  # only opening the file has shown that another file is at the path
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
@@ -249,8 +249,8 @@ class Followed:
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path is this file, and not a later file with the same device
-        and inode. Raise OSError."""
+        """Return whether the file at a path, which has the same device and inode as this file, is this file. The system
+        may have given the inode of a deleted file to a later one. Raise OSError."""
         at = self.location
         if at.is_open:
             return True  # no other file can have the inode of an open file
@@ -272,8 +272,8 @@ class Followed:
             os.close(fd)
 
     def rest(self, now: float) -> None:
-        """Report to the intake whether the file rests: its writer has ended, or the file was not
-        written for a long time. Call this method after the whole file is read. Raise OSError."""
+        """Report to the intake if the file begins to rest: its writer has ended, or nothing was written for a long
+        time. The caller has read the whole file before. Raise OSError."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -282,21 +282,21 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close the file until its next change. The whole file must be read, and must rest or be
-        unchanged for `KEPT_OPEN` seconds."""
+        """Close the file until it changes, if it rests or has not changed for `KEPT_OPEN` seconds. The caller has read
+        the whole file before."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
 
     def moved(self, path: str) -> None:
-        """Record that the file is followed, and that its path is `path` now."""
+        """Record that a search has found the file at `path`; report a new path to the intake."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
         self.handoff.documents(path)
 
     def wait_for(self, event: FileEvent) -> None:
-        """Let the file wait, because it may be a copy of another file, or another source follows
-        it. A later check may end the wait."""
+        """Record that the file is not followed for now, because of `event`: it may be a copy of another file, or
+        another source follows it."""
         self.phase = NEXT[event][self.phase]
         if event is not FileEvent.MAY_BE_COPY:
             self._forget_originals()
@@ -304,7 +304,7 @@ class Followed:
             self.waited_from = self._desk.clock.monotonic()
 
     def unchanged(self, now: float) -> float:
-        """Return the time (seconds) for which the file was not seen to change."""
+        """Return for how many seconds no check has found a change of the file."""
         return now - self.location.changed_at
 
     def shadow(self, ended: Trail) -> None:
@@ -313,7 +313,7 @@ class Followed:
         self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 
     def take_over(self, original: Followed) -> None:
-        """Continue the session of the original that this file is a copy of. Raise OSError."""
+        """Continue, with this file, the session of the file `original`, of which this file is a copy. Raise OSError."""
         self._go_on_after(original.handoff.content)
         self.phase = NEXT[FileEvent.CHOSEN][self.phase]
         self.handoff, original.handoff = original.handoff, self.handoff
@@ -321,7 +321,7 @@ class Followed:
         self.handoff.documents(self.location.path)
 
     def leave(self, reason: str) -> None:
-        """Close the file's session and stop reading the file."""
+        """Close the file's session and do not read the file until it is replaced or rewritten."""
         self.handoff.end(self.location.path, reason)
         self.phase = NEXT[FileEvent.ENDED][self.phase]
 
@@ -331,22 +331,22 @@ class Followed:
         if identity.relation(known.head, head) == "other":
             return False
         if other.location.path == self.location.path:
-            # A file that is started again at its path is shorter at first.
+            # A program that writes its file anew at the same path makes it shorter at first.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     @property
     def was_part(self) -> bool:
-        """Return whether the unchanged file is contained in another file: all bytes of this file
-        are part of the bytes that were read from the other file."""
+        """Return whether this file is a copy of another file, or of its beginning: the comparison with the other file
+        found no difference, and this file has not changed since."""
         return self.is_proven or any(
             each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is long enough to count as a part of another file with `whole`
-        bytes. Many files begin with the same header."""
+        """Return whether this file is long enough to count as a copy of the beginning of a file of `whole` bytes. It
+        must have `HEAD` bytes or all bytes, because many files begin with the same header."""
         return self.size == whole or HEAD <= self.size < whole
 
     @property
@@ -385,8 +385,8 @@ class Followed:
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
-        """Return whether another file begins with all bytes of this file, or None while the
-        comparison is unfinished. Raise OSError if this file cannot be read."""
+        """Return whether another file begins with all bytes of this file. Return None while the comparison is
+        unfinished. Raise OSError if this file cannot be read."""
         if not self._suffices(other.size):
             return False
         known = self._compared.get(other)
@@ -402,7 +402,7 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            with suppress(OSError):  # the other file's own check reports the error
+            with suppress(OSError):  # the next check of that file reports the error
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
                     trail.add(data)
@@ -410,8 +410,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this file has the content of an ended uncompressed file, or None while the
-        comparison is unfinished. Raise OSError."""
+        """Return whether this file has exactly the content that was read from an uncompressed file that has ended.
+        Return None while the comparison is unfinished. Raise OSError."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -422,15 +422,15 @@ class Followed:
         return known.found
 
     def head(self) -> bytes:
-        """Return the first bytes of the file's content, as found after its last change. Raise
+        """Return the first bytes of the file's content; they are read again after each change of the file. Raise
         OSError."""
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it on; return whether there may be more pieces.
-        Raise OSError."""
+        """Read the next piece of the file and pass it to the intake; return whether another call may return more. Raise
+        OSError."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
@@ -438,10 +438,10 @@ class Followed:
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
             if kind is Compressed:
-                return True  # the file's inflater waits for its turn
+                return True  # the file must wait for its turn to get an inflater
         part = self._part
         if part.reader is None:
-            return False  # the file has too few bytes to determine its type
+            return False  # too few bytes to know whether the file is compressed
         waited = self._desk.clock.monotonic() - self.location.changed_at
         past_holes = self.final or waited >= self._desk.config.hole_timeout
         piece = part.reader.next(ContentView(fd, self.size, past_holes, self.final))
@@ -459,7 +459,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """End the file. Unread bytes count as lost, unless nothing was read and a copy may exist."""
+        """Close the file's session. Report unread bytes as lost, unless nothing was read and a copy of the file exists
+        that will be read. `copied` is whether such a copy may exist."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = NEXT[FileEvent.ENDED][self.phase]
 
@@ -491,14 +492,14 @@ class Followed:
                     handoff.data(path, self.facts, piece)
 
     def _reach(self, member: Member) -> None:
-        """Record that the compressed file can be decompressed again from `member` on."""
+        """Record the member `member` as the position from which a restarted daemon must decompress the file."""
         if member != self._part.member:
             self._part.member = member
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Compare the file with the bytes that were read from it. `found` is the file's size at
-        this check. Raise OSError."""
+        """Find out whether the file still contains the bytes that were read from it; if not, end its session. `found`
+        is the file's size as the current check found it. Raise OSError."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -507,8 +508,8 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Read the size after these bytes, so that both belong to the same version of the file: the
-        # file may have been replaced since the check.
+        # Read the size after these bytes, because the file may have been truncated or rewritten since `found` was
+        # determined.
         self.size = self._system.fstat(fd).st_size
         verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
         if verdict in {"truncated", "rewritten"}:
@@ -521,14 +522,15 @@ class Followed:
                 self.handoff.lose("overwritten", differing)
 
     def _begins_otherwise(self) -> bool:
-        """Return whether a compressed file from an earlier run has different content now. Raise
+        """Return whether a compressed file that an earlier run of the daemon read begins with other content now. Raise
         OSError."""
         if not self._part.is_compressed_earlier:
             return False
         return identity.relation(self.handoff.content.head, self.head()) == "other"
 
     def _go_on_checking(self, fd: int) -> bool:
-        """Check more of the file's bytes; return whether bytes are left to check. Raise OSError."""
+        """Compare more of the file's bytes with the bytes that were read; return whether bytes are left to compare.
+        Raise OSError."""
         part = self._part
         same = part.check_more(fd)
         if same is False:
@@ -539,20 +541,20 @@ class Followed:
         return same is None
 
     def _begin_incarnation(self, reason: str, unread: int) -> None:
-        """End the session, because the file was replaced, truncated or rewritten."""
+        """End the session, because the file was replaced, truncated or rewritten, and begin anew with the file.
+        `unread` is the number of lost bytes."""
         self._end(reason, unread)
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the file's session. If bytes are lost before any byte was read, open a session that
-        reports the loss. No loss is reported if the file may be a copy of another file, or if
-        another source follows the file."""
+        """End the file's session, and report that `unread` bytes were lost. If the file has no session yet, open one
+        for this report, unless the file may be a copy of another file or another source follows it."""
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self.handoff.open(self.location.path, self.facts)
         self.handoff.end(self.location.path, reason, unread)
 
     def reset(self, event: FileEvent) -> None:
-        """Forget what was read, after an event that begins a new session or withdraws the decision."""
+        """Forget what was read and compared, because `event` begins a new session or makes the file wait again."""
         self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
@@ -564,8 +566,8 @@ class Followed:
         self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:
-        """Continue after content that was read from another file and is equal in this file. Raise
-        OSError."""
+        """Continue reading behind the content in `known`, which was read from another file and which this file also
+        has. Raise OSError."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
         self._forget_originals()

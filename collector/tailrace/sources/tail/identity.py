@@ -1,21 +1,21 @@
 """Identify files, and detect whether a file is still the file that was read.
 
-A file is identified by device, inode and birth time, and by its *trail*: the first bytes of the
-content, and the last bytes before the reading position. Each check compares the file with its trail
-by these rules, in this order:
+A file is identified by device, inode and time of creation, and by its *trail*: the first bytes that
+were read, and the last bytes before the reading position. Each check compares the file with its
+trail by these rules, in this order:
 
 1. The file is shorter than the bytes that were read: *truncated*. The file counts as a new file.
 2. The first bytes differ: *rewritten*. The file counts as a new file. The first two bytes are
    ignored, because DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without
    loss of data.
-3. The last bytes before the reading position differ. A file that has grown is *rewritten*: the file
-   was emptied and has grown past the reading position again. In a file that has not grown, bytes
+3. The last bytes before the reading position differ. A file that has grown is *rewritten*: the
+   writer has emptied it and written more than was read before. In a file that has not grown, bytes
    were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) detects changes in the other bytes that were read. The check runs when a
-file was modified without growing and is then left unchanged. The check reads the bytes that this
-run of the daemon has read again, unless the file is compressed or has holes.
+A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again
+when a file was modified without growing and then stays unchanged. Only bytes that this run of the
+daemon has read are checked, and only in uncompressed files without holes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ _statx = _find_statx()
 
 
 class Trail:
-    """The trail of the bytes that were read: their number, the first bytes and the last bytes."""
+    """Describes the bytes that were read from a file, so that the file can be recognised: their
+    number (`offset`), the first bytes (`head`) and the last bytes (`last`)."""
 
     __slots__ = ("crc", "head", "last", "offset")
 
@@ -76,8 +77,8 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all bytes that were read, except the first `UNSAYING` bytes, which may change;
-        None if unknown."""
+        """CRC-32 of all bytes that were read, except the first `UNSAYING` bytes, which a tracer may
+        change; None if it is unknown."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -98,7 +99,8 @@ class Trail:
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether `last` equals the bytes before the reading position."""
+        """Return whether `last`, read from the file now, equals the bytes that were read before the
+        reading position."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -108,7 +110,8 @@ class Trail:
 
 
 class ContentCheck:
-    """A check that reads all previously read bytes again in parts and compares their checksum."""
+    """Reads all bytes again that a trail describes, in parts, and compares their checksum with the
+    trail's."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -116,8 +119,8 @@ class ContentCheck:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Read the next part. Return whether all bytes are unchanged, or None while parts are left.
-        Raise OSError."""
+        """Read the next part of the file. Return whether all bytes are unchanged, or None while
+        parts are left. Raise OSError."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
@@ -128,12 +131,13 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Number of bytes that are known to be overwritten."""
+    """Number of bytes of which the comparison has shown that they were overwritten."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
     """Compare a file's current bytes with a trail by the rules of this module. `head` and `last`
-    are the file's bytes at the positions of the trail's head and last bytes."""
+    are the bytes that the file now has at the positions of the trail's first and last bytes.
+    `grown` is whether the file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))
@@ -148,8 +152,8 @@ def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
 
 
 def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
-    """Compare the first bytes of two contents: "same" content, "other" content, or "open" if there
-    are too few bytes to decide."""
+    """Compare the first bytes of two files' contents: "same" content, "other" content, or "open" if
+    there are too few bytes to decide."""
     size = min(len(known), len(head))
     if known[UNSAYING:size] != head[UNSAYING:size]:
         return "other"
@@ -157,23 +161,24 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """Return the file's current bytes at the positions of a trail's head and last bytes. Raise
-    OSError."""
+    """Return the bytes that the file now has at the positions of a trail's first and last bytes.
+    Raise OSError."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether two trails with equal offsets may belong to the same content. The trail
-    `again` may begin after the first byte."""
+    """Return whether two trails may describe the same content: their bytes are equal where both
+    have them. `again` is the trail of content that was decompressed a second time, and may begin
+    after the first byte."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
 def differing(before: bytes, now: bytes, offset: int) -> int:
-    """Return the number of differing bytes between `before` and `now`, which begin at `offset`. The
-    first `UNSAYING` bytes of a file are ignored."""
+    """Return how many bytes differ between `before` and `now`, both from `offset` on. Differences
+    in the first `UNSAYING` bytes of a file do not count."""
     skip = max(0, UNSAYING - offset)
     before, now = before[skip:], now[skip:]
     if before == now:

@@ -2,16 +2,17 @@
 
 A file may contain many members in sequence. Real files have two kinds of errors:
 
-- A member whose writer was killed is *torn*: the next member begins inside the torn member. Further
-  decompression would treat the next member's header as content. If a member's first bytes appear
-  inside another member, the inflater returns no content until it is clear which member continues.
-  Bytes that are no member cannot be decompressed far.
-- *Bad* bytes cannot be decompressed. A range of bad bytes ends at the next valid member.
+- A member whose writer was killed is *torn*: it stops in the middle, and the next member follows.
+  If a member's first bytes appear inside another member, either the other member is torn there, or
+  its compressed data happens to contain these bytes. The inflater then tries to decompress both,
+  and returns no content until one of the attempts has failed.
+- *Bad* bytes lie between members and cannot be decompressed. A range of bad bytes ends at the next
+  valid member.
 
 The output does not depend on the division of the bytes into `feed` calls.
 
-A copy can report losses of its original with empty gzip members, whose extra field describes the
-loss. `export --to original` writes such members; other gzip readers skip the members.
+A file can state which bytes of its original are lost, by empty gzip members whose extra field
+describes the loss. `export --to original` writes such members; other gzip readers skip them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.payloads import LossDetail, Member
 
 STATED_MAX = 128
-"""Maximum length (bytes) of a member that states a loss."""
+"""Maximum length (bytes) of a gzip member that states a loss of bytes."""
 
 _EXTRA = b"\x1f\x8b\x08\x04"
 _OURS = b"TR"
@@ -39,8 +40,8 @@ _MEMBER = re.compile(
 
 
 class StatedMember(NamedTuple):
-    """A stated loss: the kind of loss, the number of lost bytes (0 if unknown), and the length of
-    the member (bytes)."""
+    """A loss that a gzip member states: the kind of loss, the number of lost bytes (0 if unknown),
+    and the length (bytes) of the member itself."""
 
     detail: LossDetail
     lost: int
@@ -48,7 +49,7 @@ class StatedMember(NamedTuple):
 
 
 def statement(detail: str, lost: int) -> bytes:
-    """Return a gzip member that states a loss."""
+    """Return an empty gzip member that states a loss of bytes; other gzip readers skip it."""
     said = f"{detail} {lost}".encode()
     field = _OURS + pack("<H", len(said)) + said
     return _EXTRA + bytes(5) + b"\xff" + pack("<H", len(field)) + field + _EMPTY
@@ -70,22 +71,24 @@ _BEGIN = MAGIC + b"\x08"
 (deflate)."""
 _GZIP = 31
 _PROBE = 64
-"""Number of input bytes after which an attempt to decompress random bytes has failed."""
+"""Number of bytes on which a trial decompression decides: random bytes cannot be decompressed that
+far."""
 DOUBT_MAX = 2 * 65_536
-"""Number of input bytes that cannot be decompressed by accident: more than a stored block, which
-accepts any bytes."""
+"""Number of compressed bytes after which decompression cannot be an accident. It exceeds the length
+of a stored deflate block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
-"""Number of content bytes that prove that a member is genuine: random bytes never decompress to so
-many bytes."""
+"""Number of decompressed bytes that prove a member to be genuine, because random bytes never
+decompress to so many bytes."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""Maximum number of trials in each block of `TRIALS_BLOCK` bytes after the beginning of a member.
+"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file, to find
+out whether a member begins where its first bytes appear.
 
 The first bytes of a member appear by accident once in 16 MiB. An attacker may repeat these bytes,
-and each trial takes as long as decompressing some KiB. After the maximum, a member that begins in
-the rest of the block counts as bad bytes."""
+and each trial takes as long as decompressing some KiB. If the maximum is reached, a member that
+begins later in the block counts as bad bytes."""
 INFLATER_BYTES = 48 * 1024
-"""Memory (bytes) of an unfinished member: a window of 32 KiB, and tables."""
+"""Memory (bytes) that the decompression of one member takes: a window of 32 KiB, and tables."""
 
 
 _ERROR = cast("type[Exception]", zlib_ng.error)
@@ -119,14 +122,15 @@ class InflationBegun(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """A decompression event: a gzip member stopped before its end. `after` is the position after
-    the member."""
+    """A decompression event: a gzip member stopped before its end. `after` is the position behind
+    its bytes."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """A decompression event: bytes cannot be decompressed. `after` is the position after the bytes."""
+    """A decompression event: some bytes cannot be decompressed. `after` is the position behind
+    these bytes."""
 
     size: int
     data: bytes
@@ -134,8 +138,8 @@ class Bad(NamedTuple):
 
 
 class StatedLoss(NamedTuple):
-    """A decompression event: a gzip member states a loss of bytes. `after` is the position after
-    the member."""
+    """A decompression event: a gzip member states that bytes of the original are lost. `after` is
+    the position behind this member."""
 
     detail: LossDetail
     size: int
@@ -146,38 +150,45 @@ Event = Content | InflationBegun | Torn | Bad | StatedLoss
 
 
 class Inflater:
-    """Converts compressed bytes into events, starting at a member or after bad bytes. Call `feed`
-    when `next` returns None."""
+    """Converts the bytes of a compressed file into events: content, beginnings of members, and
+    errors. It starts at a gzip member or behind bad bytes. When `next` returns None, call `feed`
+    with the next bytes."""
 
     def __init__(self, at: Member) -> None:
         self._raw = at.raw
-        """Offset of `_input` in the file."""
+        """Offset in the file of the first byte of `_input`, which holds the bytes that are not used
+        yet."""
         self._content = at.content
         self._input = b""
         self._member: _Decompressor | None = None
         self._more = False
-        """Whether the member has more content that needs no further input."""
+        """Whether the current member can return more content without further input."""
         self._expected = True
-        """Whether the next bytes should begin a member, because the previous member has ended."""
+        """Whether a member must begin at the next byte, because the previous member has ended
+        there."""
         self._none_before = 0
-        """File offset up to which the bytes between members contain no beginning of a member."""
+        """File offset up to which no member begins in the bytes behind the previous member."""
         self._cleared = 0
-        """File offset up to which no other member begins inside the current member."""
+        """File offset up to which the current member is known not to be torn by the beginning of
+        another member."""
         self._origin = at.raw
-        """File offset at which the blocks of `TRIALS_BLOCK` bytes begin."""
+        """File offset from which on the file is divided into blocks of `TRIALS_BLOCK` bytes, to
+        count trials."""
         self._trials = (0, 0)
-        """The index of the last block with a trial, and the number of trials in the block."""
+        """The index of the last block with a trial decompression, and the number of trials in this
+        block."""
         self._tried = -1
-        """File offset of the last trial."""
+        """File offset of the last trial decompression."""
 
     @property
     def waits(self) -> bool:
-        """Return whether a member is unfinished, or bytes are buffered that may begin a member."""
+        """Return whether the file so far ends inside a member, or with bytes that may begin a
+        member."""
         return self._member is not None or bool(self._input)
 
     @property
     def memory(self) -> int:
-        """Return the memory (bytes) of the member and the unused input."""
+        """Return the memory (bytes) of the current member's decompression and of the unused input."""
         return INFLATER_BYTES * (self._member is not None) + len(self._input)
 
     @property
@@ -188,8 +199,8 @@ class Inflater:
         self._input += data
 
     def next(self, *, last: bool = False) -> Event | None:
-        """Return the next event, or None if more input is needed. `last` means that no more input
-        will follow."""
+        """Return the next event, or None if it needs more input. `last` means that the file has no
+        more bytes."""
         while True:
             if self._member is None:
                 return self._find(last)
@@ -213,10 +224,11 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Find the next event between members: the beginning of a member, or bad bytes.
+        """Return the next event behind the previous member: the beginning of a member, or bad
+        bytes. Return None if more input is needed.
 
-        A range of bad bytes never ends at an unproven member, because an inflater that starts after
-        the range treats the next member as proven."""
+        A range of bad bytes ends only where a trial decompression has proven that a member begins,
+        because an inflater that starts there does not try again."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -247,8 +259,8 @@ class Inflater:
         return self._bad(size) if size > 0 else None
 
     def _may_try(self, at: int) -> bool:
-        """Count a trial at a file offset; return whether the number of trials in the block is
-        within the limit."""
+        """Count a trial decompression at a file offset; return whether it is allowed because the
+        block has had fewer than `TRIALS_MAX`."""
         block = (at - self._origin) // TRIALS_BLOCK
         count = self._trials[1] if block == self._trials[0] else 0
         if at != self._tried:
@@ -276,15 +288,15 @@ class Inflater:
             self._member = None
             return content
         self._use(len(data) - len(member.unconsumed_tail) - len(member.unused_data))
-        # At the output limit, content may be left whose input is already consumed.
+        # The output limit was reached, so content may be left whose input is already used.
         self._more = len(content) == CHUNK_MAX and not member.eof
         if member.eof:
             self._member, self._expected = None, True
         return content
 
     def _is_torn_here(self, member: _Decompressor, last: bool) -> bool | None:
-        """Return whether the current member is torn where another member seems to begin, or None if
-        more input is needed."""
+        """Return whether the current member is torn at the next byte, where another member seems to
+        begin; None if more input is needed to decide."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
         goes_on = _trial(member.copy(), self._input[:DOUBT_MAX])
@@ -313,15 +325,16 @@ def _inflates(data: bytes, last: bool) -> bool | None:
 
 
 def _unsure(data: bytes, last: bool) -> int:
-    """Return the number of bytes at the end of `data` that may be the first bytes of a member."""
+    """Return how many bytes at the end of `data` may be the first bytes of a member, so that they
+    must wait for more input."""
     if last:
         return 0
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Try to decompress `data`; return whether decompression fails, ends the member, needs more
-    input, or continues far enough to prove the member."""
+    """Decompress `data` on trial; return whether this fails, reaches the end of the member, needs
+    more input, or goes far enough to prove that the data belongs to the member."""
     size = 0
     rest = data
     try:

@@ -1,10 +1,10 @@
 """Locate and open files, and restrict reading to the configured directories.
 
-Constraint: only files within the roots of the configured patterns may be read, even through links
-(`Roots`). A user with write access below a root could replace a file or a directory by a link at
-any time. The collector therefore first obtains a descriptor of the file, asks the kernel for the
-descriptor's real path, and checks this path. Only the descriptor's file is then opened. A file
-outside all roots, a pipe or a device is never opened.
+Only files within the roots of the configured patterns may be read, even through links (`Roots`). A
+user with write access below a root could replace a file or a directory by a link at any time. The
+collector therefore first obtains a descriptor of the file, asks the kernel for the descriptor's
+real path, and checks this path. Only the descriptor's file is then opened. A file outside all
+roots, a pipe or a device is never opened.
 
 A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
 (`TailDescriptors`); other files are opened again when they grow. `System` contains the system
@@ -29,8 +29,8 @@ from tailrace.sources.tail import identity
 
 
 class System(NamedTuple):
-    """The system calls that return sizes, times and inodes of files, and the directory of the
-    processes."""
+    """The system calls that return the sizes, times and inodes of files, and the path of the proc
+    file system."""
 
     stat: Callable[[str], os.stat_result] = os.stat
     fstat: Callable[[int], os.stat_result] = os.fstat
@@ -42,22 +42,23 @@ class System(NamedTuple):
 
 
 SYSTEM = System()
-"""The calls of the real system; a simulation uses other calls."""
+"""The calls of the real system; the simulator replaces them."""
 
 
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OutsideError(OSError):
-    """An error for a path that leads out of all roots."""
+    """Raised for a path that leads, possibly through links, to a file outside all roots."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EXDEV, "leads out of the configured paths", path)
 
 
 class Roots:
-    """The roots of one source. `documents` returns the paths of a stream's documents, relative to
-    the stream's directory. Modules that check files use the calls in `system`."""
+    """The files and directories within which one source may read files. `documents` returns, for
+    the path of a stream's file, the paths of the format's documents beside it, relative to its
+    directory. `system` contains the calls with which the source examines files."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -70,8 +71,8 @@ class Roots:
     def add(self, root: str, *, is_file: bool) -> str | None:
         """Add a root; return its real path with all links resolved.
 
-        If the root is a file, also add the documents of the file's format. If a link changed
-        meanwhile, add nothing and return None."""
+        If the root is a file, also add the documents of the file's format. If somebody replaced a
+        link meanwhile, add nothing and return None."""
         real = followed(root)
         if real is None:
             return None
@@ -88,7 +89,7 @@ class Roots:
         return real
 
     def contain(self, real: str) -> bool:
-        """Return whether a path without links is inside a root."""
+        """Return whether a path, in which all links are resolved, is within a root."""
         while real not in self._all:
             if real in {"/", ""}:
                 return False
@@ -97,12 +98,14 @@ class Roots:
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
         """Return the status of the file at a path within a root, and the file's creation time (Unix
-        ns, or 0). Raise OSError."""
+        ns, or 0). Raise OutsideError for a file outside all roots, and OSError if the file does not
+        exist or cannot be examined."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
-        """Open a regular file within a root for reading; return its descriptor. Raise OSError."""
+        """Open a regular file within a root for reading; return its descriptor. Raise OutsideError
+        for a file outside all roots, and OSError if the file cannot be opened."""
         with self._reached(path) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "is no file", path)
@@ -139,9 +142,12 @@ def _place(fd: int) -> str:
 
 
 class TailDescriptors:
-    """A cache of open file descriptors: at most `limit`, and at most half of the process's limit.
+    """The open file descriptors of one source. There are at most `limit`, and at most half of the
+    number that the process may open. To open another file, the file that was not used for the
+    longest time is closed.
 
-    A pinned descriptor is not closed to make room, because its file may have no path any more."""
+    A pinned descriptor is never closed for this, because its file may have no path any more and
+    could not be opened again."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -162,15 +168,16 @@ class TailDescriptors:
         return len(self._open) < self._limit
 
     def get(self, owner: Hashable) -> int | None:
-        """Return the descriptor of an open file, or None. The descriptor counts as just used."""
+        """Return the descriptor of a file, or None if the file is not open. The file counts as just
+        used."""
         fd = self._open.get(owner)
         if fd is not None:
             self._open.move_to_end(owner)
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file and return its descriptor. Raise OSError, also if the descriptor belongs to
-        the process's reserve and no other file can be closed."""
+        """Open a file and return its descriptor. Raise OSError if the file cannot be opened, or if
+        only the descriptors are free that are reserved for other parts of the process."""
         fd = self.roots.open(path)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
@@ -212,13 +219,13 @@ def signature(found: os.stat_result) -> FileStamp:
 
 
 class AnotherFileError(FileNotFoundError):
-    """An error for a path that leads to a different file than before, possibly with the former
-    file's inode."""
+    """Raised when a path leads to another file than before, even if it has the same inode as the
+    former file."""
 
 
 class Location:
-    """The path, inode and descriptor of one file. The file may lose its path and get a new path; an
-    open file stays open meanwhile."""
+    """The path, inode and descriptor of one file. If the file is renamed or deleted while it is
+    open, it stays open."""
 
     def __init__(
         self,
@@ -239,10 +246,10 @@ class Location:
         file."""
         self.gone_at = 0.0
         self.changed_at = 0.0
-        """Time of the last check that found a change of the file."""
+        """Time of the last check that found that the file had changed."""
         self._closed_as: FileStamp | None = None
-        """The file's size and times when it was closed because it rested; None while the file may
-        be open."""
+        """The file's size and times when it was closed because nothing was written to it; None
+        while it may be open."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -263,18 +270,18 @@ class Location:
 
     @property
     def is_unlinked(self) -> bool:
-        """Return whether the file is open and has no path any more."""
+        """Return whether the file is open although it was deleted."""
         fd = self._descriptors.get(self)
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
     def stands(self) -> bool:
         """Return whether the path still leads to the file, and not to a later file with the same
-        inode."""
+        inode. Ignore whether the path is within a root."""
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
-            except OutsideError:  # the source has different patterns now
+            except OutsideError:  # other patterns are configured now
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
@@ -282,7 +289,8 @@ class Location:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the file is not open, and its file system seems to be unmounted."""
+        """Return whether the file is not open, and its file system seems to be unmounted, because
+        the nearest directory above its path is on another device."""
         place = "/" if self.is_open else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
@@ -293,8 +301,8 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return the file's status (None if not available), and whether another file exists at the
-        path. Raise OSError."""
+        """Return the file's status (None if the file has no path and is not open), and whether
+        there is another file at its path. Raise OSError."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -308,15 +316,15 @@ class Location:
         return found, False
 
     def _leads_here(self, found: os.stat_result) -> bool:
-        """Return whether the status `found` at the path belongs to this file.
+        """Return whether the file at the path, which has the status `found`, is this file.
 
-        Open the file if a descriptor is free, so that the file can be read to its end after a
-        deletion. Raise OSError."""
+        Open the file if a descriptor is free, so that it can still be read if somebody deletes it.
+        Raise OSError."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
         if self.gone is None and self._closed_as == signature(found):
             return True
-        # Another file may have reused the inode of a deleted file.
+        # A later file may have been given the inode of a deleted file.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
                 self.open()
@@ -325,23 +333,24 @@ class Location:
         return True
 
     def is_succeeded(self, now: float) -> bool:
-        """Return whether a later file exists at the path, possibly with the same inode; record the
-        loss of the path in this case. Raise OSError.
+        """Return whether a later file is at the path, possibly with the same inode. If so, record
+        that this file has lost its path. Raise OSError.
 
-        An open file keeps its inode, so a later file cannot have the same inode."""
+        Return False for an open file: while it is open, no later file can have its inode."""
         if self.is_open:
             return False
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return False  # the file was deleted since the first check
+            return False  # somebody deleted the file after the caller's check
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False
         self.lose_path("replaced", now)
         return True
 
     def _is_later(self, birth: int) -> bool:
-        """Return whether a file with this inode and this creation time is a later file."""
+        """Return whether a file with the same inode and this creation time was created after this
+        file. Return False if a time is unknown."""
         return bool(self.birth and birth) and birth != self.birth
 
     def lose_path(self, reason: str, now: float) -> None:
@@ -350,7 +359,8 @@ class Location:
         self._descriptors.pin(self)
 
     def find_again(self, path: str) -> bool:
-        """Record the file's path; return whether the path has changed."""
+        """Record that the file was found at `path`; return whether this is another path than
+        before."""
         self.gone = None
         self._descriptors.unpin(self)
         before, self.path = self.path, path
@@ -360,13 +370,14 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file until its size or times differ from `change`, so that its file system can
-        be unmounted."""
+        """Close the file, so that its file system can be unmounted, until its size or times differ
+        from `change`."""
         self._closed_as = change
         self.close()
 
     def open(self) -> int:
-        """Return the file's descriptor; open the file if necessary. Raise OSError."""
+        """Return the file's descriptor; open the file if it is closed. Raise AnotherFileError if
+        another file is at the path, and OSError if the file cannot be opened."""
         fd = self._descriptors.get(self)
         if fd is not None:
             return fd

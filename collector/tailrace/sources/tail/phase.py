@@ -1,8 +1,8 @@
 """Define the phases of a followed file, and the phase after each event, as a table.
 
-A file waits, is read, or was left. A waiting file gets a decision at each check: the file may be a
-copy, belong to another source, lack a place, or be chosen (`watch`). A file that is read, and a file
-that was left, wait again once they are rewritten.
+A file waits, is read, or is no longer read. At each check of a waiting file, `watch` decides: the file may be a copy of
+another file, another source may follow it, too many files may be followed already, or the file is read from now on. If
+a file that is read, or no longer read, is rewritten, the file waits again.
 """
 
 from __future__ import annotations
@@ -11,49 +11,49 @@ from enum import Enum, auto
 
 
 class Phase(Enum):
-    """Phase of a known file. The value of a waiting phase is the reason for waiting, as in metrics."""
+    """Phase of a known file. Metrics show the value of a phase in which a file waits as the reason for waiting."""
 
     NEW = "empty"
     """Nothing is decided about the file, because the file is empty or was just found or rewritten."""
     COPY = "original"
     """The file may be a copy of another file, which still exists."""
     FOREIGN = "source"
-    """Another source follows the file, or a file that may be the file's original."""
+    """Another source follows the file, or follows another file of which this one may be a copy."""
     CROWDED = "files_max"
-    """The file may be followed, and no place for followed files is free."""
+    """The file should be followed, but as many files as allowed (`files_max`) are followed already."""
     FOLLOWED = "followed"
-    """The file is read into its own session."""
+    """The file is read into a session."""
     SHADOW = "shadow"
-    """The file begins like an ended file. Without additional content, the file was read before;
-    with additional content, the file becomes a separate file."""
+    """The file begins like a file that has ended. It is read only to compare: if it has no more content than the ended
+    file, nothing of it is stored; otherwise it is read into a session."""
     LEFT = "left"
     """The file is not read until the file is replaced or rewritten."""
 
 
 class FileEvent(Enum):
-    """Decision about a file, or change of a file, that leads to another phase."""
+    """A decision about a file or a change of it, which leads to another phase."""
 
     MAY_BE_COPY = auto()
     OF_OTHER_SOURCE = auto()
     NO_PLACE = auto()
     CHOSEN = auto()
-    """The file gets its own session, or continues the session of a file that it is a copy of."""
+    """The file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
-    """No content of the file was read, and its bytes may belong to another file."""
+    """The file waits again, because no content of it was read and its bytes may belong to another file."""
     LONGER = auto()
-    """The shadow has more content than the ended file."""
+    """A file that begins like an ended file (`SHADOW`) has more content than that file."""
     REWRITTEN = auto()
-    """The file was replaced, truncated or rewritten."""
+    """The file was replaced, truncated or rewritten, so that its content is new."""
     ENDED = auto()
     """The file's session has ended, and reading stops."""
 
 
 WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
-"""Phases of files about which a decision is due."""
+"""Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
 
-# The phase after each event. An event cannot happen in a phase that its row lacks.
+# The phase after each event, by the phase before. An event cannot happen in a phase that is missing in its row.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),
@@ -63,7 +63,8 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # A file that waits for a place keeps its position in the queue.
+    # A rewritten file that waits for a free place keeps its position in the queue, and a rewritten shadow gets a
+    # session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.ENDED: dict.fromkeys(Phase, Phase.LEFT),
 }

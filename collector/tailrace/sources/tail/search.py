@@ -37,8 +37,8 @@ from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Maximum number of remembered links that lead out of the roots. When the number is exceeded, all
-links are forgotten and counted again."""
+"""Maximum number of remembered links that lead out of the roots, so that each is counted once. When there are more, all
+are forgotten and counted again."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log each of the first few files whose name a pattern spells but which the source's format
-        does not recognise."""
+        """Log a file whose name a pattern matches by more than wildcards, but whose content is not of the source's
+        format; log only the first few such files."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -95,13 +95,14 @@ def name_of(error: OSError) -> str:
 COARSE = 2.0
 RELIST = 60.0
 BREATH = 64
-"""Number of directories and links to check before other tasks run (less than 1 ms)."""
+"""Number of directories and links that a search checks before other tasks run (less than 1 ms)."""
 
 _WILDCARD = re.compile(r"[*?[]")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 Parts = tuple[str, ...]
-"""The parts of a pattern that are not yet matched; () matches everything below."""
+"""The parts of a pattern that are still to be matched with the parts of a path; () matches everything below a
+directory."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _ALL = frozenset[Parts]({()})
@@ -116,9 +117,9 @@ class Pattern(NamedTuple):
 class Found(NamedTuple):
     path: str
     named: bool = False
-    """Whether a pattern is equal to the path, so that no search took place."""
+    """Whether the configuration contains the path itself instead of a wildcard pattern that matches it."""
     spelled: bool = False
-    """Whether the pattern's last part contains literal characters of the file's name (`*.log` does,
+    """Whether the last part of the pattern contains letters of the file's name and not only wildcards (`*.log` does,
     `*` does not)."""
 
 
@@ -149,18 +150,20 @@ class _Listing(NamedTuple):
     files: list[str]
     links: list[str]
     below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
-    """The directories and links to search, by the set of unmatched pattern parts."""
+    """By the set of pattern parts that are still to be matched in the directory: the directories and the links to
+    search below it."""
 
 
 class _Place(NamedTuple):
-    """A directory or link to search, and the pattern parts to match in it."""
+    """A directory or link to search, and the pattern parts that are still to be matched below it."""
 
     path: str
     wanted: frozenset[Parts]
 
 
 class Search:
-    """Finds the files that match some patterns. A search yields the files in changed directories.
+    """Finds the files that match the configured patterns. Each run yields the files in directories that have changed
+    since they were last listed.
 
     The search adds the patterns' roots to `roots`, and calls `failed` with each error's name."""
 
@@ -172,8 +175,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Create the search. `within` maps files given by path to a root other than the file itself
-        (see `Chosen`)."""
+        """Prepare a search. `within` contains, for files that are given by path, the directory that a link must not
+        leave (see `Chosen`); by default it is the file itself."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -188,8 +191,8 @@ class Search:
         return len(self._listings)
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found a path, because no error occurred in the
-        directories above."""
+        """Return whether the last search would have found a file at this path, because it could read all directories
+        above."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -197,7 +200,8 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """Search once. Yield each result, and yield None at intervals to let other tasks run."""
+        """Search once. Yield each file and each link out of the roots; yield None from time to time, so that other
+        tasks can run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -326,8 +330,8 @@ class Search:
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
-    """Return `wanted`, extended for each pattern that begins with `**` by the rest of the pattern,
-    because `**` may match no part."""
+    """Return `wanted` and, for each pattern that begins with `**`, also the pattern without it, because `**` may match
+    no part of a path."""
     for parts in list(wanted):
         stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
         wanted.update(parts[at:] for at in range(1, stars + 1))
@@ -335,11 +339,10 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """Return the pattern parts that are left to match in a directory's entry.
+    """Return the pattern parts that are still to be matched below an entry of a directory, after its name was matched.
 
-    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, `**` and
-    fully matched patterns also match hidden entries, because a file's format decides about hidden
-    files."""
+    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, `**` and fully matched patterns
+    also match hidden entries, because a file's format decides about hidden files."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -361,7 +364,7 @@ def _places(
 
 
 def _spells(pattern: Pattern, path: str) -> bool:
-    """Return whether the last part of a pattern matches a file's name and has literal characters."""
+    """Return whether the last part of a pattern matches a file's name and contains letters of it, not only wildcards."""
     if not pattern.parts or not pattern.parts[-1].strip("*?"):
         return False
     return _matches(pattern.parts[-1], path.rpartition("/")[2])
@@ -381,22 +384,21 @@ def _inside(path: str, root: str) -> bool:
 
 
 FILES_AT_ONCE = 100
-"""Number of files to check before other tasks run."""
+"""Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of remembered files that the format does not recognise; the limit applies to
-`_strange` and `_settled` separately.
+"""Maximum number of remembered files whose content is not of the source's format. The limit applies to `_strange` and
+to `_settled` separately.
 
-Files whose name no pattern spells are checked again when their directory is listed again and
-`YOUNG` seconds have passed."""
+Files beyond the limit are checked again when their directory is listed again, at most once in `YOUNG` seconds, if a
+pattern matches their names only by wildcards."""
 YOUNG = RELIST
-"""Age (seconds) since the last change below which a file that no pattern spells is checked in each
-search, because the writer may be writing the first record. An older file is checked at most once in
-this time."""
+"""Time (seconds) since its last change during which a file is checked in each search, because its writer may still be
+writing the first record. An older file is checked at most once in this time. Both apply to files whose names a pattern
+matches only by wildcards."""
 
 
 _LookedAt = tuple[int, int] | None
-"""Size (bytes) and modification time (Unix ns) of a file at its last check; None if the file could
-not be read."""
+"""Size (bytes) and modification time (Unix ns) that a file had at its last check; None if the file could not be read."""
 
 
 class Discovery:
@@ -413,7 +415,7 @@ class Discovery:
         self.searched_at = float("-inf")
         """Time at which the last search began."""
         self.looks = 0
-        """Number of files whose content the last search checked."""
+        """Number of files whose content the last search examined to find out their format."""
         self._desk = desk
         self._catalog = catalog
         self._roots = roots
@@ -423,13 +425,13 @@ class Discovery:
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
         self._strange: dict[Found, _LookedAt] = {}
-        """Files that the format does not recognise, and that each search checks again."""
+        """Files whose content is not of the source's format, and that each search examines again if they have changed."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Unrecognised files that are checked only when their directory is listed again after
-        `YOUNG` seconds, with the start time of the last search that checked the file."""
+        """Files whose content is not of the source's format, and that are examined again only when their directory is
+        listed again after `YOUNG` seconds. Each has the start time of the last search that examined it."""
         self._full: dict[str, float] = {}
-        """Directories with unrecognised files that are not remembered because of `STRANGE_MAX`,
-        with the start time of the last search that checked the files."""
+        """Directories with further such files, which are not remembered because of `STRANGE_MAX`, with the start time
+        of the last search that examined these files."""
         self._began = float("-inf")
         """Time at which the current search began."""
 
@@ -439,7 +441,8 @@ class Discovery:
         return len(self._search)
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found a path."""
+        """Return whether the last search would have found a file at this path, because it could read all directories
+        above."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
@@ -469,10 +472,10 @@ class Discovery:
     def admit(self, path: str) -> None:
         """Check a path that was found; add its file if the file is new or was moved there.
 
-        If a file was moved, also check its previous path, because the search may have mistaken
-        another file there for the moved file."""
+        If a known file was moved to this path, also check the path at which it was before, because another file may be
+        there now."""
         vacated = [path]
-        while vacated:  # no recursion, because a log rotation may move a thousand files at once
+        while vacated:  # a loop, because a log rotation may move a thousand files
             self._admit(vacated.pop(), vacated)
 
     def _admit(self, path: str, vacated: list[str]) -> None:
@@ -494,13 +497,13 @@ class Discovery:
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
         if known is not None and known.location.path == path:
-            file.rank = known.rank  # copies of the old or the new file come after both files
+            file.rank = known.rank  # copies of either come later
         self._catalog.add(file, self._clock.monotonic())
 
     def _recognises(self, strange: Found) -> bool:
-        """Return whether the format recognises a file by its content. Log an unrecognised file
-        whose name a pattern spells. Check the file again after it has changed, or if it could not
-        be read."""
+        """Return whether a file's content is of the source's format. If not, remember to examine the file again
+        after it has changed, or if it could not be read. Log the file if a pattern matches its name by more than
+        wildcards."""
         self.looks += 1
         path = strange.path
         is_new = strange not in self._settled
@@ -525,7 +528,7 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                # Files of other users may be unreadable and not meant for this source.
+                # An unreadable file of another user may not be meant for this source, so count its error only once.
                 if is_new or strange.spelled:
                     self._complaints.failed(name_of(error))
                 self._remember(strange, None)
@@ -542,8 +545,8 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether the content of a file whose name is not the format's must be checked now.
-        A hidden file is ignored unless a pattern spells its name."""
+        """Return whether to examine the content of a file now, whose name does not show that it is of the source's
+        format. Ignore a hidden file unless a pattern matches its name by more than wildcards."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):
@@ -560,8 +563,8 @@ class Discovery:
         self._full = {path: at for path, at in self._full.items() if at > since}
 
     def _is_known(self, path: str, found: os.stat_result, vacated: list[str]) -> bool:
-        """Return whether a path leads to a known file. The path becomes the file's alias, or its
-        new path if the file had lost its path. Append the lost path to `vacated`. Raise OSError."""
+        """Return whether a path leads to a known file. If so, the path becomes a further path (alias) of the file, or
+        its new path if the file was moved. Append the path at which a moved file was to `vacated`. Raise OSError."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False

@@ -1,19 +1,19 @@
-"""Manage the session of one file from opening to close: content, documents and resting state.
+"""Manage the session of one followed file: its content, its documents, and whether it rests.
 
-`Handoff` passes the file's data to the intake. `DocumentWatch` reads each changed document once,
-even if several streams share the document. `Resting` determines whether the file rests: its writer
-has ended, or nothing was written for a long time.
+`Handoff` passes the file's data to the intake. `DocumentWatch` reads the documents that a format
+keeps beside its files: each changed document once, even if several files share it. `Resting`
+determines whether the file rests: its writer has ended, or nothing was written for a long time.
 
 `Writers` determines whether the process that writes a file is still running. A file's path may
 contain the writer's host and PID. A PID alone is not sufficient: the system reuses PIDs, and the
 PID may belong to another host or PID namespace. A process therefore counts as the writer only after
-it was observed as the writer. PID and start time then identify the process. Only an observed
-process can be reported as ended.
+it was observed as such while it was running. PID and start time then identify it. Only of such a
+process can `Resting` report that it has ended.
 
 A process is observed as the writer if the process has the file open. The descriptors of another
-user's process cannot be read. Such a process counts as the writer if the file's path contains this
-host, the process's user owns the file, the process is older than the file, and the process is in
-the collector's PID namespace.
+user's process cannot be read. Such a process counts as the writer if the file's path contains the
+name of this host, the process's user owns the file, the process is older than the file, and the
+process is in the collector's PID namespace.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
-"""Time (seconds) for which the observations of a process are cached, because one process may write
-many files."""
+"""Time (seconds) for which what is known about a process is not determined again, because one
+process may write many files."""
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _DEAD = {"Z", "X", "x"}
@@ -65,7 +65,8 @@ class _Seen(NamedTuple):
 
 
 class Writers:
-    """Observes the processes that files' paths name. `proc` is the path of the proc file system."""
+    """Finds the processes that write files, by the host and PID in the files' paths. `proc` is the
+    path of the proc file system."""
 
     def __init__(
         self,
@@ -82,8 +83,8 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the process that was observed as a file's writer, or None. `birth` is the file's
-        creation time (Unix ns, or 0)."""
+        """Return the running process that writes a file, or None if it is not certain that it does.
+        `birth` is the file's creation time (Unix ns, or 0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
             return None
@@ -94,7 +95,7 @@ class Writers:
         return seen.process
 
     def runs(self, process: Process) -> bool:
-        """Return whether an observed process is still running."""
+        """Return whether a process that `find` has returned is still running."""
         return self._look(process.pid).process == process
 
     def _look(self, pid: int) -> _Seen:
@@ -132,7 +133,8 @@ class Writers:
         return frozenset(nodes)
 
     def _is_ours(self, process: Process, file: os.stat_result, birth: int) -> bool:
-        """Return whether a process with unreadable descriptors may have created a file."""
+        """Return whether a process whose descriptors cannot be read may have created a file: it
+        belongs to the file's owner and is older than the file."""
         about = Path(self._proc, str(process.pid))
         try:
             owner = int(_after(about / "status", "Uid:")[1])
@@ -150,35 +152,36 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Return the words after `word` on the line that begins with `word`."""
+    """Return the words behind `word` on the line of a text that begins with `word`."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Maximum number and total size (bytes) of cached documents, because streams that begin together
-share documents. The last read document is cached in any case."""
+"""Maximum number and total size (bytes) of documents that are kept in memory, because streams that
+begin together share documents. The document that was read last is kept in any case."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
-    """One document, and the streams that refer to the document."""
+    """A document, and the streams whose format refers to it."""
 
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """CRC-32 of the last read content; None if the document was never read."""
+        """CRC-32 of the content that was last read; None if the document was never read."""
         self.settled = False
-        """Whether the document was read again after its last change, because coarse file times may
-        hide a change."""
+        """Whether the document was read once more after it had stopped changing, because a change
+        within the resolution of its times does not show."""
         self.readers: dict[Handoff, str] = {}
-        """The streams that refer to the document, each with the stream's name for the document."""
+        """The sessions of the streams that refer to the document, each with the name by which it
+        knows the document."""
 
 
 class DocumentWatch:
-    """The documents of one source. For each error, the watch calls `failed` with the error's name
-    and retries later; no method raises."""
+    """Reads the documents of one source. For each error, it calls `failed` with the error's name
+    and tries again later; no method raises."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -195,7 +198,8 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Pass on the documents of the stream at a path, now and after each change."""
+        """Pass the documents of the file at a path to the file's session, now and after each
+        change."""
         self.forget(handoff)
         names = self._files.documents(path)
         if not names:
@@ -216,15 +220,15 @@ class DocumentWatch:
                 self._cache.pop(place, None)
 
     def look(self, handoff: Handoff) -> None:
-        """Pass on new or changed documents of one stream. A changed document is also passed on to
-        its other streams."""
+        """Pass the new or changed documents of one session's file on. A document that other
+        sessions share is passed to these, too."""
         for place in self._of.get(handoff, ()):
             document = self._documents[place]
             changed = self._examine(place, document)
             self._send(place, document, list(document.readers) if changed else [handoff])
 
     def look_at_all(self) -> Iterator[None]:
-        """Pass on all changed documents. Yield after each document, to let other tasks run."""
+        """Pass all changed documents on. Yield after each document, to let other tasks run."""
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -287,12 +291,12 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for ending a session after which the documents next to the file may belong to the next
-file."""
+"""Reasons for the end of a session because of a new file at the same path, to which the documents
+beside the file may belong by now."""
 
 
 class Desk(msgspec.Struct):
-    """The objects that all files of a source share."""
+    """The objects that all files of one source use."""
 
     intake: FileIntake
     config: TailConfig
@@ -303,24 +307,25 @@ class Desk(msgspec.Struct):
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Callback for the end of each session, called with the file's path and the trail of the
+    """Function to call at the end of each session, with the file's path and the trail of the
     content that was read."""
     replaces: Mapping[str, tuple[str, ...]] = {}
-    """Sessions that the session of each path replaces (see `Chosen`)."""
+    """For each path, the earlier sessions of the file whose rows the new session replaces (see
+    `Chosen`)."""
 
 
 class Handoff:
-    """The session of one file, opened when the first data is passed on. `content` is the trail of
-    the data that was passed on."""
+    """The session of one file, which is opened when the first data is passed to the intake.
+    `content` is the trail of the content that was passed on."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
         """The session's number; None while the session is not open."""
         self.content = Trail()
         self.lost = False
-        """Whether a loss in the session was found since this run began."""
+        """Whether this run of the daemon has found a loss of bytes in the file."""
         self.sent: dict[str, int] = {}
-        """CRC-32 of each document that was passed on, by the document's name."""
+        """CRC-32 of each document that was passed to the session, by the document's name."""
         self._desk = desk
 
     @classmethod
@@ -332,8 +337,8 @@ class Handoff:
         return handoff
 
     def open(self, path: str, facts: FileFacts) -> int:
-        """Open the session unless it is open; return its number. Documents are searched next to
-        `path`."""
+        """Open the session unless it is open; return its number. At the opening, also pass on the
+        documents beside `path`."""
         if self.number is None:
             desk = self._desk
             self.number = desk.intake.open_file(
@@ -355,20 +360,20 @@ class Handoff:
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
     ) -> None:
-        """Report a loss of data to the intake if the session is open."""
+        """Record a loss of bytes; report it to the intake if the session is open."""
         self.lost = True
         if self.number is not None:
             loss = FileLoss(detail=detail, size=size, data=data, stated=stated)
             self._desk.intake.loss(self.number, loss)
 
     def tell(self, facts: FileFacts) -> None:
-        """Pass on changed facts of the file: its path, its inode, its resting state, or the
-        beginning of a member."""
+        """Report changed facts of the file to the intake: its path, its inode, whether it rests, or
+        the last gzip member."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
     def documents(self, path: str) -> None:
-        """Pass on the documents next to the file's current path."""
+        """Pass on the documents that the format keeps beside the file's current path."""
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
@@ -385,7 +390,8 @@ class Handoff:
         if unread:
             self.lose("unread", unread)
         if reason not in SUCCEEDED:
-            # The documents were not checked yet if the file was not found again after a restart.
+            # Pass the documents on once more: if the file was not found again after a restart, they
+            # have not been checked.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -394,27 +400,27 @@ class Handoff:
 
 
 class Resting:
-    """The known writer of one file, and the last report about the file's resting state."""
+    """Determines whether a file rests, and remembers its writer and what was last reported."""
 
     __slots__ = ("_desk", "_missed", "_process", "_sought", "told")
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """The last report about the file's resting state; None while the file may grow."""
+        """The last report: why the file rests and since when; None while the file may grow."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
-        """Whether the writer was searched for since the file last grew."""
+        """Whether the writer was searched for after the file last grew."""
         self._missed = False
-        """Whether the writer had already ended at the last check."""
+        """Whether the last check already found that the writer has ended."""
 
     def grows(self) -> None:
-        """Record that more bytes of the file were read, so that the last report is invalid."""
+        """Record that more of the file was read, so that it does not rest any more."""
         self.told = None
         self._sought = self._missed = False
 
     def is_followed(self) -> bool:
-        """Record that the file is followed; return whether the last report was `unfollowed`."""
+        """Record that the source follows the file; return whether it was reported as `unfollowed`."""
         told = self.told
         if told is None or told.why != "unfollowed":
             return False
@@ -423,11 +429,11 @@ class Resting:
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
         """Check a file that was read to its end and is unchanged since the last check; return
-        whether there is a new report.
+        whether it now rests for a reason that was not reported yet.
 
-        `written` is the time of the last write (Unix ns). `unchanged` is the observed time without
-        a change (seconds). `pending` is the number of bytes after the last complete member. Raise
-        OSError."""
+        `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during
+        which checks found no change. `pending` is the number of bytes behind the last complete gzip
+        member. Raise OSError."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)
@@ -444,11 +450,11 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # The observed process may have been an earlier writer with the same PID.
+            # The process may be an earlier one with the PID that the writer has now.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
-            # The process may have written its last bytes after the last check, so check the file
-            # once more.
+            # The process may have written its last bytes after they were checked, so report its end
+            # at the next check.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None
         quiet = (desk.clock.wall_ns() - written) / 1e9

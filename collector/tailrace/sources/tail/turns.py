@@ -1,26 +1,26 @@
-"""Schedule the files of a source: the time of each file's next check, the followed files, and the
-compressed files with an inflater.
+"""Decide when each file of a source is checked, which files are followed, and which compressed
+files have an inflater.
 
-`Turns` assigns the limited places for followed files. `Schedule` determines when each file is
+`Turns` limits the number of followed files to `files_max`. `Schedule` determines when each file is
 checked. A growing file is checked every `poll_interval`. The interval for an unchanged file
-increases up to `idle_interval`, or to the interval at which all checks together use `LOOKS_SHARE`
-of a core.
+increases up to `idle_interval`, or longer, so that the checks of all files together use at most
+`LOOKS_SHARE` of a core.
 
-`Inflaters` keeps inflaters for the most recently read compressed files, within the memory limit
-`inflating_max`. A file whose last member is incomplete needs an inflater, which takes 48 KiB. The
-inflaters of other files are dropped; when such a file grows, its last member must be decompressed
-again from its beginning. Three rules limit the cost of repeated decompression:
+`Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is
+incomplete needs an inflater, which takes 48 KiB. Only the most recently read files keep theirs.
+When another file grows, its last member must be decompressed again from its beginning. Three rules
+limit the cost of this:
 
 - At most `ACTIVE` files are read at a time. A turn of a file ends when the whole file is read, or
   when the number of new bytes is at least the number of bytes that were decompressed again.
-- A file waits in the order of requests if its new bytes are at least as many as the bytes to
-  decompress again, until the whole file is read. On average, a byte of such a file is decompressed
-  at most four times. Content bytes may be decompressed more often, if early bytes of the file are
-  compressed more strongly than late bytes. A deleted file also waits in the order of requests,
-  independent of its growth.
-- All other files are decompressed again at the rate `AGAIN_RATE`, before the files that wait in the
-  order of requests. Files with few bytes to decompress again come first. The waiting time of a file
-  also counts, so that each file gets a turn.
+- If a file has at least as many new bytes as must be decompressed again, the file gets its turns in
+  the order of requests until the whole file is read. On average, a byte of such a file is
+  decompressed at most four times; a byte of content possibly more often, if early bytes of the file
+  are compressed more strongly than late ones. A deleted file also gets its turns in this order,
+  whatever its new bytes.
+- For all other files, repeated decompression is limited to the rate `AGAIN_RATE`; within this rate,
+  they come before the files of the second rule. Files with few bytes to decompress again come
+  first. A file also comes earlier the longer it has waited, so that each file gets a turn.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from tailrace.sources.tail.phase import NEXT, FileEvent
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
-"""Minimum CPU time (seconds) of one check."""
+"""CPU time (seconds) that one check of a file takes at least, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of points in an interval at which due files are checked together."""
+"""Number of points in time in each interval at which files are checked, so that many files are
+checked at one wake-up."""
 
 
 class Schedule:
@@ -70,15 +71,17 @@ class Schedule:
                 yield file
 
     def rest(self, looks: int) -> float:
-        """Return the interval (seconds) between two rounds of `looks` checks of unchanged files."""
+        """Return the interval (seconds) at which unchanged files are checked, if there are `looks`
+        files to check in each interval."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_look(self, file: Followed, now: float, files: int) -> None:
-        """Schedule the next check of a file after a check; `files` is the number of all files."""
+        """Set the time of a file's next check after a check at the time `now`. `files` is the
+        number of all files."""
         poll = self.config.poll_interval
         rests = file.location.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
-        # Check files together, because a wake-up costs as much as ten checks.
+        # Check many files at the same time, because a wake-up costs as much as ten checks.
         tick = file.interval / TICKS
         self.put(file, math.ceil((now + file.interval) / tick) * tick)
 
@@ -88,8 +91,8 @@ class Schedule:
 
 
 class Turns:
-    """A limited number of places for followed files. Waiting files get places in the order in which
-    they began to wait."""
+    """Limits the number of followed files to `places`. Other files wait, and are followed in the
+    order in which they began to wait."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -97,7 +100,7 @@ class Turns:
         self._waiting: dict[Followed, None] = {}
 
     def __iter__(self) -> Iterator[Followed]:
-        """Yield the followed files, which have a place."""
+        """Yield the files that are followed."""
         return iter(self._following)
 
     @property
@@ -112,13 +115,14 @@ class Turns:
         return file in self._waiting
 
     def take(self, file: Followed) -> None:
-        """Give a file a place. The limit may be exceeded, because the file continues a file that
-        had a place."""
+        """Count a file as followed. The limit may be exceeded, because the file may continue the
+        session of another file that was followed."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
     def give_back(self, file: Followed) -> None:
-        """Release a file's place for other files. The file may still wait for another place."""
+        """Count a file as not followed any more, so that another file can be followed. The file may
+        still wait to be followed again."""
         self._following.discard(file)
 
     def forget(self, file: Followed) -> None:
@@ -126,7 +130,7 @@ class Turns:
         self._waiting.pop(file, None)
 
     def given(self) -> list[Followed]:
-        """Remove waiting files from the queue, as many as there are free places; return the files."""
+        """Remove the files from the queue that can be followed now, and return them."""
         free = max(0, self.places - len(self._following))
         files = list(islice(self._waiting, free))
         for file in files:
@@ -135,82 +139,88 @@ class Turns:
 
 
 ACTIVE = 4
-"""Maximum number of compressed files that are read alternately."""
+"""Maximum number of compressed files that are read in the same period, by turns."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Number of file and content bytes in one turn, after which the next file is read."""
+"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends and
+another file gets its inflater."""
 AGAIN_RATE = 128 * 2**20
-"""Maximum rate (file and content bytes a second) of repeated decompression; about a tenth of a
-core."""
+"""Maximum rate (bytes read and bytes decompressed, per second) at which content is decompressed
+again; it takes about a tenth of a core."""
 
 
 class Inflaters:
-    """The inflaters of one source, and the files that wait for decompression. With `once`, a turn
-    ends only at the end of a file."""
+    """Decides which compressed files of one source have an inflater. With `once`, as in an import,
+    a file's turn ends only at its end."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
-        """Memory limit (bytes) for inflaters, at least `ACTIVE_BYTES`."""
+        """Maximum memory (bytes) for inflaters; it must be at least `ACTIVE_BYTES`."""
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The number of processed bytes (`passed`) at which each active file's turn ends."""
+        """The files whose turn it is, each with the value of `Followed.passed` at which its turn
+        ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """Memory (bytes) of each inactive inflater, ordered by use; the most recently used inflater
-        is last."""
+        """The files that keep an inflater although it is not their turn, each with the memory
+        (bytes) of the inflater. The file that was read last is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
         """Files whose last turn ended before the whole file was read."""
         self._line: dict[Followed, None] = {}
-        """Compressed files that wait for an inflater, in the order of requests."""
+        """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files that wait for the rate limit of repeated decompression, each with the number of its
-        entry in `_heap`."""
+        """Files whose repeated decompression must wait because of `AGAIN_RATE`, each with the
+        number of its valid entry in `_heap`."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
 
     @property
     def waiting(self) -> int:
-        """Return the number of files that wait for the rate limit of repeated decompression."""
+        """Return the number of files whose repeated decompression must wait because of
+        `AGAIN_RATE`."""
         return len(self._later)
 
     @property
     def next(self) -> float:
-        """Return the time at which the next file may start its turn; infinity if no file can start."""
+        """Return the time at which the next file's turn can begin; infinity if none waits or too
+        many files have their turn."""
         if len(self._active) == ACTIVE or not (self._line or self._later):
             return float("inf")
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Return whether a file must wait before reading. `begin` yields the file when its turn
-        starts."""
+        """Return whether a compressed file must wait for its turn before it is read. If so, `begin`
+        yields the file when its turn begins."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a file from the rate-limited queue to the first-come queue if the file has grown
-        enough."""
+        """Let a file whose repeated decompression must wait because of `AGAIN_RATE` wait in the
+        order of requests instead, if it now has enough new bytes."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
 
     def begin(self, now: float) -> Iterator[Followed]:
-        """Yield the files whose turn starts now."""
+        """Yield the waiting files whose turn begins now."""
         while len(self._active) < ACTIVE and (file := self._next(now)) is not None:
             self._idle_bytes -= self._idle.pop(file, 0)
             self._active[file] = file.passed + max(self._turn, _again(file))
             yield file
 
     def used(self, file: Followed) -> None:
-        """Record that a piece of a file was read, or that reading failed."""
+        """End a file's turn if it is over, after a piece of the file was read or could not be read.
+        Drop inflaters beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # Keep the turn of a final file, because dropped content of a final file is not read again
-        # before the file's end.
+        # A file that will not grow keeps its turn until its end. A new inflater would not return
+        # the file's last content again before all bytes are read, so the content would seem to have
+        # changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -232,13 +242,14 @@ class Inflaters:
         self._leave(file)
 
     def _leave(self, file: Followed) -> None:
-        """Remove a file from `_later`, and occasionally remove outdated entries from the heap."""
+        """Remove a file from `_later`, and remove invalid entries from the heap if there are many."""
         if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
             self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # An endless queue must not delay the files that wait for the rate limit.
+        # Try the rate-limited files first, so that files in the order of requests cannot delay them
+        # for ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:
@@ -262,12 +273,12 @@ class Inflaters:
 
 
 def _again(file: Followed) -> int:
-    """Return the number of file and content bytes that must be decompressed again."""
+    """Return how many bytes of a file must be read and decompressed again before new content comes."""
     return sum(file.compressed.repeated) if file.compressed is not None else 0
 
 
 def _may_begin(file: Followed) -> bool:
-    """Return whether a file may be decompressed again without delay."""
+    """Return whether a file may be decompressed again without regard to `AGAIN_RATE`."""
     if file.compressed is None or file.final or file.behind >= file.compressed.repeated[0]:
         return True
     return file.location.is_unlinked

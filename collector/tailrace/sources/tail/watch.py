@@ -1,14 +1,14 @@
-"""Follow files in steps that search, check and read; no step blocks.
+"""Search for files, check them for changes, and read them, in short steps that do not block.
 
-All files share one task. A check determines the size of a file. The grown files are then read in
-turn, one chunk each. Between two steps, a watch yields its next wait condition (`Wait`) and
-continues when the caller resumes the generator.
+One task handles all files of a source. A check determines the size of a file. The files that have
+grown are then read in turn, one chunk each. Between two steps, the generator `Watch.steps` yields
+what to wait for (`Wait`), and its caller resumes it afterwards.
 
-A file without a path stays open and is read until nothing was written for `LINGER` seconds, because
-the writer may still have the file open. The file's session then ends, unless the file or a copy
-with the same beginning was found at another path. A proven copy waits while its original exists.
+A file that was deleted or renamed stays open and is read until nothing was written to it for
+`LINGER` seconds, because its writer may still have it open. Then its session ends, unless a search
+has found the file, or a copy of it, at another path.
 
-`TailSource` runs the steps of a watch in the event loop.
+`TailSource` is the source that runs these steps in the event loop.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
-"""Time (seconds) for which a missing file is searched for while its file system is not mounted."""
+"""Time (seconds) for which the session of a file waits for the file to appear again, if its file
+system seems to be unmounted."""
 DIRECTORY_LOOKS = 4
-"""Number of file checks that cost as much as the search of one directory."""
+"""Number of checks of files that take as much time as searching one directory; used to plan the
+interval of searches."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
-"""Maximum number of checks, number of reads, and reading time (seconds) before other tasks run."""
+"""Maximum number of pieces that are read, and maximum time (seconds) for reading, before other
+tasks run."""
 SLEEP_MIN = 0.001
 
 END_OF_FILE = "end of file"
@@ -49,14 +52,14 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """The files that an import has chosen. Each file is read separately, even if it is a copy of
-    another file."""
+    """Facts about the files that an import has chosen, of which each is read into a session of its
+    own even if it is a copy of another one."""
 
     replaces: Mapping[str, tuple[str, ...]]
-    """For each path, the earlier sessions that the path's new session replaces."""
+    """For each path, the earlier sessions whose rows the new session of this path replaces."""
     within: Mapping[str, str] = {}
-    """The directory in which each path was found. A link that leads out of the directory is not
-    followed."""
+    """For each path, the directory in which the import found it. A link that leads out of this
+    directory is not followed."""
 
 
 Wait = float | Literal["others", "room"]
@@ -65,8 +68,8 @@ wait until the intake has room ("room")."""
 
 
 class Watch:
-    """The files of one source. With `once`, `steps` reads the present files to their end, ends all
-    sessions and finishes. With `chosen`, no file waits for a possible original."""
+    """Follows the files of one source. With `once`, it reads the present files to their ends, ends
+    all sessions and finishes. With `chosen`, it treats no file as a copy of another one."""
 
     def __init__(
         self,
@@ -112,8 +115,7 @@ class Watch:
         self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
-        """Follow all files; yield the wait condition before each next step. Close all files at the
-        end."""
+        """Follow all files; before each step, yield what to wait for. Close all files at the end."""
         try:
             while (yield from self._turn()):
                 pass
@@ -126,18 +128,20 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows a file that another source has found, or a file that
-        the given file may be a copy of."""
+        """Return whether this source follows a file that another source has found, or follows
+        another file of which that one may be a copy. `head` is the first bytes of the file's
+        content."""
         now = self._clock.monotonic()
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source has a waiting file that may be a copy of the file that had
-        this path and began with `head`."""
+        """Return whether this source knows an unfollowed file that may be a copy of a file that was
+        at `path` and began with `head`."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue the sessions of files; the next search finds the files again."""
+        """Continue the sessions of files that nobody follows at present; the next search finds
+        these files again."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             self._turns.take(file)
@@ -164,7 +168,8 @@ class Watch:
         return figures
 
     def _turn(self) -> Generator[Wait, None, bool]:
-        """Search for files, check files and read files; return whether there will be another turn."""
+        """Search for files, check files and read files once, as far as each is due; return whether
+        to do so again."""
         if self._clock.monotonic() >= self._search_due:
             yield from self._find()
         for file in self._turns.given():
@@ -197,7 +202,7 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._schedule.rest(len(documents))
 
     def _look_around(self) -> Iterator[Wait]:
-        """Check all files that are due."""
+        """Check all files whose next check is due."""
         now = self._clock.monotonic()
         for looks, file in enumerate(self._schedule.take(now), start=1):
             if file in self._catalog:
@@ -209,7 +214,7 @@ class Watch:
                 yield "others"
 
     def _look(self, file: Followed, now: float) -> None:
-        """Check a file and handle its changes. Raise OSError."""
+        """Check a file for changes, and decide what to do with it. Raise OSError."""
         if self._is_left_behind(file):
             self._let_go(file)
             return
@@ -222,14 +227,14 @@ class Watch:
         if (
             file.location.gone is None
             and not file.has_more
-            and not file.queued  # compressed content may wait although the whole file was read
+            and not file.queued  # compressed content may be left
             and not self._once
         ):
             if file.phase is Phase.FOLLOWED:
                 file.rest(now)
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
-                return  # the most frequent case
+                return  # nothing has changed, which is the most frequent case
         if file.phase in WAITING:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
@@ -238,24 +243,24 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
-        """Decide whether to follow a waiting file from now on. Raise OSError."""
+        """Decide whether a waiting file is read from now on. Raise OSError."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            return  # a file that waits for a place is handled when its place is free
+            return  # such a file is handled when fewer files are followed
         if self._turns.are_taken:
             self._turns.wait(file)
             return
         if not self._once and self._is_of_others(file):
             return
         if self._has_later_relatives(file, now):
-            # The file may be a copy of these relatives.
+            # Check this file again after these files, of which it may be a copy.
             self._schedule.put(file, self._clock.monotonic())
             return
         part = catalog.is_part(self._catalog, file, now)
         if part is not False:
             file.wait_for(FileEvent.MAY_BE_COPY)
             if part is None:
-                # The comparison of bytes continues later.
+                # Continue the comparison at the next check.
                 self._schedule.put(file, self._clock.monotonic())
             return
         begun = catalog.begun_copy(self._catalog, file)
@@ -268,7 +273,8 @@ class Watch:
         self._begin(file, begun, now)
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
-        """Follow a file, in the session of the copy `begun` if there is one. Raise OSError."""
+        """Read a file from now on. `begun` is a copy that was found first, whose session the file
+        continues; None if there is none. Raise OSError."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -288,11 +294,11 @@ class Watch:
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> bool:
-        """Return whether a file belongs to another source or to an unfollowed session. Raise
-        OSError.
+        """Return whether a file must not be read into a new session, because another source follows
+        it or a session that nobody follows has read it. Raise OSError.
 
-        If unfollowed sessions have read the file or its possible original, resume these sessions;
-        then find the file again."""
+        If sessions that nobody follows have read the file or its possible original, let this source
+        continue them, and then treat the file as newly found."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if former is None:
@@ -310,8 +316,8 @@ class Watch:
         return former is None or bool(former)
 
     def _is_left_behind(self, file: Followed) -> bool:
-        """Return whether a session's file still exists at its path, but searches no longer find the
-        file because the source's patterns have changed."""
+        """Return whether a file still exists at its path, but this source no longer finds it,
+        because the configured patterns have changed."""
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
@@ -320,33 +326,35 @@ class Watch:
         return self._catalog.at(at.path) is file and at.stands
 
     def _let_go(self, file: Followed) -> None:
-        """Release a file's session for the source that finds the file again."""
+        """Stop following a file without ending its session, so that another source that finds the
+        file can continue it."""
         file.handoff.let_go()
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Add the unknown files that have replaced a file's relatives; return whether there are
-        any."""
+        """Add the files that have taken the paths of a file's relatives and are not known yet;
+        return whether there are any."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Return whether a file has lost its path and is expected neither to grow nor to appear at
-        another path."""
+        """Return whether a file that was deleted or renamed has not grown for long enough, and
+        would have been found if it were at another path."""
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if self._turns.waits(file) and at.is_open and file.behind:
-            return False  # unread bytes are left
+            return False  # read the unread bytes first
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """Pass the session of a removed file to a copy, or schedule the reading of the file's rest.
-        Raise OSError."""
+        """Handle a deleted file that does not grow any more: pass its session to a copy, or read
+        the file to its end. If its file system is unmounted, wait up to `MISSING_LINGER`. Raise
+        OSError."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:
@@ -368,7 +376,7 @@ class Watch:
         return True
 
     def _read(self) -> Iterator[Wait]:
-        """Read about one chunk, from one file or from several files."""
+        """Read from one file or several files until about one chunk is read."""
         before = self._figures.bytes
         until = self._clock.monotonic() + READ_SECONDS
         for _ in range(READS_AT_ONCE):
@@ -386,11 +394,11 @@ class Watch:
         yield "others"
 
     def _read_piece(self, file: Followed) -> None:
-        """Read the next piece of a file, and handle the file's end."""
+        """Read the next piece of a file, and end the file's session after the last piece."""
         try:
             more = file.read()
             is_over = not more and file.final and file.location.gone is not None
-            # Only the content that was read shows which file is the copy.
+            # The copy that continues the session can be known only after all content was read.
             if is_over and self._bequeath(file, self._clock.monotonic()):
                 return
         except OSError as error:
@@ -408,7 +416,7 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            self._let_go(file)  # the file that waits at another source may be this file's copy
+            self._let_go(file)  # it may continue the session of this file
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
         copied = any(j.location.gone is None and j.location.path != path for j in juniors)
@@ -418,7 +426,8 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Forget a file, and reconsider the files that waited for the file's end."""
+        """Remove a file, and check the files again soon that waited because they may be copies of
+        it."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -429,12 +438,12 @@ class Watch:
             self._reconsider(other, now)
 
     def _reconsider(self, file: Followed, now: float) -> None:
-        if file in self._catalog and file.due > now:  # a due file keeps its place in the schedule
+        if file in self._catalog and file.due > now:  # otherwise due already
             self._schedule.put(file, now)
 
     def _drop_waiting(self) -> bool:
-        """Forget the files that still wait when no file is left to read; return whether there will
-        be another turn."""
+        """End the watch, because no file is left to read: forget the files that wait because they
+        may be copies. Return True instead if the schedule has a file that is due."""
         if self._schedule.next <= self._clock.monotonic():
             return True
         for file in list(self._catalog):
@@ -449,7 +458,8 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Schedule a retry for a file after an error, with an increasing delay."""
+        """Count an error of a file, and check the file again after a delay that grows with each
+        error. If the file would not be checked again, close it."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
@@ -461,8 +471,8 @@ class Watch:
 
 
 class TailSource:
-    """Follows files. With `once`, `run` reads the present files to their end, ends all sessions and
-    returns. With `chosen`, no file waits for a possible original."""
+    """The source that follows files. With `once`, `run` reads the present files to their ends, ends
+    all sessions and returns. With `chosen`, no file is treated as a copy of another one."""
 
     def __init__(
         self,
@@ -477,7 +487,7 @@ class TailSource:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
-        """The watch that follows the files; None before the source runs."""
+        """The object that follows the files; None before the source runs."""
         self._name = name
         self._config = config
         self._clock = clock
