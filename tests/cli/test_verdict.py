@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import struct
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -86,9 +91,103 @@ def test_no_trace_at_all_is_not_complete(runs):
 
 
 @pytest.mark.parametrize(
+    "content", [b"\xff" * 300, bytes(4096), b"\x28\xb5\x2f\xfd" + bytes(range(256))]
+)
+def test_a_destroyed_trace_in_a_directory_has_a_line(runs, content):
+    """A file with the name of a trace was meant to be one."""
+    (runs / "a.pfw").write_bytes(trace(*LINES))
+    (runs / "b.pfw").write_bytes(content)
+    (runs / "notes.txt").write_text("what I did today\n")
+    lines = verdict(runs, code=3).splitlines()[:2]
+    assert [line.split(": ")[0] for line in lines] == [str(runs / "a.pfw"), str(runs / "b.pfw")]
+    assert ": cannot be told, because " in lines[1]
+
+
+def test_what_cannot_be_opened_has_a_line(runs):
+    (runs / "a.pfw").write_bytes(trace(*LINES))
+    os.mkfifo(runs / "pipe.pfw")
+    (runs / "dangling.pfw").symlink_to(runs / "gone")
+    (runs / "inside").symlink_to(runs)
+    elsewhere = runs.parent / "elsewhere"
+    elsewhere.mkdir()
+    (runs / "linked").symlink_to(elsewhere)
+    found = json.loads(verdict("--json", runs, code=3))["traces"]
+    assert {Path(each["path"]).name: each["unknown"] for each in found} == {
+        "a.pfw": [],
+        "dangling.pfw": ["it does not exist, although a link or a document names it"],
+        "linked": ["it is a link out of the directory"],
+        "pipe.pfw": ["it is a pipe, a socket or a device"],
+    }
+
+
+def test_a_missing_name_is_no_missing_event(runs):
+    shutil.copy(VECTORS / "et3" / "agent_simple.in", runs / "a.et3")
+    (only,) = json.loads(verdict("--json", runs / "a.et3", code=3))["traces"]
+    assert (only["verdict"], only["missing"]) == ("incomplete", {})
+    assert (only["missing_names"], only["text"]) == (42, "42 names are missing")
+
+
+def test_a_copy_has_a_line_with_the_verdict_on_the_other_file(runs):
+    whole = trace(*LINES)
+    (runs / "a.pfw").write_bytes(whole)
+    (runs / "b.pfw").write_bytes(whole)
+    first, other = verdict(runs / "a.pfw", runs / "b.pfw").splitlines()[:2]
+    assert first == f"{runs / 'a.pfw'}: complete, 38 events"
+    assert other == f"{runs / 'b.pfw'}: its content is in {runs / 'a.pfw'}: complete, 38 events"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_leaves_no_temporary_store(runs, number):
+    stores = runs.parent / "stores"
+    (runs / "a.pfw").write_bytes(trace(*(dftracer_lines.event(n) for n in range(2, 100_000))))
+    with subprocess.Popen(
+        [*COMMAND, "verdict", str(runs)],
+        env=ENVIRONMENT | {"TMPDIR": str(stores)},
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        while not any(stores.glob("*/store")):
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="root reads every file")
+def test_a_file_that_may_not_be_read_has_a_line_beside_the_others(runs):
+    (runs / "a.pfw").write_bytes(trace(*LINES))
+    (runs / "b.pfw").write_bytes(trace(*LINES[1:]))
+    (runs / "b.pfw").chmod(0)
+    bound = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    command = [*(bound if os.geteuid() == 0 else []), *COMMAND, "verdict", str(runs)]
+    own = {"TMPDIR": str(runs.parent / "stores")}
+    done = program.run(command, env=ENVIRONMENT | own, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr.decode()
+    assert done.stdout.decode().splitlines()[:2] == [
+        f"{runs / 'a.pfw'}: complete, 38 events",
+        f"{runs / 'b.pfw'}: cannot be told, because the operating system refuses to read it",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, bytes(4096)])
+def test_a_lost_thread_of_a_run_has_a_line(runs, content):
+    header = b"ovni" + struct.pack("<I", 1)
+    for thread in (1, 2):
+        place = runs / "ovni" / "loom.node" / "proc.1" / f"thread.{thread}"
+        place.mkdir(parents=True)
+        (place / "stream.json").write_text("{}")
+        events = struct.pack("<B3sQ", 0, b"OHx", 10) + struct.pack("<B3sQ", 0, b"OHe", 20)
+        whole = header + events
+        if thread == 1 or content is not None:
+            (place / "stream.obs").write_bytes(whole if thread == 1 else content)
+    lines = verdict(runs, code=3).splitlines()
+    (lost,) = [line for line in lines if "thread.2" in line]
+    assert lost.startswith(f"{place / 'stream.obs'}: cannot be told, because ")
+
+
+@pytest.mark.parametrize(
     ("vector", "code", "text"),
     [
-        ("heph/busy", 0, "complete, "),
+        ("heph/busy", 0, "nothing known to be missing, "),
         ("heph/busy_lossy", 3, "83 missing here, because "),
         ("jets/tracegen_tiny", 0, "complete, 36 events"),
         ("jets/tracegen_default_lossy", 3, "25 missing here, because "),

@@ -132,23 +132,33 @@ def test_every_format_has_an_order():
 
 
 def heph(rng):
-    """Datagrams of a session whose goodbye numbers its streams, of which some are lost."""
-    datagrams, clocks, numbers = [], {1: 0, 2: 0}, {1: 0, 2: 0}
+    """Datagrams of a session whose goodbye numbers its streams, of which some are lost.
+
+    The session opens before, amid or long after its events, on a clock of its own. Threads share the streams of a session
+    that no client announced, and stream 0, so that their numbers may be taken later than their ends."""
+    announced, shared = rng.random() < 0.7, rng.choice((1, 0))
+    datagrams, clocks, numbers = [], {shared: 0, 2: 0}, {shared: 0, 2: 0}
+    opened = EPOCH + rng.choice((0, rng.randint(0, 2000), 10**13, -(10**13)))
     for _ in range(rng.choice((20, 120))):
-        stream = rng.choice((1, 2))
+        stream = rng.choice((shared, 2))
         clocks[stream] += rng.randint(0, 60)
         end = clocks[stream]
+        if (not announced or stream == 0) and rng.random() < 0.1:
+            end += 100
         start = max(0, end - rng.choice((0, 5, rng.randint(0, 400))))
         name = rng.choice((b"a", b"a", b"b", b"c"))
         datagrams.append(heph_event(stream, numbers[stream], start, end, name=name))
         numbers[stream] += 1
-    words = [heph_epoch(EPOCH), heph_session(1)]
-    goodbye = heph_goodbye({str(stream): number for stream, number in numbers.items()})
+    words = [heph_epoch(EPOCH), heph_session(1)] if announced else [heph_epoch(EPOCH)]
+    goodbye = [heph_goodbye({str(stream): number for stream, number in numbers.items()})]
+    last = goodbye if announced else datagrams[-3:]
 
     def stored(kept):
         log = Log()
+        log.now = opened
         session = log.open(transport="udp")
-        log.datagrams(session, [*words, *kept, goodbye])
+        seen = [each for each in kept if each not in last]
+        log.datagrams(session, [*words, *datagrams[: 0 if announced else 1], *seen, *last])
         log.tick(60)
         log.close(session)
         log.tick(60)
@@ -277,6 +287,58 @@ def truths(each):
     return dict(zip(FIGURES, (each.ended, *each.seen[2:]), strict=True))
 
 
+def two_sessions(kept, opened, *, since=None, until=None):
+    """Return the rows of a session that lacks no event, and of an equal one, of which `kept` arrive; and the window."""
+    log = Log()
+    log.now = opened
+    for number, arriving in ((1, range(20)), (2, kept)):
+        events = [heph_event(1, at, 100 * at, 100 * at + 10) for at in arriving]
+        session = log.open(transport="udp", peer=f"127.0.0.{number}:5")
+        goodbye = heph_goodbye({"1": 20})
+        log.datagrams(session, [heph_epoch(EPOCH), heph_session(number), *events, goodbye])
+        log.tick(60)
+        log.close(session)
+    log.tick(60)
+    return run(log.entries)[1], Window(Selection(), since, until)
+
+
+@pytest.mark.parametrize(
+    ("kept", "opened", "window", "most"),
+    [
+        (range(10, 20), EPOCH + 10**15, {"until": EPOCH + 900}, 18),
+        (range(10, 20), EPOCH, {"until": EPOCH + 900}, 18),
+        (range(10), EPOCH - 10**15, {"since": EPOCH + 1500}, 10),
+        (range(10), EPOCH + 10**15, {"since": EPOCH + 1500}, 10),
+    ],
+)
+def test_lost_events_may_lie_outside_of_the_times_of_those_that_were_seen(
+    views, kept, opened, window, most
+):
+    """A gap is not excluded because the seen events of its session lie behind or before the range."""
+    rows, window = two_sessions(kept, opened, **window)
+    views.hold(rows)
+    (figures,) = statistics(views, window, completeness(views, window.scope))
+    assert figures.bounds["count"].high >= most
+
+
+def contended(lost):
+    """Return rows of a stream that two threads share, without one event: the second-last ended before the one it follows."""
+    ends = [(0, 10), (20, 30), (960, 1000), (930, 945), (1000, 1010)]
+    log = Log()
+    session = log.open(transport="tcp")
+    events = [heph_event(1, at, *each) for at, each in enumerate(ends) if at != lost]
+    log.data(session, heph_epoch(EPOCH) + b"".join(events))
+    log.close(session)
+    return run(log.entries)[1]
+
+
+def test_a_number_bounds_no_time_where_threads_share_a_stream(views):
+    window = Window(Selection(), EPOCH + 950, None)
+    views.hold(contended(2))
+    (figures,) = statistics(views, window, completeness(views, window.scope))
+    assert figures.bounds["count"] == Interval(1, 2)
+
+
 @pytest.mark.parametrize("seed", range(ROUNDS))
 @pytest.mark.parametrize("trace", [heph, jets, dftracer, et3, ovni], ids=lambda f: f.__name__)
 def test_the_truth_lies_within_the_bounds(views, trace, seed):
@@ -284,6 +346,9 @@ def test_the_truth_lies_within_the_bounds(views, trace, seed):
     pieces, stored = trace(rng)
     share = rng.choice((0, 0.02, 0.1, 0.4))
     lost = {index for index in range(len(pieces)) if rng.random() < share}
+    if rng.random() < 0.3:  # one range of events, so that a window may lie within what is lost
+        begin = rng.randrange(len(pieces))
+        lost = set(range(len(pieces))[begin : begin + rng.randint(1, len(pieces))])
     lossless = run(stored(pieces).entries)[1]
     lossy = run(stored([p for index, p in enumerate(pieces) if index not in lost]).entries)[1]
     window, by = windows(rng, lossless), keys_of(rng)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.importing.discover import find
+from tailrace.importing.discover import Why, find
 from tests import toml
 from tests.system.collector import until
 from tests.system.test_import import VECTORS, ask, command, do, jets
@@ -55,7 +55,11 @@ def test_a_pipe_is_not_waited_for(format_, tmp_path):
     (tmp_path / "b.jets").write_bytes(jets(1))
     (tmp_path / "pipe.jets").symlink_to("a.jets")
     found = find([tmp_path], format_)
-    assert (found.traces, found.left_out) == ({"jets": [str(tmp_path / "b.jets")]}, [])
+    assert found.traces == {"jets": [str(tmp_path / "b.jets")]}
+    assert [(Path(left.path).name, left.why) for left in found.left_out] == [
+        ("a.jets", Why.SPECIAL),
+        ("pipe.jets", Why.SPECIAL),
+    ]
 
 
 @pytest.mark.parametrize("format_", [None, "jets"])

@@ -1,11 +1,13 @@
 """Count the lost events that may belong to each group of spans, and find the spans in the table whose duration is in
 doubt.
 
-A gap *touches* a selection of spans if one of its missing events may be a selected span. A gap has a source and mostly
-a session and a stream. Its place in time is known only if its format numbers the events of a stream in the order of
-their times (`ORDERS`). A range of time selects the spans that begin in it. A gap before the range does not touch it:
-the missing events ended, and so began, before the range. A gap after the range touches it, because a missing long span
-may have begun within the range.
+A gap *touches* a selection if an event that it lacks may be a selected span. A gap has a source and mostly a session and
+a stream. It has a time only where its format numbers the events of a stream in the order of a time (`ORDERS`). A range
+of time selects spans by their begins. A gap that lies before the range therefore does not touch it: its events ended,
+and so began, before the range. A gap behind the range touches it, because a long span that is lost there may have begun
+within the range. The times of seen events exclude no gap, since they bound no lost event: a session may open after its
+events, and its clock may differ from the collector's. Only a session that ended long before the range (`MARGIN`) touches
+nothing.
 
 The duration of two kinds of spans is in doubt, so that they count as lost in their groups:
 
@@ -42,11 +44,15 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, SQL over a row of `events`: for the event's number in its stream, and for the tick that rises
-with these numbers. None if no time rises with the numbers: lines of JETS have no number, and their clock may go
-back; the threads of a DFTracer process share one numbering. A Heph event is numbered when it ends; where threads
-share a stream, the number may be taken some time after the clock was read. A line of ET3 has the number of its tick,
-and no wall time."""
+"""For each format, the number of an event in its stream, and the tick by which these numbers rise, as SQL over a row of
+`events`. None if no time rises with the numbers: lines of JETS have no number, and their clock may go back; the
+threads of a DFTracer process share the ids. A Heph event is numbered when it ends; where threads share a stream, as they
+do stream 0, the number may be taken some time after the clock was read, so only the other streams of sessions that a
+client announced have an order. A line of ET3 has the number of its tick, and no wall time."""
+
+SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
+"""Size in bytes of the smallest event, for the formats in which one unreadable stretch of bytes may hold several events
+that no number counts."""
 
 STACKED = ("et3", "ovni")
 """Formats in which the end of a span does not name its begin, but belongs to the last open begin."""
@@ -69,6 +75,10 @@ ANY = ""
 
 COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys are names in the spans' attributes."""
+
+MARGIN = 86_400 * 10**9
+"""Time in nanoseconds after which a session is taken to have no lost event, counted from its close and its last seen event.
+Clocks of producers that differ more from the collector's show it by the times of seen events."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
@@ -97,8 +107,7 @@ class Losses:
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
-        lossy = whole.unknown or any(whole.missing.values())
-        self._gaps = list(_touching(engine, window)) if lossy else []
+        self._gaps = list(_touching(engine, window))
         self._of: dict[tuple[str, ...], list[LostCount]] = defaultdict(list)
         for gap in self._gaps:
             events = None if self._regroups(gap) else gap.events
@@ -188,12 +197,15 @@ later record showed that events are missing, the gap may lie anywhere before tha
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
     """Yield, for each stream, the gaps that touch the spans of a window."""
     gaps, since = window.selection.gaps, window.since
+    lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
+    if not any(True for _ in engine.rows(lossy, gaps.values)):
+        return
     found = _GAPS.format(gaps=gaps.sql)
     chosen = RowCondition("FROM lost") if since is None else _behind(engine, gaps, since)
     sql = _TOUCHING.format(gaps=found, chosen=chosen.sql)
     rows = list(engine.rows(sql, (*gaps.values, *chosen.values)))
     if rows and since is not None:
-        sessions = open_then(engine, {row[:2] for row in rows}, Then(since, None))
+        sessions = open_then(engine, {row[:2] for row in rows}, Then(since - MARGIN, None))
         rows = [row for row in rows if row[:2] in sessions or row[1] == DAMAGED_SESSION]
     for source, session, format_, stream, unit, events, unknown, names in rows:
         lost = None if unknown else int(events)
@@ -210,11 +222,19 @@ def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
     return RowCondition(_SINCE.format(sessions=chosen.sql), (since, *chosen.values))
 
 
+_UNREADABLE = "try_cast(part.member(attributes, '$.bytes') AS BIGINT)"
+
+_SMALLEST = " ".join(f"WHEN '{format_}' THEN {size}" for format_, size in SMALLEST.items())
+
+_MOST = f"""CASE WHEN reason = 'malformed' AND "first" IS NULL AND remaining IS NOT NULL
+  THEN greatest(remaining, {_UNREADABLE} // CASE format {_SMALLEST} END) ELSE remaining END"""
+"""SQL for the greatest number of events that a gap may lack."""
+
 _GAPS = f"""
-SELECT source, session, format, stream, remaining, "of", "first", "last", "offset",
+SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "last", "offset",
   remaining IS NULL
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
-FROM gaps WHERE {{gaps}} AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
+FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
 """  # noqa: S608 - our own words
 """SQL for the gaps whose missing events may be spans. If a gap's count is an estimate, the number of its missing events
 is unknown; if the gap has the numbers of the missing events, only its reason is estimated."""
@@ -249,7 +269,11 @@ LEFT JOIN (
   )
   GROUP BY ALL
 ) AS e USING (source, session, stream)
-WHERE NOT coalesce(g.at < e.earlier AND e.rises, false)
+WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND (
+  g.stream = '0' OR (g.source, g.session) NOT IN (
+    SELECT (source, session) FROM stored WHERE kind = 'session' AND name = 'tailrace.session'
+  )
+)
 """  # noqa: S608 - our own words
 """SQL that leaves out the gaps before a time: those whose numbers are smaller than the number of some event before this
 time. If the times of a stream do not always rise with its numbers, no gap of the stream is left out."""

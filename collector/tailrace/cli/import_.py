@@ -177,6 +177,9 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
         ),
         "empty": ("is empty", "are empty"),
         "foreign": ("cannot be read as it is", "cannot be read as they are"),
+        "absent": ("does not exist, although a link or a document names it", "do not exist, although links or documents name them"),
+        "unreadable": ("cannot be read", "cannot be read"),
+        "special": ("is a pipe, a socket or a device", "are pipes, sockets or devices"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
         "unrecognised": (
             f"is left out: neither the file name nor the content is of {format_}; list the file itself on the command line to import it all the same",

@@ -88,14 +88,15 @@ def stats_command(
     span of the group is the innermost open span of its stream and substream. Percentiles are durations of actual spans,
     not interpolated.
 
-    If spans are missing, the command prints for each figure the interval in which the figure of all spans lies,
-    whatever the missing spans were: `4.1-4.3 ms`, `at least 4.1 ms`, or `cannot be told`. It assumes that each missing
-    event may belong to any group. A name of which no span arrived has no line. A figure that is one value is exact as
-    far as losses are known. With --json, the figures are those of the spans in the table, and `bounds` has the least
-    and the greatest possible value of each figure; null means unbounded. Durations are in ticks if the clock has no
-    tick rate, and `unit` says so; with --json they are whole numbers of the unit. --since and --until select spans that
-    begin in this time, and no span without a wall time. The last line says whether anything is missing; with --json,
-    this is printed on standard error."""
+    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the
+    missing spans were: `4.1–4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of
+    the missing events, and a name of which nothing arrived has no line. A figure that is one value is
+    exact as far as losses are known, up to the digits that are printed. With --json, the numbers are those of the spans that are there,
+    and `bounds` has the least and the greatest value of each figure, as a list of two; null is unbounded.
+
+    Durations are ticks where the clock has no tick rate, and `unit` says so; with --json they are whole
+    numbers of the unit. A time selects spans that begin then, and no span without a wall time. The last
+    line says whether anything is missing; with --json, standard error says it."""  # noqa: RUF002 - a range
     from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness

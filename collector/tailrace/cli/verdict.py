@@ -6,11 +6,12 @@ configuration file of the user changes the result.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import click
 
@@ -21,7 +22,8 @@ from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
 
     from tailrace.analysis.statistics import SpanStatistics
     from tailrace.cli.output.console import Console
@@ -43,7 +45,7 @@ BECAUSE = {
     Reason.SHED: "a limit was exceeded",
     Reason.MALFORMED: "bytes cannot be read",
     Reason.TRUNCATED: "the end is missing",
-    Reason.UNRESOLVED: "records refer to records that are not there",
+    Reason.UNRESOLVED: "names, methods or parents are referred to but are not in the files",
     Reason.LATE_JOIN: "the first numbers are not there",
     Reason.UNCOUNTED: "there are too many streams to follow",
     Reason.DAMAGED: "the store is damaged",
@@ -54,7 +56,7 @@ BLIND = {
     "et3": "the end may be missing, which ET3 does not show",
     "ovni": "ovni does not count events, so only unreadable bytes and a missing end show",
 }
-"""By format, the losses that a trace does not show, so that it may lack events although it seems complete."""
+"""Losses that a format does not show. A trace of such a format is never called complete."""
 
 
 class Verdict(NamedTuple):
@@ -65,14 +67,20 @@ class Verdict(NamedTuple):
     events: int
     missing: dict[str, int]
     """Number of missing events by reason."""
+    missing_names: int
+    """Number of missing names."""
     unknown: tuple[str, ...]
-    """Reasons, in words, why an unknown number of events is missing, or why it is unknown whether events are missing."""
+    """Reasons why an unknown number of events is missing, or why nothing can be told, in words."""
+    same_as: str = ""
+    """The path of the file that has the content of this copy, otherwise empty."""
 
     @property
-    def word(self) -> Literal["complete", "incomplete", "unknown"]:
-        if self.missing:
+    def word(self) -> Literal["complete", "incomplete", "unknown", "no_known_loss"]:
+        if self.missing or self.missing_names:
             return "incomplete"
-        return "unknown" if self.unknown else "complete"
+        if self.unknown:
+            return "unknown"
+        return "no_known_loss" if self.format in BLIND else "complete"
 
     @property
     def text(self) -> str:
@@ -80,13 +88,21 @@ class Verdict(NamedTuple):
             f"{BECAUSE[Reason(reason)]} ({count})" for reason, count in sorted(self.missing.items())
         )
         unknown = "; ".join(self.unknown)
-        if self.missing:
-            more = f"; and an unknown number more, because {unknown}" if unknown else ""
-            return f"{sum(self.missing.values())} missing here, because {reasons}{more}"
+        are = "is" if self.missing_names == 1 else "are"
+        names = f"{counted(self.missing_names, 'name')} {are} missing" if self.missing_names else ""
+        if self.missing or names:
+            events = f"{sum(self.missing.values())} missing here, because {reasons}"
+            more = (
+                f"An unknown number of {'further ' if self.missing else ''}events is missing, because {unknown}"
+                if unknown
+                else ""
+            )
+            return ". ".join(filter(None, (events if self.missing else "", names, more)))
         if unknown:
             return f"cannot be told, because {unknown}"
-        blind = BLIND.get(self.format)
-        return f"complete, {counted(self.events, 'event')}" + (f" ({blind})" if blind else "")
+        if blind := BLIND.get(self.format):
+            return f"nothing known to be missing, {counted(self.events, 'event')} ({blind})"
+        return f"complete, {counted(self.events, 'event')}"
 
     @property
     def members(self) -> dict[str, object]:
@@ -105,12 +121,13 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     removed at the end (in $TMPDIR; it needs about as much room as the files). It needs no store and reads no
     configuration. Formats are recognised by the first bytes.
 
-    Prints one line for each file or ovni run: `complete`, the number of events that are missing and why, or `cannot be
-    told` and why. A table after the lines has the ten most frequent names of spans, with the interval in which each
-    figure lies, whatever the missing spans were (see `stats`).
+    Prints one line for each file or ovni run: `complete`, `nothing known to be missing` if the format does not
+    show every loss, the number of events and names that are missing and why, or `cannot be told` and why. The
+    line of a copy names the file that has its content. A table behind has the ten most frequent names of spans, with the
+    interval in which each figure lies, whatever the missing spans were (see `stats`).
 
-    Exits with 0 if everything is complete, with 3 if anything is missing or cannot be told, and with 1 if a file could
-    not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
+    Exits with 0 if nothing is known to be missing, with 3 if anything is missing or cannot be told, and with 1 if a
+    file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
     from tailrace import heaps, log
     from tailrace.cli.output.ledger import progress_bar
     from tailrace.config.load import load
@@ -118,11 +135,14 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     from tailrace.importing.importing import Wanted, take
 
     heaps.load_arrow()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit)  # so that the temporary store is removed
     with TemporaryDirectory(prefix="tailrace-verdict-") as place:
         store = str(Path(place) / "store")
         loaded = load(None, environ={}, flags={"store": store, "listen": None}, formats=transports)
         log.configure(loaded.config.log, quiet=True)
-        summary, done = take(loaded, Wanted(paths), progress_bar)
+        summary, done = take(loaded, Wanted(paths, unreadable=True), progress_bar)
         if done and done.signal:
             raise SystemExit(128 + done.signal)
         found, names, console = _judge(loaded, summary)
@@ -132,10 +152,14 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
         _print(found, names, console)
     for name, count in summary.errors.items():
         click.echo(f"tailrace: a file could not be read: {name} ({count})", err=True)
-    if summary.errors:
+    if summary.errors or any(each.why == "unreadable" for each in summary.left_out):
         raise SystemExit(ExitCode.FAILED)
-    if not found or any(each.word != "complete" for each in found):
+    if not found or any(each.word in {"incomplete", "unknown"} for each in found):
         raise SystemExit(ExitCode.INCOMPLETE)
+
+
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _judge(
@@ -154,7 +178,9 @@ def _judge(
         return left, [], None
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
     try:
-        found = [*_of_sessions(engine, summary.files), *left]
+        of = _of_sessions(engine, summary.files)
+        copies = [_copy(each.path, each.of, of) for each in summary.left_out if each.why == "copy"]
+        found = [*{each.path: each for each in of.values()}.values(), *copies, *left]
         window = Window()
         figures = statistics(engine, window, completeness(engine, window.scope), self_time=False)
     finally:
@@ -162,40 +188,65 @@ def _judge(
     return found, sorted(figures, key=lambda each: -each.ended)[:NAMES], Console(engine)
 
 
-def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> Iterator[Verdict]:
-    """Yield the verdict on each file or ovni run, in the order in which the sessions are given."""
+def _copy(path: str, of: str, verdicts: dict[str, Verdict]) -> Verdict:
+    """Return the verdict on a file whose content another file has."""
+    if of not in verdicts:
+        return Verdict(path, "", 0, {}, 0, (f"its content is in {of}, which has no verdict",))
+    return verdicts[of]._replace(path=path, same_as=of)
+
+
+def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str, Verdict]:
+    """Return the verdict on each file by its path, in the order of the sessions. The files of an ovni run share one."""
+    from tailrace.query.completeness import MISSING
+
     runs = {
         (source, session): run
         for source, session, run in engine.rows("SELECT source, session, run FROM part.runs")
     }
     unknown: dict[tuple[str, str], set[str]] = {}
-    gaps = "SELECT DISTINCT source, session, reason FROM gaps WHERE remaining IS NULL"
-    for source, session, reason in engine.rows(gaps):
-        unknown.setdefault((source, session), set()).add(BECAUSE[Reason(reason)])
+    missing_of: dict[tuple[str, str], Counter[str]] = {}
+    names: Counter[tuple[str, str]] = Counter()
+    gaps = f"SELECT source, session, reason, coalesce(\"of\" = 'name', false), {MISSING}, bool_or(remaining IS NULL) FROM gaps GROUP BY ALL"  # noqa: S608 - our own words
+    for source, session, reason, is_name, count, uncounted in engine.rows(gaps):
+        if uncounted:
+            unknown.setdefault((source, session), set()).add(BECAUSE[Reason(reason)])
+        if is_name:
+            names[source, session] += count
+        else:
+            missing_of.setdefault((source, session), Counter())[reason] += count
     whole: dict[str, list[SessionSummary]] = {}
     for each in sessions:
         run = runs.get((each.source, each.session)) if each.format == "ovni" else None
         whole.setdefault(run or each.path, []).append(each)
+    found: dict[str, Verdict] = {}
     for path, parts in whole.items():
         missing: Counter[str] = Counter()
         for part in parts:
-            missing.update(part.missing)
+            missing.update(missing_of.get((part.source, part.session), {}))
+        lost_names = sum(names[part.source, part.session] for part in parts)
         reasons = {why for part in parts for why in unknown.get((part.source, part.session), ())}
         events = sum(part.events for part in parts)
         if not events:
             reasons.add("it has no event")
-        yield Verdict(path, parts[0].format, events, dict(+missing), tuple(sorted(reasons)))
+        verdict = Verdict(
+            path, parts[0].format, events, dict(+missing), lost_names, tuple(sorted(reasons))
+        )
+        found |= dict.fromkeys((part.path for part in parts), verdict)
+    return found
 
 
 def _left_out(file: LeftOut) -> Verdict:
     words: dict[Why | str, str] = {
         "outside": "it is a link out of the directory",
         "empty": "it is empty",
+        "absent": "it does not exist, although a link or a document names it",
+        "unreadable": "the operating system refuses to read it",
+        "special": "it is a pipe, a socket or a device",
         "gone": "it was gone before it could be read",
         "foreign": file.content or "its content is of another type",
     }
     why = words.get(file.why, "it is not a trace of any known format")
-    return Verdict(file.path, file.format, 0, {}, (why,))
+    return Verdict(file.path, file.format, 0, {}, 0, (why,))
 
 
 def _print(
@@ -204,7 +255,8 @@ def _print(
     from tailrace.cli.output.console import interval_words
 
     for each in found:
-        click.echo(printable(f"{each.path}: {each.text}"))
+        of = f"its content is in {each.same_as}: " if each.same_as else ""
+        click.echo(printable(f"{each.path}: {of}{each.text}"))
     if not found:
         click.echo("cannot be told, because there is no trace")
     if console and names:

@@ -335,6 +335,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     `stream(path)`: whether the file name is a possible name of a stream.
     `documents(path)`: the paths of the files that describe a stream, relative to the stream's directory.
+    `described(path)`: the path of the stream that a document describes alone, or "".
     `group(path)`: the run that a stream belongs to. Streams of one group share names and a clock.
     `copy(path)`: a key that is equal for a file and its moved or compressed copy. Two files with equal keys are one stream
         only if their first bytes are equal.
@@ -348,12 +349,18 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: Callable[[str], bool] = _visible
     documents: Callable[[str], tuple[str, ...]] = _alone
+    described: Callable[[str], str] = lambda path: ""  # noqa: ARG005
     group: Callable[[str], str] = posixpath.dirname
     copy: Callable[[str], str] = without_gz
     writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
     pieces: Callable[[str], bool] | None = None
     document_max: int = 4 * 2**20
+
+    @property
+    def has_own_names(self) -> bool:
+        """Return whether the names of streams differ from the names of other files."""
+        return self.stream is not _visible
 
     @property
     def has_documents(self) -> bool:

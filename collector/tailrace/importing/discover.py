@@ -39,7 +39,13 @@ class Why(StrEnum):
     EMPTY = "empty"
     """The file is empty."""
     GONE = "gone"
-    """The file disappeared between the search for files and the reading."""
+    """The file disappeared before it could be read."""
+    ABSENT = "absent"
+    """The file does not exist, although a link leads to it or a document describes it."""
+    UNREADABLE = "unreadable"
+    """The operating system refuses to read the file."""
+    SPECIAL = "special"
+    """The path is a pipe, a socket or a device."""
     UNRECOGNISED = "unrecognised"
     """No format recognises the file."""
     FOREIGN = "foreign"
@@ -71,15 +77,15 @@ class Discovered(NamedTuple):
     """For each file that was found in a directory: the directory that the user gave."""
 
 
-def find(paths: Iterable[Path], format_: str | None) -> Discovered:
+def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False) -> Discovered:
     """Find the trace files in `paths`; also return the files that are no traces.
 
     With `format_`, a file given by path has this format, unless its first bytes belong to a foreign file type. In a
     directory, only files with a name or content of the format are chosen. Without `format_`, each file gets the first
     format that recognises its first bytes. Documents of streams are in neither list, unless their paths are given.
 
-    Raise ConfigError for a path that does not exist, cannot be read, or is neither a file nor a directory. Skipping the
-    path would lose its data silently."""
+    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because
+    skipping the path would lose its data silently. With `unreadable`, a file that cannot be read is left out instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """The files that are no traces, each with whether the user gave its path."""
@@ -91,15 +97,24 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
         place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
         real = os.path.realpath(place)
         for file in _files(Path(place)) if searched else [place]:
-            if searched and not _is_inside(file, real):
-                trace = any(each.files.stream(file) for each in FORMATS.values())
-                outside.append(LeftOut(path=spelled(file), why=Why.OUTSIDE, trace=trace))
+            if searched and (why := _hindrance(file, real)):
+                visible = any(each.files.stream(file) for each in FORMATS.values())
+                trace = visible if why is Why.OUTSIDE else _has_trace_name(file)
+                outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
                 continue
+            if searched and Path(file).is_dir():
+                continue  # a link to a directory whose files are found anyway
             if searched:
                 within.setdefault(file, place)
             else:
                 given.add(file)
-            name = _format(file, format_, searched=searched)
+            try:
+                name = _format(file, format_, searched=searched)
+            except ConfigError:
+                if not unreadable:
+                    raise
+                outside.append(LeftOut(path=spelled(file), why=Why.UNREADABLE))
+                continue
             if name is None:
                 named[file] = named.get(file, False) or not searched
             else:
@@ -116,7 +131,12 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
         if itself or file not in documents
     ]
     kept = {file: place for file, place in within.items() if file not in given}
-    return _without_empty(traces, outside + left_out, kept)
+    absent = [
+        LeftOut(path=spelled(stream), why=Why.ABSENT)
+        for stream in sorted({stream for file in named for stream in _described(file)})
+        if not os.path.lexists(stream)
+    ]
+    return _without_empty(traces, outside + absent + left_out, kept)
 
 
 def is_empty(file: str) -> bool:
@@ -153,13 +173,10 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the entry for a file that is not a trace, with the reason why it is left out. `named`: whether the user
-    gave its path.
-
-    An empty file counts as an expected trace if its suffix is in `endings`, the suffixes of the traces that were
-    found."""
+    """Return the entry for a file that is not a trace. A file with the name of a trace counts as an
+    expected trace, and so does an empty file with the suffix of a trace that was found."""
     empty = is_empty(file)
-    trace = named or (empty and _ending(file) in endings)
+    trace = named or _has_trace_name(file) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
         return LeftOut(path=spelled(file), why=Why.FOREIGN, content=FOREIGN[what], trace=trace)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
@@ -203,6 +220,22 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
             yield posixpath.normpath(posixpath.join(directory, document))
 
 
+def _described(document: str) -> Iterator[str]:
+    """Yield the paths of the streams that a document describes, if its path is that of a document."""
+    for each in FORMATS.values():
+        if stream := each.files.described(document):
+            yield stream
+
+
+def _has_trace_name(file: str) -> bool:
+    """Return whether a file's name, or the name without the suffix of a packed file, is typical of one format's traces."""
+    return any(
+        (each.files.has_own_names and each.files.stream(name)) or _ending(name) == each.suffix
+        for each in FORMATS.values()
+        for name in (file, os.path.splitext(file)[0])  # noqa: PTH122 - any text is a path
+    )
+
+
 def _is_directory(path: Path) -> bool:
     """Return whether a path is a directory. Raise ConfigError if the path is neither a directory
     nor a regular file, because reading another file may block or never end."""
@@ -218,19 +251,23 @@ def _is_directory(path: Path) -> bool:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yield all files below a directory, without following links to directories."""
+    """Yield the paths of all entries below a directory except directories. Links to directories are
+    yielded, but not followed."""
     for place, directories, names in os.walk(directory, onerror=_raise):
         directories.sort()
-        for name in sorted(names):
-            file = Path(place, name)
-            if file.is_file():
-                yield str(file)
+        links = [name for name in directories if Path(place, name).is_symlink()]
+        for name in sorted(names + links):
+            yield str(Path(place, name))
 
 
-def _is_inside(file: str, real: str) -> bool:
-    """Return whether a file's path, with all links resolved, is in the directory with the resolved
-    path `real`."""
-    return os.path.realpath(file).startswith(real.rstrip("/") + "/")
+def _hindrance(file: str, real: str) -> Why | None:
+    """Return the reason why an entry of a directory cannot be read, if there is one. `real` is the
+    path of the directory with all links resolved."""
+    if not Path(file).exists():
+        return Why.ABSENT
+    if not (os.path.realpath(file) + "/").startswith(real.rstrip("/") + "/"):
+        return Why.OUTSIDE
+    return None if Path(file).is_file() or Path(file).is_dir() else Why.SPECIAL
 
 
 def _raise(error: OSError) -> NoReturn:

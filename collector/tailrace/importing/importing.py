@@ -74,13 +74,15 @@ def check_name(source: str) -> None:
 
 
 class Wanted(NamedTuple):
-    """The files and directories to import, and how. `format` is None to recognise each file's format."""
+    """The files and directories to import, and how. `format` is None to recognise each file's format. With `unreadable`, files that
+    cannot be read are left out; otherwise they are an error."""
 
     paths: tuple[Path, ...]
     source: str = "import"
     format: str | None = None
     dialect: str = "auto"
     again: bool = False
+    unreadable: bool = False
 
 
 def take(
@@ -94,7 +96,7 @@ def take(
     fails."""
     check_name(wanted.source)
     loaded = beside(loaded)
-    found = find(wanted.paths, wanted.format)
+    found = find(wanted.paths, wanted.format, unreadable=wanted.unreadable)
     traces = [path for files in found.traces.values() for path in files]
     before = readings(loaded, wanted.source, traces) if traces else []
     choice = choose(found.traces, before, again=wanted.again)
@@ -228,7 +230,10 @@ class _Import:
         )
 
     async def _signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        chosen = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            chosen.append(signal.SIGHUP)
+        with trio.open_signal_receiver(*chosen) as signals:
             async for number in signals:
                 if self.signal:
                     os._exit(128 + number)

@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, kw_only=True):
         """Return whether the import failed: a file could not be read, a file is not a trace, or no
         event was found."""
         no_trace = any(
-            left.trace and left.why in {Why.UNRECOGNISED, Why.FOREIGN, Why.GONE, Why.OUTSIDE}
+            left.trace and left.why not in {Why.EMPTY, Why.COPY, Why.IMPORTED}
             for left in self.left_out
         )
         return bool(self.errors) or no_trace or self.without_events
@@ -72,8 +72,8 @@ class Summary(msgspec.Struct, kw_only=True):
 
     def exceeds(self, max_loss: int) -> bool:
         """Return whether more than `max_loss` events are missing, or an unknown number. An empty
-        trace counts as an unknown number."""
-        empty = any(left.trace and left.why is Why.EMPTY for left in self.left_out)
+        or absent trace counts as an unknown number."""
+        empty = any(left.trace and left.why in {Why.EMPTY, Why.ABSENT} for left in self.left_out)
         unknown = any(session.unknown for session in self._all)
         lost = sum(sum(session.missing.values()) for session in self._all)
         return empty or unknown or lost > max_loss

@@ -2,7 +2,8 @@
 
 Every such answer reports its missing events, and some callers refuse an incomplete answer. Gap rows have a source, a
 session and mostly a stream, but no time. For an answer about a range of time, all gaps of those sessions count that
-were open within the range.
+were open within the range. A session counts as open from its opening or first seen event to its close or last seen event;
+lost events before or behind, as in a file whose begin is lost, do not count.
 """
 
 from __future__ import annotations

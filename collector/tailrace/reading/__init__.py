@@ -61,9 +61,10 @@ def open(  # noqa: A001 - callers write `tailrace.open`
     configuration's options for an object store. With `complete_only`, a result from which anything is missing raises
     IncompleteError instead of returning rows; its `gaps` lists what is missing.
 
-    With `limits`, each query runs in a process of its own, which the kernel ends at these limits and which cannot read
-    any file of this host. Use `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others wrote. The time counts
-    until the last row is read. Such a query takes some tenths of a second longer.
+    With `limits`, each question except `stats` runs in a process of its own, which the kernel ends at these limits and
+    which sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
+    wrote. The seconds count until the last row is read. Such a question takes some tenths of a second
+    longer.
 
     The database works neither after a fork nor after the loss of its file descriptors (`os.closerange`). If a process
     forks after it has opened a store, all stores raise StoreError in the child: use the start methods `spawn` or

@@ -60,6 +60,12 @@ def _documents(path: str) -> tuple[str, ...]:
     return f"{name.removesuffix('.obs')}.json", PROCESS, f"../../{OFFSETS}"
 
 
+def _described(path: str) -> str:
+    """Return the path of the stream whose metadata are in a document, or ""."""
+    stream = path.removesuffix(".json") + ".obs"
+    return stream if path.endswith(".json") and _is_stream(stream) else ""
+
+
 def _trace(path: str) -> str:
     """Return the directory of the trace. All streams in the directory share names and clocks."""
     match = _PATH.fullmatch(without_gz(path))
@@ -83,6 +89,7 @@ def _identity(path: str) -> str:
 FILES = Files(
     stream=_is_stream,
     documents=_documents,
+    described=_described,
     group=_trace,
     copy=_identity,
     writer=_writer,
