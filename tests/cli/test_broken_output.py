@@ -23,6 +23,7 @@ from tests.cli.command import ENVIRONMENT
 from tests.program import COMMAND
 from tests.system.collector import Collector
 
+WHOLE = Path(__file__).parents[1] / "vectors/ovni/traces/two-looms-offsets"
 HEADER = '{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}\n'
 RECORD = '{"clk":%d,"type":"record","name":"ü%d","record_type":"T","id":%d,"parent_id":null,"description":"d"}\n'
 
@@ -69,6 +70,7 @@ def arguments(command, place):
         "merge": ["--into", fresh, place / "job"],
         "ranks": ["--store", place / "job" / "n1"],
         "import": ["--store", fresh, place / "ü.jets"],
+        "verdict": [WHOLE],
         "query": [*store, "FROM events ORDER BY ALL"],
         "diff": [place / "store", place / "store"],
         "follow": [*store, "--from-start", "--lines", "3"],

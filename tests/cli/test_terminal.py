@@ -117,6 +117,8 @@ FORMS = [
     (2, "serve", "--config", "{missing}"),
     (None, "import", "--store", "{new}", "{trace}"),
     (None, "import", "--store", "{new}", "{missing}"),
+    (None, "verdict", "{trace}"),
+    (None, "verdict", "{missing}"),
     (None, "verify", "{certificate}", "--store", "{store}"),
     (None, "verify", "{missing}"),
     (None, "merge", "{store}", "--into", "{new}"),
