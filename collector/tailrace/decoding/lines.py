@@ -322,7 +322,8 @@ def _white(data: bytes) -> int:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a record of blank lines or marks, or None for any other record name."""
+    """Return the bytes from which a record without an event was made, by the record's name: blank lines, a byte order mark
+    or Ctrl-Zs. Return None for any other name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 

@@ -396,8 +396,8 @@ class SessionFile:
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Record a new path or inode of the file, a new gzip member, or that the file rests. None means that no source
-        follows the file any more."""
+        """Record new facts about the file: path, inode, gzip member, or the reason why the file is not read at present.
+        If `facts` is None, no source follows the file any more."""
         file = self._state.file
         if file is None:
             return

@@ -26,9 +26,10 @@ else:
     IntArray = array  # before Python 3.12 an array is not generic
 
 HEAD = 64
-"""Number of wire numbers, from 0 on, whose marks are kept until the counter wraps.
+"""Number of event numbers, from 0 on, whose marks (see the module) are kept until the counter wraps.
 
-An event that falls back to such a number may show a restart of the producer.
+A producer that restarts begins again at these numbers. The mark shows whether an event with such a number is a
+late copy or comes from a restarted producer.
 """
 
 NEVER = 0

@@ -85,7 +85,8 @@ class FrameTexts:
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Add a column of texts to the frame's texts. Return the text number of each row, `NONE` for a null."""
+        """Store the texts of a column once each, and return a number for each row, by which `texts` finds the row's text.
+        The number of a null is `NONE`."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
@@ -101,7 +102,8 @@ class FrameTexts:
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the distinct texts with these text numbers, and for each number the index of its text."""
+        """Return the distinct texts of these text numbers as a list, and for each number the index of its text in this list.
+        Several numbers may have the same text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]

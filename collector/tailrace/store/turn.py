@@ -260,9 +260,10 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Write a version of the table that has transactions and no rows.
+        """Commit a version of the table that adds no rows and sets the version numbers of the Delta transactions
+        `transactions`, by id.
 
-        The library refuses the commit if one of the transactions changed since `table` was opened."""
+        The library refuses the commit if another process has set one of these numbers since `table` was opened."""
         now = self._clock.wall_ns() // 10**6
         table.create_write_transaction(
             [],

@@ -222,7 +222,7 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return which commit is demanded, and reset the demand."""
+        """Return how urgently the other loops demand a commit, and reset the demand to `NOTHING`."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken

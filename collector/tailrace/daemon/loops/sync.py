@@ -136,7 +136,8 @@ class Gate:
 
     @property
     def behind(self) -> bool:
-        """Return whether sources of files must wait."""
+        """Return whether sources must read no more of their files, because too many bytes are not decoded yet or the gate
+        is closed."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 

@@ -129,7 +129,8 @@ class Form(Protocol):
     def unreadable(self) -> None:
         """Count an unreadable line.
 
-        Its malformed record counts as a missing line, so later proofs of missing lines leave out this line."""
+        The malformed record for this line already counts as a missing line. When the clock later proves that lines are
+        missing, this line is therefore subtracted."""
         ...
 
     def hole(self) -> None:

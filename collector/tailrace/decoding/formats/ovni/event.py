@@ -162,7 +162,8 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Return the label of a task type, the members that name the type, and the bytes after the label.
+        """Return the label of a task type, the JSON members that state the type in an event's attributes, and the
+        bytes after the label.
 
         The label ends at the first zero byte."""
         model = event.mcv[0]
