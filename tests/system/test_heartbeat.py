@@ -38,7 +38,9 @@ def test_each_life_counts_its_heartbeats_without_a_gap_across_a_kill_and_a_stop(
     closed = [json.loads(row["attributes"]) for row in rows if row["name"] == "close"]
     assert sorted(about["closed"] for about in closed) == ["collector restart", "stop"]
     said = [json.loads(row["attributes"]) for row in rows if row["kind"] == "instant"]
-    assert {(about["collector"], about["state"]) for about in said} == {("main", "ok")}
+    assert {about["collector"] for about in said} == {"main"}
+    # A stop that takes as long as a heartbeat has one of its own.
+    assert {"ok"} <= {about["state"] for about in said} <= {"ok", "stopping"}
     ways = [about for about in said if "sync_seconds" in about]
     assert ways
     assert all(0 < way["sync_seconds"] <= way["commit_seconds"] for way in ways)

@@ -7,14 +7,14 @@ import os
 import posixpath
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from tailrace.decoding.contract import without_gz
+from tailrace.decoding.contract import Format, without_gz
 from tailrace.decoding.foreign import FOREIGN, foreign
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
@@ -92,14 +92,15 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     outside: list[LeftOut] = []
     within: dict[str, str] = {}
     given: set[str] = set()
+    formats = list(FORMATS.values()) if format_ is None else [FORMATS[format_]]
     for path in paths:
         searched = _is_directory(path)
         place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
         real = os.path.realpath(place)
         for file in _files(Path(place)) if searched else [place]:
             if searched and (why := _hindrance(file, real)):
-                visible = any(each.files.stream(file) for each in FORMATS.values())
-                trace = visible if why is Why.OUTSIDE else _has_trace_name(file)
+                visible = any(each.files.stream(file) for each in formats)
+                trace = visible if why is Why.OUTSIDE else _has_trace_name(file, formats)
                 outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
                 continue
             if searched and Path(file).is_dir():
@@ -126,14 +127,14 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     }
     endings = {_ending(file) for files in traces.values() for file in files} - {""}
     left_out = [
-        _none(file, named=itself, endings=endings)
+        _none(file, formats, named=itself, endings=endings)
         for file, itself in named.items()
         if itself or file not in documents
     ]
     kept = {file: place for file, place in within.items() if file not in given}
     absent = [
         LeftOut(path=spelled(stream), why=Why.ABSENT)
-        for stream in sorted({stream for file in named for stream in _described(file)})
+        for stream in sorted({stream for file in named for stream in _described(file, formats)})
         if not os.path.lexists(stream)
     ]
     return _without_empty(traces, outside + absent + left_out, kept)
@@ -172,11 +173,11 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
     return wanted
 
 
-def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the entry for a file that is not a trace. A file with the name of a trace counts as an
-    expected trace, and so does an empty file with the suffix of a trace that was found."""
+def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str]) -> LeftOut:
+    """Return the entry for a file that is not a trace. A file with the name of a trace of one of the
+    formats counts as an expected trace, and so does an empty file with the suffix of a trace that was found."""
     empty = is_empty(file)
-    trace = named or _has_trace_name(file) or (empty and _ending(file) in endings)
+    trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
         return LeftOut(path=spelled(file), why=Why.FOREIGN, content=FOREIGN[what], trace=trace)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
@@ -220,18 +221,19 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
             yield posixpath.normpath(posixpath.join(directory, document))
 
 
-def _described(document: str) -> Iterator[str]:
+def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
     """Yield the paths of the streams that a document describes, if its path is that of a document."""
-    for each in FORMATS.values():
+    for each in formats:
         if stream := each.files.described(document):
             yield stream
 
 
-def _has_trace_name(file: str) -> bool:
-    """Return whether a file's name, or the name without the suffix of a packed file, is typical of one format's traces."""
+def _has_trace_name(file: str, formats: Sequence[Format]) -> bool:
+    """Return whether a file's name, or the name without the suffix of a packed file, is typical of the traces of
+    one of the formats."""
     return any(
         (each.files.has_own_names and each.files.stream(name)) or _ending(name) == each.suffix
-        for each in FORMATS.values()
+        for each in formats
         for name in (file, os.path.splitext(file)[0])  # noqa: PTH122 - any text is a path
     )
 
