@@ -120,7 +120,7 @@ def _missing_names(loaded: Loaded, status: Status, began: int) -> dict[str, int 
             engine.close()
     except TailraceError as error:
         click.echo(f"tailrace: {error}; `tailrace gaps` says which names are missing", err=True)
-        return {}
+        return dict.fromkeys(wanted, None)
 
 
 def _print_json(status: Status) -> None:
