@@ -10,6 +10,7 @@ from itertools import count, pairwise
 
 import pytest
 import trio
+from msgspec import structs
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, search
@@ -674,3 +675,51 @@ async def test_more_files_of_other_programs_than_are_remembered_are_looked_at_on
     files.write("below/a.log", RECORD * 2)
     await trio.sleep(20)
     assert sorted(intake.contents) == [RECORD, RECORD * 2]
+
+
+async def test_a_deleted_file_in_the_place_of_one_that_nobody_followed_is_read(
+    autojump_clock, followed, files, intake, settle
+):
+    """It waited for a place, and its path leads the source to the former file's session."""
+    tail = await followed(b"former")
+    await tail.stop()
+    intake.let_go(0)
+    files.write("b", b"b")
+    (files / "a").unlink()
+    tail.config = structs.replace(tail.config, files_max=1)
+    tail.start()
+    await settle()
+    files.write("a", b"later")
+    await settle()
+    assert tail.source.figures().waiting == {"files_max": 1}
+    (files / "a").unlink()
+    await trio.sleep(1)
+    (files / "b").unlink()
+    await trio.sleep(60)
+    assert sorted(intake.contents) == [b"b", b"former", b"later"]
+    assert [session.closed for session in intake.sessions] == ["deleted"] * 3
+    assert tail.source.figures().files == 0
+
+
+async def test_a_deleted_file_goes_on_in_the_session_that_nobody_followed(
+    autojump_clock, followed, files, intake, settle
+):
+    """It waited for a place, and grew meanwhile. The source reads the new bytes, too."""
+    tail = await followed(b"first ")
+    await tail.stop()
+    intake.let_go(0)
+    files.write("b", b"b")
+    tail.config = structs.replace(tail.config, files_max=1)
+    (files / "a").rename(files.directory.parent / "a")
+    tail.start()
+    await settle()
+    (files.directory.parent / "a").rename(files / "a")
+    files.append("a", b"second")
+    await settle()
+    assert tail.source.figures().waiting == {"files_max": 1}
+    (files / "a").unlink()
+    await trio.sleep(1)
+    (files / "b").unlink()
+    await trio.sleep(60)
+    assert intake.contents == [b"first second", b"b"]
+    assert [session.closed for session in intake.sessions] == ["deleted"] * 2

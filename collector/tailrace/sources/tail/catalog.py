@@ -134,6 +134,23 @@ class Catalog:
         self._by_node[file.location.node] = file
         self.schedule.put(file, now)
 
+    def add_anew(self, file: Followed, now: float) -> None:
+        """Add a file as the last one in the order of discovery. If another file is known at its path, the file gets the
+        rank of that file."""
+        known, path = self.at(file.location.path), file.location.path
+        file.known = 0
+        file.rank = known.rank if known is not None and known.location.path == path else 0
+        self.add(file, now)
+
+    def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
+        """Let `file` continue with the path and descriptor of the removed file `waiting`, which is the same file. Return
+        the path at which `file` was known, or None if it has the same path."""
+        before = file.location.path
+        self.remove(file)
+        file.become(waiting)
+        self.add(file, now)
+        return None if file.location.path == before else before
+
     def move(self, file: Followed, path: str, now: float) -> None:
         """Record a file's new path. A file that may be a copy keeps its key, so that it stays a
         relative of its original under its new name."""

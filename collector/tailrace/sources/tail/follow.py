@@ -251,25 +251,44 @@ class Followed:
     def recognises(self, path: str) -> bool:
         """Return whether the file at a path, which has the same device and inode as this file, is this file. The system
         may have given the inode of a deleted file to a later one. Raise OSError."""
-        at = self.location
-        if at.is_open:
+        if self.location.is_open:
             return True  # no other file can have the inode of an open file
         fd = self._desk.descriptors.roots.open(path)
         try:
-            birth = self._system.birth(fd)
-            if birth and at.birth:
-                return birth == at.birth
-            if path == at.path:
-                return True
-            known = self.handoff.content
-            if identity.relation(known.head, content.head(fd)) == "other":
-                return False
-            if not self._part.is_plain:
-                return True
-            head, last = identity.look(fd, known)
-            return judge(known, head, last, grown=True).verdict == "same"
+            return self._has_read(fd, path)
         finally:
             os.close(fd)
+
+    def has_read(self, other: Followed) -> bool:
+        """Return whether `other`, a waiting file with the same device and inode as this file, is this file, whose session
+        nobody has followed since an earlier run of the daemon. Return True if `other` cannot be opened any more."""
+        at = other.location
+        try:
+            return not at.is_readable or self._has_read(at.open(), at.path)
+        except OSError:
+            return False  # the next check of that file reports the error
+
+    def become(self, other: Followed) -> None:
+        """Continue this file's session with the path, descriptor and size of `other`, which is the same file."""
+        self.location, self.size = other.location, other.size
+        self._resting.is_followed()
+        self.handoff.tell(self.facts)
+        self.handoff.documents(self.location.path)
+
+    def _has_read(self, fd: int, path: str) -> bool:
+        """Return whether this file's session has read the file with the descriptor `fd` at `path`. Raise OSError."""
+        at, birth = self.location, self._system.birth(fd)
+        if birth and at.birth:
+            return birth == at.birth
+        if path == at.path:
+            return True
+        known = self.handoff.content
+        if identity.relation(known.head, content.head(fd)) == "other":
+            return False
+        if not self._part.is_plain:
+            return True
+        head, last = identity.look(fd, known)
+        return judge(known, head, last, grown=True).verdict == "same"
 
     def rest(self, now: float) -> None:
         """Report to the intake if the file begins to rest: its writer has ended, or nothing was written for a long

@@ -496,9 +496,7 @@ class Discovery:
                 self._unreachable.add(path)
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
-        if known is not None and known.location.path == path:
-            file.rank = known.rank  # copies of either come later
-        self._catalog.add(file, self._clock.monotonic())
+        self._catalog.add_anew(file, self._clock.monotonic())
 
     def _recognises(self, strange: Found) -> bool:
         """Return whether a file's content is of the source's format. If not, remember to examine the file again

@@ -304,16 +304,26 @@ class Watch:
         if former is None:
             file.wait_for(FileEvent.OF_OTHER_SOURCE)
         elif former:
-            nodes = ((state.facts.device, state.facts.inode) for state in former.values())
-            known = {file, *filter(None, map(self._catalog.of_node, nodes))}
-            waiting = [each for each in known if each.phase in WAITING]
-            anew = sorted(each.location.path for each in waiting)
-            for each in waiting:
-                self._forget(each)
-            self._resume(former)
-            for path in anew:
-                self._discovery.admit(path)
+            self._find_anew(file, former)
         return former is None or bool(former)
+
+    def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
+        """Continue the sessions `former`, and treat as newly found the waiting files that these sessions may have read:
+        `file` and the files with an inode in `former`. Keep open files open, because a deleted file cannot be opened
+        again."""
+        nodes = ((state.facts.device, state.facts.inode) for state in former.values())
+        known = {file, *filter(None, map(self._catalog.of_node, nodes))}
+        waiting = [each for each in known if each.phase in WAITING]
+        for each in waiting:
+            self._catalog.remove(each)
+            self._turns.forget(each)
+        self._resume(former)
+        for each in sorted(waiting, key=lambda each: each.location.path):
+            same = self._catalog.of_node(each.location.node)
+            if same is None or not same.has_read(each):
+                self._catalog.add_anew(each, self._clock.monotonic())
+            elif vacated := self._catalog.replace(each, same, self._clock.monotonic()):
+                self._discovery.admit(vacated)
 
     def _is_left_behind(self, file: Followed) -> bool:
         """Return whether a file still exists at its path, but this source no longer finds it,
@@ -347,7 +357,7 @@ class Watch:
             return False
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
-        if self._turns.waits(file) and at.is_open and file.behind:
+        if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
             return False  # read the unread bytes first
         return at.is_unlinked or self._discovery.covers(at.path)
 
