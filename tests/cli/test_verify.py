@@ -73,7 +73,7 @@ def test_files_without_a_checksum_are_said_to_be_unverifiable(store):
 
 
 def test_a_store_without_table_is_an_error(tmp_path):
-    assert "there is no table" in run("verify", tmp_path, code=1)
+    assert "not a Tailrace store" in run("verify", tmp_path, code=1)
 
 
 def test_options_for_certificates_are_refused(store):

@@ -33,7 +33,7 @@ REASONS = {
     Reason.TRUNCATED: "the tail is missing: of a record, or of a file",
     Reason.UNRESOLVED: "a record refers to one that was never seen",
     Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
-    Reason.UNCOUNTED: "the stream's numbers are not followed, for want of room: what it lacks is not known",
+    Reason.UNCOUNTED: "a limit was reached, so the collector did not follow the stream's numbers: how many events are missing is not known",
     Reason.DAMAGED: "they were stored, and the file that they were in is damaged",
 }
 

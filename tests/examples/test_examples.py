@@ -123,7 +123,7 @@ ALONE = {
     "simulator.py": (0, "", ""),
     "rtl_jets.py": (1, "", r"no collector: run this with `tailrace run -- `, or give an address, .*\n"),
     "multiprocessing_job.py": (
-        1, r"\d+ prime factors\n", r"no collector at tcp://\S+: .*there is no table.* `tailrace serve &`\n",
+        1, r"\d+ prime factors\n", r"no collector at tcp://\S+: .*not a Tailrace store.* `tailrace serve &`\n",
     ),
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ def test_what_is_wrong_with_the_configuration_or_the_store_is_said(tmp_path):
     config.write_text("[store]\nretention = 3\n")
     with pytest.raises(ConfigError, match=r"c.toml:2.*retention"):
         tailrace.open(config=config)
-    with pytest.raises(tailrace.StoreError, match="there is no table"):
+    with pytest.raises(tailrace.StoreError, match="not a Tailrace store"):
         tailrace.open(tmp_path / "nowhere")
 
 

@@ -487,7 +487,7 @@ def test_a_program_whose_connections_found_no_room_is_not_asked_whether_it_trace
     )
     said = "\n".join(lines(certificate, None))
     assert ("does the program use one of the variables" in said) == asks
-    assert ("refused for want of room" in said) != asks
+    assert ("refused, because a limit was reached" in said) != asks
 
 
 def test_connections_that_find_no_room_make_the_loss_unknown(tmp_path):

@@ -284,7 +284,7 @@ def test_what_landed_unseen_while_the_table_could_not_be_asked_is_not_done_again
         raise OSError("connection reset")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", write)
-    with pytest.raises(StoreError, match="there is no table"):
+    with pytest.raises(StoreError, match="not a Tailrace store"):
         commit(table, numbered("s", 5, 5), 2)
     assert table.position() == 1
     (root / "_out_of_reach").rename(log)
@@ -323,7 +323,7 @@ def test_a_snapshot_stands_still_until_it_is_refreshed(open_table, numbered, sto
 
 
 def test_a_snapshot_of_an_empty_table_has_no_files_and_of_none_is_an_error(open_table, store):
-    with pytest.raises(StoreError, match="there is no table"):
+    with pytest.raises(StoreError, match="not a Tailrace store"):
         TableSnapshot.open(str(store), options={})
     open_table()
     assert TableSnapshot.open(str(store), options={}).files() == []

@@ -272,7 +272,7 @@ def test_a_merge_that_met_another_writer_is_left_to_the_next_run(fill, root, clo
 
 def test_upkeep_of_a_store_without_a_table_is_an_error(keep_up, store):
     store.mkdir()
-    with pytest.raises(StoreError, match="there is no table"):
+    with pytest.raises(StoreError, match="not a Tailrace store"):
         keep_up()
 
 

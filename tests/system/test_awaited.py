@@ -202,7 +202,7 @@ def test_a_daemon_that_does_not_say_leaves_nothing_complete(silent):
     until(lambda: "tcp" in collector.cli("streams").stdout, "its row")
     done = collector.cli("gaps")
     assert (
-        "nobody knows what is still awaited: the collector that runs on this store" in done.stdout
+        "pending events cannot be determined: the collector that runs on this store" in done.stdout
     )
     assert "HTTP Error 401" in done.stdout
     (row,) = map(json.loads, collector.cli("gaps", "--json").stdout.splitlines())

@@ -219,5 +219,5 @@ def test_a_killed_collector_leaves_the_viewer_serving(collectors, viewer_of):
 
 
 def test_a_viewer_of_nothing_says_so_and_fails(tmp_path):
-    with pytest.raises(AssertionError, match="there is no table"):
+    with pytest.raises(AssertionError, match="not a Tailrace store"):
         Viewer(tmp_path / "none")

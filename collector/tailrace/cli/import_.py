@@ -44,7 +44,7 @@ left out for one reason. --json lists all."""
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing from the files, or nobody knows how many.",
+    help="Exit with 4 if more events than this are missing from the files, or an unknown number is missing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 @click.argument(
@@ -204,6 +204,6 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
     if not (summary.files or summary.earlier or summary.left_out):
         yield "there is no file in the directories that were given"
     elif summary.without_events:
-        yield "none of the files has an event"
+        yield "no file contains an event"
     if max_loss is not None and summary.exceeds(max_loss):
-        yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
+        yield f"more than {max_loss} events are missing, or an unknown number is (`tailrace gaps` lists them)"

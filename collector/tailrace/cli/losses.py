@@ -207,4 +207,4 @@ class StreamTotals:
         elif (known := self.events + self.missing + awaited) and not unasked:
             text += f", {self.events * 10**6 // known / 10**4:.4f} % complete"
         text += f", {counted(self.open, 'open span')}"
-        return f"{text}; nobody knows what is still awaited: {unasked}" if unasked else text
+        return f"{text}; pending events cannot be determined: {unasked}" if unasked else text

@@ -231,7 +231,7 @@ SOURCE = (
     Metric("tailrace_ledger_seen_events", "seen_events", COUNTER, KEPT, "Events that arrived, duplicates included."),
     Metric("tailrace_ledger_missing_events", "missing_events", GAUGE, KEPT, "Events missing now: gaps that are not healed, and holes that are still open."),
     Metric("tailrace_ledger_duplicate_events", "duplicate_events", COUNTER, KEPT, "Events that had arrived before. They are not stored again."),
-    Metric("tailrace_ledger_uncounted_events", "uncounted_events", COUNTER, KEPT, "Events of streams beyond a limit. They are stored, and nobody knows what is missing between them."),
+    Metric("tailrace_ledger_uncounted_events", "uncounted_events", COUNTER, KEPT, "Events of streams beyond a limit. They are stored; how many events are missing between them is not known."),
     Metric("tailrace_ledger_uncounted_sessions", "uncounted_sessions", GAUGE, NOW, "Sessions with streams beyond a limit, whose sequence numbers are not followed. A gap of unknown size names each such stream, or the session.", counts="sessions"),
     Metric("tailrace_ledger_imbalance_events", "imbalance_events", GAUGE, NOW, "expected - (seen + missing - duplicate); anything but 0 is a bug in Tailrace."),
     Metric("tailrace_ledger_gap_events", "gap_events", COUNTER, KEPT, "Events found missing, by reason.", REASON),

@@ -54,8 +54,8 @@ class Completeness(NamedTuple):
         if self.awaited:
             parts.append(f"{self.awaited} still awaited")
         if self.unasked:
-            parts.append(f"nobody knows what is still awaited: {self.unasked}")
-        return "; ".join(parts or ["no event matches, so nobody knows whether any is missing"])
+            parts.append(f"pending events cannot be determined: {self.unasked}")
+        return "; ".join(parts or ["no event matches, so losses cannot be determined"])
 
     @property
     def words(self) -> dict[str, object]:

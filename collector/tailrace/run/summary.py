@@ -34,7 +34,7 @@ def lines(
     elif not done.no_room:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     if done.no_room:
-        yield f"  refused for want of room: connections and datagrams ({_by_cause(done.no_room)})"
+        yield f"  refused, because a limit was reached: connections and datagrams ({_by_cause(done.no_room)})"
     if refused:
         yield f"  refused, and not in the certificate: connections and datagrams of other or unknown users ({_by_cause(refused)})"
     if Refusal.USER_UNKNOWN in refused or Refusal.NO_TOKEN in refused:

@@ -26,7 +26,7 @@ PAGES = {
     "/status": "the state of every source, the spool and the store, and what is wrong",
     "/status?format=json": "the same for programs, with every figure",
     "/metrics": "metrics for Prometheus",
-    "/healthz": "200 as long as a restart would not help",
+    "/healthz": "liveness: 200 while healthy, 503 if a restart would help",
     "/readyz": "200 while the daemon receives what is sent",
 }
 """For each page of the endpoint, its path and a description of its content for users."""

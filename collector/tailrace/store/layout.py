@@ -189,7 +189,9 @@ def open_table(
                     raise StoreError(
                         f"{place}: is a file; a store is a directory; name one by --store"
                     )
-        raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
+        raise StoreError(
+            f"{root}: not a Tailrace store: check the path (a collector creates its store when it starts)"
+        )
     check(table)
     return table
 
