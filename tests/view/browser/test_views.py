@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, make, row, session
+from tests.query.tables import SECOND, clocked, gap, make, row, session
 from tests.view.browser.conftest import LOST, runs
 from tests.view.browser.pages import PHONE, SIZE
 from tests.view.browser.programs import STEP
@@ -41,6 +41,37 @@ def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_vie
     link = page.page.get_by_role("link", name="CSV").get_attribute("href")
     answer = page.page.request.get(page.page.url.split("#")[0] + link)
     assert answer.text().splitlines()[0].startswith("name,")
+
+
+def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, tmp_path):
+    """The second session lacks two spans; the first one lacks nothing."""
+    rows = []
+    for name in ("aa", "ab"):
+        mine = {"session": name}
+        rows += [session("open", opened=EPOCH, **mine), clocked(epoch=EPOCH, **mine)]
+        rows += [
+            row(
+                "span", name="step", seq=at, start=at * SECOND, offset=at,
+                end=at * SECOND + (at + 1) * 100_000, **mine
+            )
+            for at in range(20)
+        ]  # fmt: skip
+    rows.append(gap(2, 20, session="ab", offset=99))
+    viewer = viewer_of(make(tmp_path / "store", rows))
+    page = open_page(viewer, "#/statistics?by=session&session=aa")
+    page.until_text(".grid", "1 ms")
+    assert not page.page.locator(".grid td[data-loss]").count()
+    assert "cannot be told" not in page.text(".grid")
+    page.go("/statistics?by=session&session=ab")
+    page.until_text(".grid", "at least")
+    cells = [
+        text.replace("\N{EN DASH}", "...")
+        for text in page.page.locator(".grid td").all_inner_texts()
+    ]
+    assert cells[1:] == [
+        "20...22", "0", "at least 21 ms", "cannot be told", "at most 100 µs", "900 µs...1.1 ms", "1.8...2 ms",
+        "at least 1.9 ms", "at least 2 ms", "at least 2 ms",
+    ]  # fmt: skip
 
 
 def test_a_comparison_names_what_got_slower(open_page, runs_viewer):

@@ -48,6 +48,19 @@ export function length(value, unit) {
   return unit === "ns" ? duration(value) : `${count(value)} ticks`;
 }
 
+/** Return the interval of a figure in words: a value, two values, `at least …`, `at most …` or `cannot be told`. */
+export function interval({ low, high }, spell) {
+  if (low !== null && high !== null) {
+    const [least, most] = [spell(low), spell(high)];
+    if (least === most) return most;
+    if (Number(low) === 0) return `at most ${most}`;
+    const [value, unit] = least.split(" ");
+    return `${unit && most.endsWith(` ${unit}`) ? value : least}–${most}`;
+  }
+  if (low !== null && Number(low) !== 0) return `at least ${spell(low)}`;
+  return high === null ? "cannot be told" : `at most ${spell(high)}`;
+}
+
 export function bytes(number) {
   if (number === null || number === undefined) return NONE;
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {

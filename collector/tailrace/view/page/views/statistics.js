@@ -9,7 +9,7 @@ import { Grid, listed } from "../parts/grid.js";
 import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
-import { count, cut, length, moment } from "../parts/text.js";
+import { count, cut, interval, length, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 
 const LIMIT = 5000;
@@ -127,7 +127,11 @@ class Statistics {
   _columns(by) {
     return [
       ...by.map((key) => ({ name: key, label: key, sort: true, text: (value) => (value === null ? "(none)" : value) })),
-      ...FIGURES.map(([name, label]) => ({ name, label, number: true, sort: true, text: (value, row) => (name === "count" || name === "open" ? count(value) : length(value, row.unit)) })),
+      ...FIGURES.map(([name, label]) => ({
+        name, label, number: true, sort: true, loss: true,
+        lossy: (row) => isWide(row.bounds[name]),
+        text: (value, row) => figureOf(value, row.bounds[name], (each) => (name === "count" || name === "open" ? count(each) : length(each, row.unit))),
+      })),
     ];
   }
 
@@ -146,6 +150,16 @@ class Statistics {
     return h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
       none, this._frame.store.keys.map((key) => h("option", { value: key }, key)));
   }
+}
+
+/** Return whether lost spans leave a figure more than one value. */
+function isWide(bounds) {
+  return Boolean(bounds) && (bounds.low === null || bounds.low !== bounds.high);
+}
+
+/** Return a figure as text: the interval in which it lies where spans are missing, else its value. */
+function figureOf(value, bounds, spell) {
+  return isWide(bounds) ? interval(bounds, spell) : spell(value);
 }
 
 /** Return the tree of a flame graph. Its root has the time of all. */
