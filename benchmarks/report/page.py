@@ -16,7 +16,7 @@ PLOTTED = ("rate", "cpu", "resident")
 _INTRODUCTION = """\
 # Performance
 
-For whoever asks what Tailrace costs. `make bench` measures the real daemon beside others that get the same bytes, and writes this page from what it found;
+For users who ask what Tailrace costs. `make bench` measures the real daemon beside others that get the same bytes, and writes this page from what it found;
 nobody edits it. [benchmarks](../benchmarks/README.md) says how to measure on your machine, and what each word here means.
 
 Figures of one machine say little about another. **Read the ratios**: both sides ran in turns on the same machine, within the same minutes. Each line

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from itertools import pairwise
 
 import pytest
 import yaml
 
+import tailrace
 from tests.docs.pages import ROOT
 
-PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md", ROOT / "docs/ADD_A_FORMAT.md"]
+PAGES = [
+    ROOT / page
+    for page in (
+        "CONTRIBUTING.md", "tests/README.md", "docs/ADD_A_FORMAT.md", "docs/stability.md",
+        "CODE_OF_CONDUCT.md", "SECURITY.md",
+    )
+]  # fmt: skip
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
@@ -65,6 +73,20 @@ def test_every_path_that_is_named_exists(page):
     for path in set(paths) - ours:
         found = path.removesuffix("/NAME")
         assert "FORMAT" in path or (ROOT / found).exists(), path
+
+
+def test_a_citation_names_this_version_and_its_licence():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert cited["version"] == tailrace.__version__
+    assert cited["license"] == project["license"]
+    assert cited["abstract"].rstrip(".") == project["description"]
+
+
+def test_each_interface_has_a_label_that_is_explained():
+    text = (ROOT / "docs/stability.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| (\w+) \|", text, re.MULTILINE)[1:]
+    assert set(rows) == set(re.findall(r"^- \*\*(\w+)\*\*: ", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: page.stem)
