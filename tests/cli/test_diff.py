@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -32,41 +33,88 @@ def after(tmp_path_factory):
     return make(tmp_path_factory.mktemp("after"), [*rows, gap(2, 9)])
 
 
-def test_each_group_is_compared_and_each_run_says_what_it_lacks(before, after):
-    lines = run("diff", before, after).decode().splitlines()
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory):
+    """As `after`, without a loss."""
+    rows = [clocked(epoch=0), *spans("a", 10, 10, 12), *spans("a", 1, name="new")]
+    return make(tmp_path_factory.mktemp("slower"), rows)
+
+
+def test_each_group_is_compared_and_each_run_says_what_it_lacks(before, slower):
+    lines = run("diff", before, slower).decode().splitlines()
     heading, step, new, gone, groups, a, b = lines
-    assert heading.split() == [
-        "name",
-        "unit",
-        "count",
-        "a",
-        "count",
-        "b",
-        "p95",
-        "a",
-        "p95",
-        "b",
-        "change",
-    ]
-    assert step.split() == ["step", "ns", "3", "3", "10", "ms", "12", "ms", "+20.0%"]
-    assert (new.split()[-1], gone.split()[-1], groups) == ("new", "gone", "3 groups")
+    assert " ".join(heading.split()) == "name unit verdict count a count b p95 a p95 b change"
+    assert step.split() == ["step", "ns", "grew", "3", "3", "10", "ms", "12", "ms", "+20.0%"]
+    assert (new.split()[2], gone.split()[2]) == ("new", "gone")
+    assert groups == "3 groups: 1 grew, 1 new, 1 gone"
     assert a == f"A {before}: nothing is known to be missing"
+    assert b == f"B {slower}: nothing is known to be missing"
+
+
+def test_a_run_that_lacks_events_leaves_undecided_what_they_may_change(before, after):
+    *_, groups, _, b = run("diff", before, after, "--figure", "count").decode().splitlines()
+    assert groups == "3 groups: 1 new, 2 undecided because of loss"
     assert b == f"B {after}: 2 events are missing (network 2)"
+    (step, *_) = run("diff", before, after, "--figure", "min", "--json").splitlines()
+    found = json.loads(step)
+    assert (found["verdict"], found["change"]) == ("undecided", "at most +0.0%")
+    assert found["bounds"] == {"a": [10 * MS] * 2, "b": [0, 10 * MS]}
+    said = run(
+        "diff", before, after, "--figure", "total", "--threshold", "5%", "--name", "step", code=1
+    )
+    assert "tailrace: total of step grew by at least +6.7%" in said
+    said = run(
+        "diff", before, after, "--figure", "total", "--threshold", "9%", "--name", "step", code=3
+    )
+    assert "tailrace: total of step is undecided because of loss: at least +6.7%" in said
+    said = run(
+        "diff", before, after, "--threshold", "20%", "--name", "step", "--name", "gone", code=3
+    )
+    assert "tailrace: gone is undecided: B has no span of it, and events of B are missing" in said
 
 
-def test_json_has_whole_numbers(before, after):
-    step = json.loads(run("diff", before, after, "--figure", "total", "--json").splitlines()[0])
+def test_json_has_whole_numbers(before, slower):
+    step = json.loads(run("diff", before, slower, "--figure", "total", "--json").splitlines()[0])
     assert step == {
-        "name": "step", "unit": "ns", "count_a": 3, "count_b": 3, "total_a": 30 * MS, "total_b": 32 * MS,
-        "change": "+6.7%",
+        "name": "step", "unit": "ns", "verdict": "grew", "change": "+6.7%", "count_a": 3, "count_b": 3,
+        "total_a": 30 * MS, "total_b": 32 * MS, "bounds": {"a": [30 * MS] * 2, "b": [32 * MS] * 2},
     }  # fmt: skip
 
 
-def test_more_than_the_threshold_fails_and_no_more_does_not(before, after):
-    run("diff", before, after, "--threshold", "20%")
-    said = run("diff", before, after, "--threshold", "19.9", code=1)
+def test_more_than_the_threshold_fails_and_no_more_does_not(before, slower):
+    run("diff", before, slower, "--threshold", "20%", "--name", "step")
+    said = run("diff", before, slower, "--threshold", "19.9", "--name", "step", code=1)
     assert "tailrace: p95 of step grew by +20.0%" in said
-    run("diff", before, after, "--threshold", "0%", "--figure", "p50", "--name", "step")
+    run("diff", before, slower, "--threshold", "0%", "--figure", "p50", "--name", "step")
+    said = run("diff", before, slower, "--threshold", "20%", code=1)
+    assert "tailrace: new is new: A has no span of it" in said
+    assert "tailrace: gone is gone: B has no span of it" in said
+
+
+def test_a_report_for_ci_has_a_case_for_each_group(before, after, slower, tmp_path):
+    report = tmp_path / "report.xml"
+    for other, of, outcomes in (
+        (slower, "p95", {"step": "failure", "new": "failure", "gone": "failure"}),
+        (after, "p50", {"step": "skipped", "new": "failure", "gone": "skipped"}),
+        (slower, "p50", {"step": None, "new": "failure", "gone": "failure"}),
+    ):
+        run("diff", before, other, "--figure", of, "--threshold", "5", "--junit", report, code=1)
+        suite = ElementTree.parse(report).getroot()  # noqa: S314 - our own file
+        found = {case.get("name"): next((kind.tag for kind in case), None) for case in suite}
+        assert found == outcomes
+        counts = [[*found.values()].count(kind) for kind in ("failure", "skipped")]
+        assert [suite.get(name) for name in ("failures", "skipped")] == [*map(str, counts)]
+    run("diff", before, slower, "--junit", report, code=2)
+
+
+def test_a_markdown_table_keeps_its_columns(before, tmp_path):
+    other = make(tmp_path, [clocked(epoch=0), *spans("a", 10, name="a|b")])
+    lines = run("diff", before, other, "--markdown").decode().splitlines()
+    assert lines[:2] == [
+        "| name | unit | verdict | count a | count b | p95 a | p95 b | change |", "|" + " --- |" * 8,
+    ]  # fmt: skip
+    assert "| a\\|b | ns | new | - | 1 | - | 10 ms | new |" in lines
+    run("diff", before, other, "--markdown", "--json", code=2)
 
 
 def test_both_runs_may_be_of_one_store(tmp_path):
@@ -138,6 +186,7 @@ def test_a_group_that_hangs_in_one_run_is_named(before, tmp_path):
     begun = row("begin", name="step", id=1, start=0, session="a", offset=1)
     hung = make(tmp_path / "hung", [clocked(epoch=0), begun, *spans("a", 1, name="gone")])
     command = [*COMMAND, "diff", before, hung, "--threshold", "10%"]
-    done = program.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    done = program.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     said = "tailrace: p95 of step was not compared: in one run, none of its spans has ended"
     assert done.stderr.splitlines() == [said]
+    assert done.returncode == 1

@@ -338,9 +338,9 @@ def test_a_comparison_is_aligned_at_a_marker(desk_of, few_store):
     desk = desk_of(few_store, few_store)
     sides = {"a_session": ["aa"], "b_session": ["ab"], "b_store": 1}
     found = desk.ask("compare", figure="p95", threshold=0.5, **sides)
-    assert {each["group"][0]: (each["word"], each["exceeds"]) for each in found["differences"]} == {
-        "run": ("+0.0%", False),
-        "step": ("+100.0%", True),
+    assert {each["group"][0]: (each["word"], each["verdict"]) for each in found["differences"]} == {
+        "run": ("cannot be told", "undecided"),
+        "step": ("cannot be told", "undecided"),
     }
     assert found["a"]["whole"]["missing"] == {"network": 5}
     aligned = desk.ask("compare", align="mark", length=20_000, figure="count", **sides)
@@ -357,5 +357,7 @@ def test_tables_are_given_as_csv_too(desk_of, few_store):
     assert len(lines) == 3
     sides = {"a_session": ["aa"], "b_session": ["ab"]}
     lines = desk.ask("compare", format="csv", **sides).body.decode().splitlines()
-    assert lines[0] == "name,unit,p95 a,p95 b,change"
-    assert "step,ns,3000,6000,'+100.0%" in lines  # or a spreadsheet would compute it
+    assert (
+        lines[0] == "name,unit,p95 a,p95 a low,p95 a high,p95 b,p95 b low,p95 b high,change,verdict"
+    )
+    assert "step,ns,3000,3000,,6000,6000,,cannot be told,undecided" in lines

@@ -2,16 +2,13 @@
 
 Only spans that have ended have a duration; open spans are counted separately. A span whose begin time or end time is
 unknown counts in the number of spans, but in no other figure. Percentiles are durations of actual spans (nearest rank),
-never interpolated.
-
-`changes` compares the statistics of two runs group by group, including groups that only one run has.
+never interpolated. `comparison` compares the statistics of two runs.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
@@ -392,81 +389,4 @@ FIGURES = {
     "p99": "p99",
     "max": "most",
 }
-"""The figures that can be compared: by their names for users, the fields of `SpanStatistics`."""
-
-UNKNOWN = "unknown"
-"""Word for a change that cannot be computed, because one run has no span of the group with a known duration."""
-
-
-class FigureChange(NamedTuple):
-    """The change of one figure of one group between two runs. `before` or `after` is None if that run does not have the
-    group."""
-
-    group: GroupValues
-    unit: str
-    before: SpanStatistics | None
-    after: SpanStatistics | None
-    figure: str
-    """Name of the compared figure, a key of `FIGURES`."""
-
-    @property
-    def from_(self) -> int | None:
-        return _value(self.before, self.figure)
-
-    @property
-    def to(self) -> int | None:
-        return _value(self.after, self.figure)
-
-    @property
-    def growth(self) -> float | None:
-        """Return the relative growth of the figure: 0.1 is 10 percent more. The growth from 0 is infinite.
-
-        Return None if the figure of one run is unknown."""
-        if self.from_ is None or self.to is None:
-            return None
-        if self.from_ == self.to:
-            return 0.0
-        return (self.to - self.from_) / abs(self.from_) if self.from_ else math.inf
-
-    @property
-    def word(self) -> str:
-        """Return the change as text: a percentage, `new`, `gone`, or `UNKNOWN`."""
-        if self.before is None:
-            return "new"
-        if self.after is None:
-            return "gone"
-        return UNKNOWN if self.growth is None else f"{self.growth:+.1%}"
-
-
-def changes(
-    before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
-) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
-    growth come next, then groups that only the second run has, then groups that only the first run has."""
-    return sorted(_pairs(before, after, figure), key=_rank)
-
-
-def exceeding(found: Iterable[FigureChange], threshold: float) -> list[FigureChange]:
-    """Return the changes whose growth exceeds `threshold` (0.1 is 10 percent). A group that only one run has does not
-    exceed it."""
-    return [each for each in found if each.growth is not None and each.growth > threshold]
-
-
-def _pairs(
-    before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
-) -> Iterator[FigureChange]:
-    first = {(each.group, each.unit): each for each in before}
-    second = {(each.group, each.unit): each for each in after}
-    for group, unit in {**first, **second}:
-        key = group, unit
-        yield FigureChange(group, unit, first.get(key), second.get(key), figure)
-
-
-def _rank(change: FigureChange) -> tuple[int, float, str]:
-    place = 2 if change.before is None else 3 if change.after is None else 0
-    growth = change.growth
-    return (place or (growth is None), -(growth or 0.0), str(change.group))
-
-
-def _value(statistics: SpanStatistics | None, figure: str) -> int | None:
-    return None if statistics is None else getattr(statistics, FIGURES[figure])
+"""The figures of a group of spans: by their names for users, the fields of `SpanStatistics`."""

@@ -1,18 +1,19 @@
 """Define `tailrace stats` and `tailrace diff`, which measure spans.
 
-`stats` counts and measures spans by group. `diff` compares the spans of two runs; its exit code reports whether a threshold is
-exceeded.
+`stats` counts and measures spans by group. `diff` compares the spans of two runs; its exit code reports whether a group
+grew by more than a threshold.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from xml.etree import ElementTree
 
 import click
 
-from tailrace.analysis.statistics import FIGURES, UNKNOWN, FigureChange, changes, exceeding
+from tailrace.analysis.statistics import FIGURES
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import (
     GAPS,
@@ -40,6 +41,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tailrace.analysis.comparison import FigureChange
     from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import Loaded
@@ -199,8 +201,16 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
     "--threshold",
     type=Percentage(),
     metavar="PERCENT",
-    help="Exit with 1 if the figure of a group grew by more than this, as in 10%.",
+    help="Exit with 1 if the figure of a group grew by more than this, as in 10%, or if a group is new, gone or unknown; "
+    "exit with 3 if loss leaves a group undecided.",
 )
+@click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --threshold: write a JUnit report with one test case for each group, for CI systems.",
+)
+@click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @complete_option
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
@@ -214,42 +224,47 @@ def diff_command(
     figure: str,
     names: tuple[str, ...],
     threshold: float | None,
+    junit: Path | None,
     *,
     sides: tuple[Filters, Filters],
     as_json: bool,
+    markdown: bool,
     complete_only: bool,
 ) -> None:
     """Compare the spans of two runs by name, or by other keys: those that grew most first.
 
     A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with different
-    sessions, ranks or times. A group that only B has is `new`, and a group that only A has is `gone`; neither exceeds
-    the threshold. A group whose spans are all still open in one run is `unknown`; the command names it on standard
-    error, because nobody knows whether it exceeds the threshold. The last lines say what is missing from A and from B.
-    If a run is incomplete, the comparison may miss a group that grew: demand complete runs with --complete-only. With
-    --threshold, it is an error if there is no group to compare."""
+    sessions, ranks or times. Where events are missing, a figure is an interval, as `stats` prints it, and so is its
+    change. The verdict of a group holds whatever the missing events were: `grew` or `shrank` by more than the
+    threshold (0 without --threshold), `same`, or `undecided`. A group that only B has is `new`, and a group that
+    only A has is `gone`, if nothing is missing from the other run; else it is `undecided`. A group whose spans are all
+    still open in one run is `unknown`.
+
+    With --threshold, standard error names each group that fails or is undecided, and it is an error if there is no
+    group to compare. The last lines say what is missing from A and from B."""
+    from tailrace.analysis.comparison import changes
     from tailrace.analysis.statistics import parse
 
+    if junit is not None and threshold is None:
+        raise click.UsageError("--junit needs --threshold, because a test case passes or fails")
+    if markdown and as_json:
+        raise click.UsageError("use --markdown or --json, not both")
     by = parse(words)
     own = figure == "self"
     runs = [
         _read(config, path, by, filters, own=own, demand=complete_only)
         for path, filters in zip((a, b), sides, strict=True)
     ]
-    found = _named(changes(runs[0].statistics, runs[1].statistics, figure), names)
+    complete = runs[0].whole.complete, runs[1].whole.complete
+    found = _named(changes(runs[0].statistics, runs[1].statistics, figure, complete), names)
     if threshold is not None and not any(each.growth is not None for each in found):
         raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
-    over = [] if threshold is None else exceeding(found, threshold)
-    _print(runs, found, [key.word for key in by], figure, as_json=as_json)
-    for each in found if threshold is not None else ():
-        if each.word == UNKNOWN:
-            text = (
-                f"{figure} of {_of(each)} was not compared: in one run, none of its spans has ended"
-            )
-            click.echo(printable(f"tailrace: {text}"), err=True)
-    for each in over:
-        click.echo(printable(f"tailrace: {figure} of {_of(each)} grew by {each.word}"), err=True)
-    if over:
-        context.exit(ExitCode.FAILED)
+    compared = Compared(runs, found, [key.word for key in by], figure, threshold or 0.0)
+    compared.print("json" if as_json else "markdown" if markdown else "table")
+    if junit is not None:
+        junit.write_bytes(compared.junit())
+    if threshold is not None:
+        context.exit(compared.judge())
 
 
 def _read(
@@ -293,40 +308,133 @@ def _of(change: FigureChange) -> str:
     return ", ".join("-" if value is None else value for value in change.group)
 
 
-def _print(
-    runs: Sequence[Run],
-    found: Sequence[FigureChange],
-    keys: Sequence[str],
-    figure: str,
-    *,
-    as_json: bool,
-) -> None:
-    from tailrace.cli.output.console import spell
+class Compared(NamedTuple):
+    """Two compared runs, in the forms in which `diff` shows them."""
 
-    console, texts = runs[0].console, [*keys, "unit"]
-    numbers = ["count a", "count b", f"{figure} a", f"{figure} b", "change"]
-    if as_json:
-        names = [name.replace(" ", "_") for name in numbers]
-        rows = [(*_head(each), each.from_, each.to, each.word) for each in found]
-        console.objects(texts, names, rows)
-    else:
-        units = ["" if figure == "count" else each.unit for each in found]
-        shown = [
-            (*_head(each), spell(each.from_, unit), spell(each.to, unit), each.word)
-            for each, unit in zip(found, units, strict=True)
-        ]
-        console.figures(texts, numbers, shown)
-        console.line(counted(len(found), "group"))
-    for letter, run in zip("AB", runs, strict=True):
-        text = printable(f"{letter} {run.word}: {run.whole.text}")
-        if as_json:
-            click.echo(f"tailrace: {text}", err=True)
+    runs: Sequence[Run]
+    changes: Sequence[FigureChange]
+    keys: Sequence[str]
+    """The words of the keys by which spans are grouped."""
+    figure: str
+    threshold: float
+
+    def verdict(self, change: FigureChange) -> str:
+        return change.verdict(self.threshold)
+
+    def sentence(self, change: FigureChange) -> str:
+        """Return the verdict about a group as a sentence."""
+        figure, group = self.figure, _of(change)
+        match self.verdict(change):
+            case "new":
+                return f"{group} is new: A has no span of it"
+            case "gone":
+                return f"{group} is gone: B has no span of it"
+            case "unknown":
+                return (
+                    f"{figure} of {group} was not compared: in one run, none of its spans has ended"
+                )
+            case "undecided" if change.before is None or change.after is None:
+                run = "A" if change.before is None else "B"
+                return f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
+            case "undecided":
+                return f"{figure} of {group} is undecided because of loss: {change.word}"
+            case verdict:
+                return f"{figure} of {group} {verdict} by {change.word}"
+
+    def judge(self) -> ExitCode:
+        """Name each group that fails or is undecided on standard error; return the exit code."""
+        from tailrace.analysis.comparison import FAILURES, Verdict
+
+        for each in self.changes:
+            if self.verdict(each) in (*FAILURES, Verdict.UNDECIDED):
+                click.echo(printable(f"tailrace: {self.sentence(each)}"), err=True)
+        verdicts = {self.verdict(each) for each in self.changes}
+        if not verdicts.isdisjoint(FAILURES):
+            return ExitCode.FAILED
+        return ExitCode.INCOMPLETE if Verdict.UNDECIDED in verdicts else ExitCode.GOOD
+
+    def print(self, form: Literal["table", "markdown", "json"]) -> None:
+        """Print the groups, their number by verdict, and what is missing from each run."""
+        from tailrace.analysis.comparison import summary
+
+        if form == "json":
+            self._print_json()
+            return
+        total = counted(len(self.changes), "group")
+        counts = summary(self.changes, self.threshold)
+        lines = [f"{total}: {counts}" if counts else total, *self._missing()]
+        console = self.runs[0].console
+        if form == "table":
+            console.figures([*self.keys, "unit", "verdict"], self._numbers, self._rows)
         else:
-            console.line(text)
+            self._print_markdown()
+        for line in lines:
+            console.line(line if form == "table" else f"\n{line}")
+
+    def _print_json(self) -> None:
+        names = ["count_a", "count_b", f"{self.figure}_a", f"{self.figure}_b"]
+        rows = []
+        for each in self.changes:
+            bounds = json.dumps(dict(zip("ab", each.bounds, strict=True)), separators=(",", ":"))
+            head = (*each.group, each.unit, self.verdict(each), each.word)
+            rows.append((*head, *_counts(each), each.from_, each.to, bounds))
+        texts = [*self.keys, "unit", "verdict", "change"]
+        self.runs[0].console.objects(texts, names, rows, nested=["bounds"])
+        for line in self._missing():
+            click.echo(f"tailrace: {line}", err=True)
+
+    def _print_markdown(self) -> None:
+        console = self.runs[0].console
+        headings = [*self.keys, "unit", "verdict", *self._numbers]
+        for row in (headings, ["---"] * len(headings), *self._rows):
+            cells = (printable("-" if cell is None else str(cell)) for cell in row)
+            console.line("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+
+    def junit(self) -> bytes:
+        """Return a JUnit report: a group that fails is a failure, and an undecided group is skipped."""
+        from tailrace.analysis.comparison import FAILURES
+
+        suite = ElementTree.Element("testsuite", name=f"tailrace diff {self.figure}")
+        counts = {"failure": 0, "skipped": 0}
+        for each in self.changes:
+            case = ElementTree.SubElement(suite, "testcase", classname=self.figure)
+            case.set("name", printable(_of(each)))
+            verdict, kind = self.verdict(each), ""
+            if verdict in FAILURES or verdict == "undecided":
+                kind = "skipped" if verdict == "undecided" else "failure"
+                counts[kind] += 1
+                ElementTree.SubElement(case, kind, message=printable(self.sentence(each)))
+        suite.set("tests", str(len(self.changes)))
+        suite.set("failures", str(counts["failure"]))
+        suite.set("skipped", str(counts["skipped"]))
+        report: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+        return report
+
+    @property
+    def _numbers(self) -> list[str]:
+        return ["count a", "count b", f"{self.figure} a", f"{self.figure} b", "change"]
+
+    @property
+    def _rows(self) -> list[tuple[str | int | None, ...]]:
+        from tailrace.cli.output.console import interval_words
+
+        return [
+            (
+                *each.group, each.unit, self.verdict(each), *_counts(each),
+                *(side and interval_words(side)[self.figure] for side in (each.before, each.after)), each.word,
+            )
+            for each in self.changes
+        ]  # fmt: skip
+
+    def _missing(self) -> list[str]:
+        """Return, for each run, what is missing from it."""
+        return [
+            printable(f"{letter} {run.word}: {run.whole.text}")
+            for letter, run in zip("AB", self.runs, strict=True)
+        ]
 
 
-def _head(change: FigureChange) -> tuple[str | int | None, ...]:
-    """Return the first columns of a line: the group, the unit of its durations, and the number of its ended spans in
-    each run."""
-    counts = (side.ended if side else None for side in (change.before, change.after))
-    return (*change.group, change.unit, *counts)
+def _counts(change: FigureChange) -> tuple[int | None, int | None]:
+    """Return the number of ended spans of a group in each run."""
+    before, after = (side and side.ended for side in (change.before, change.after))
+    return before, after

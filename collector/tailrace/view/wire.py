@@ -517,10 +517,12 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are the values of the compared figure.
+    """A group of spans in both runs or in one of them. `a` and `b` are the values of the compared figure of the spans in
+    the table; `a_bounds` and `b_bounds` are the intervals in which it lies if spans are missing.
 
-    `growth` is a share: 0.1 stands for 10 percent more. It is null if one of the values is missing, or if the figure
-    grew from 0. `word` expresses the growth as text: a percentage, `new`, `gone` or `unknown`."""
+    `growth` is the growth from `a` to `b` as a share: 0.1 stands for 10 percent more. It is null if one of the values is
+    missing, or if the figure grew from 0. `word` expresses the growth of the intervals as text. `verdict` is `grew`,
+    `shrank` or `same` by the threshold of the question, `new`, `gone`, `unknown`, or `undecided` because of loss."""
 
     group: list[str | None]
     unit: str
@@ -528,10 +530,11 @@ class Difference(msgspec.Struct, kw_only=True):
     count_b: int | None
     a: DecimalText | None
     b: DecimalText | None
+    a_bounds: FigureInterval | None
+    b_bounds: FigureInterval | None
     growth: float | None
     word: str
-    exceeds: bool
-    """Whether the figure grew by more than the threshold; false if the question has no threshold."""
+    verdict: str
 
 
 class Comparison(msgspec.Struct, kw_only=True):

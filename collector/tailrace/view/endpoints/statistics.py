@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from tailrace.analysis.comparison import FigureChange, changes
 from tailrace.analysis.flame import flame as flame_graph
 from tailrace.analysis.statistics import (
     FIGURES,
-    FigureChange,
     GroupKey,
     SpanStatistics,
-    changes,
-    exceeding,
     heat_map,
     parse,
     statistics as of_spans,
@@ -139,14 +137,11 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
-    found = changes(a.statistics, b.statistics, asked.figure)
-    over = (
-        {id(each) for each in exceeding(found, asked.threshold)}
-        if asked.threshold is not None
-        else set()
-    )
+    complete = a.whole.complete, b.whole.complete
+    found = changes(a.statistics, b.statistics, asked.figure, complete)
+    threshold = asked.threshold or 0.0
     if asked.format == "csv":
-        return _csv(found, by, asked.figure)
+        return _csv(found, by, asked.figure, threshold)
     return wire.Comparison(
         version=lease.snapshot().version,
         a=_side(lease, a),
@@ -154,7 +149,7 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         by=[key.word for key in by],
         figure=asked.figure,
         total=len(found),
-        differences=[_difference(each, exceeds=id(each) in over) for each in found[: asked.limit]],
+        differences=[_difference(each, threshold) for each in found[: asked.limit]],
     )
 
 
@@ -198,7 +193,10 @@ def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
     )
 
 
-def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
+def _difference(each: FigureChange, threshold: float) -> wire.Difference:
+    a_bounds, b_bounds = (
+        interval and from_row(wire.FigureInterval, interval) for interval in each.bounds
+    )
     return from_attributes(  # JSON has no infinity, so infinite growth becomes null
         wire.Difference,
         each,
@@ -206,11 +204,20 @@ def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
         count_b=None if each.after is None else each.after.ended,
         a=each.from_,
         b=each.to,
-        exceeds=exceeds,
+        a_bounds=a_bounds,
+        b_bounds=b_bounds,
+        verdict=each.verdict(threshold),
     )
 
 
-def _csv(found: Sequence[FigureChange], by: Sequence[GroupKey], figure: str) -> FileAnswer:
-    heading = [*(key.word for key in by), "unit", f"{figure} a", f"{figure} b", "change"]
-    rows = ((*each.group, each.unit, each.from_, each.to, each.word) for each in found)
+def _csv(
+    found: Sequence[FigureChange], by: Sequence[GroupKey], figure: str, threshold: float
+) -> FileAnswer:
+    sides = [f"{figure} {side}" for side in ("a", "a low", "a high", "b", "b low", "b high")]
+    heading = [*(key.word for key in by), "unit", *sides, "change", "verdict"]
+    rows = []
+    for each in found:
+        (a, b), (of_a, of_b) = (each.from_, each.to), (side or (None, None) for side in each.bounds)
+        verdict = each.verdict(threshold)
+        rows.append((*each.group, each.unit, a, *of_a, b, *of_b, each.word, verdict))
     return FileAnswer(table(heading, rows), CSV, "comparison.csv")

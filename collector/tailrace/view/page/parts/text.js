@@ -48,8 +48,18 @@ export function length(value, unit) {
   return unit === "ns" ? duration(value) : `${count(value)} ticks`;
 }
 
+/** Return whether lost spans leave a figure more than one value. */
+export function isWide(bounds) {
+  return Boolean(bounds) && (bounds.low === null || bounds.low !== bounds.high);
+}
+
+/** Return a figure as text: the interval in which it lies where spans are missing, else its value. */
+export function figureOf(value, bounds, spell) {
+  return isWide(bounds) ? interval(bounds, spell) : spell(value);
+}
+
 /** Return the interval of a figure in words: a value, two values, `at least …`, `at most …` or `cannot be told`. */
-export function interval({ low, high }, spell) {
+function interval({ low, high }, spell) {
   if (low !== null && high !== null) {
     const [least, most] = [spell(low), spell(high)];
     if (least === most) return most;

@@ -5,7 +5,7 @@ import { fill, h } from "../parts/dom.js";
 import { Grid, listed } from "../parts/grid.js";
 import { placesOfSide } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
-import { count, length } from "../parts/text.js";
+import { count, figureOf, isWide, length } from "../parts/text.js";
 import { mark, state } from "../parts/whole.js";
 import { Sides, sideOf } from "./compare/sides.js";
 
@@ -76,22 +76,22 @@ class Compare {
 
   _show(answer) {
     this._shown = answer;
-    this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · "), kind: kindOf(each, Number(this._threshold.value) / 100) }));
-    const slower = this._rows.filter((each) => each.kind === "slower");
+    this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · "), kind: each.verdict }));
+    const grew = this._rows.filter((each) => each.kind === "grew");
     const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
     fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
-      h("header", {}, h("h2", {}, verdict(slower, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
-      sure ? null : h("p", { class: "clock-note" }, "A run that is not complete may have been slower or faster in what is missing: read its figures with care."),
+      h("header", {}, h("h2", {}, verdict(grew, this._rows, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
+      sure ? null : h("p", { class: "clock-note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;
-    const text = (value, row) => (answer.figure === "count" ? count(value) : length(value, row.unit));
+    const spell = (row) => (value) => (answer.figure === "count" ? count(value) : length(value, row.unit));
     const lacks = (whole) => (state(whole) === "complete" ? "" : " ⚠");
     this._grid.replace([
       { name: "kind", label: "" },
       { name: "name", label: answer.by.join(" · ") },
-      { name: "a", label: `${figure} A${lacks(answer.a.whole)}`, number: true, text },
-      { name: "b", label: `${figure} B${lacks(answer.b.whole)}`, number: true, text },
-      { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.kind === "slower" },
+      { name: "a", label: `${figure} A${lacks(answer.a.whole)}`, number: true, loss: true, lossy: (row) => isWide(row.a_bounds), text: (value, row) => figureOf(value, row.a_bounds, spell(row)) },
+      { name: "b", label: `${figure} B${lacks(answer.b.whole)}`, number: true, loss: true, lossy: (row) => isWide(row.b_bounds), text: (value, row) => figureOf(value, row.b_bounds, spell(row)) },
+      { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.kind === "grew" },
       { name: "count_a", label: "Spans A", number: true, text: count },
       { name: "count_b", label: "Spans B", number: true, text: count },
     ], listed(() => this._rows));
@@ -105,18 +105,14 @@ class Compare {
   }
 }
 
-/** Return what happened to a group: `slower`, `faster`, `same`, `new`, `gone` or `unknown`. */
-function kindOf(difference, threshold) {
-  if (difference.growth === null) return ["new", "gone"].includes(difference.word) ? difference.word : "unknown";
-  if (difference.growth > threshold) return "slower";
-  return difference.growth < -threshold ? "faster" : "same";
-}
-
-function verdict(slower, { total }) {
+function verdict(grew, rows, { figure, total }) {
   if (!total) return "Nothing to compare";
-  if (!slower.length) return "Nothing got slower by that much";
-  const [first] = slower;
-  return `${slower.length === 1 ? "One name" : `${count(slower.length)} names`} got slower, most of all ${first.name} (${first.word})`;
+  const others = ["new", "gone", "unknown", "undecided"].map((kind) => [kind, rows.filter((each) => each.kind === kind).length]).filter(([, number]) => number);
+  const rest = others.map(([kind, number]) => `${count(number)} ${kind}`).join(", ");
+  const more = figure === "count" ? "more frequent" : "slower";
+  const [first] = grew;
+  const said = first ? `${grew.length === 1 ? "One name" : `${count(grew.length)} names`} got ${more}, most of all ${first.name} (${first.word})` : `Nothing is known to have got ${more} by that much`;
+  return rest ? `${said}; ${rest}` : said;
 }
 
 export function open(root, frame, params) {

@@ -9,7 +9,7 @@ import { Grid, listed } from "../parts/grid.js";
 import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
-import { count, cut, interval, length, moment } from "../parts/text.js";
+import { count, cut, figureOf, isWide, length, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 
 const LIMIT = 5000;
@@ -150,16 +150,6 @@ class Statistics {
     return h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
       none, this._frame.store.keys.map((key) => h("option", { value: key }, key)));
   }
-}
-
-/** Return whether lost spans leave a figure more than one value. */
-function isWide(bounds) {
-  return Boolean(bounds) && (bounds.low === null || bounds.low !== bounds.high);
-}
-
-/** Return a figure as text: the interval in which it lies where spans are missing, else its value. */
-function figureOf(value, bounds, spell) {
-  return isWide(bounds) ? interval(bounds, spell) : spell(value);
 }
 
 /** Return the tree of a flame graph. Its root has the time of all. */

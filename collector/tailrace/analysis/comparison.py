@@ -1,0 +1,190 @@
+"""Compare the spans of two runs, group by group, and say what is certain although events are missing.
+
+A figure of a run is an interval where spans are missing (see `bounds`). The growth of the figure from run A to run B is
+then an interval, too: it is least if A has the greatest value and B the least one. A verdict holds only if it holds for
+the whole interval of the growth; otherwise loss leaves the group undecided. A group that one run does not have is `new`
+or `gone` only if the other run is complete, because all spans of the group may be missing there.
+
+Runs of one program differ even if nothing has changed. A verdict says how these two runs differ, not why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from tailrace.analysis.bounds import Interval
+from tailrace.analysis.statistics import FIGURES, GroupValues, SpanStatistics
+
+
+class Verdict(StrEnum):
+    """How the figure of a group differs between run A and run B."""
+
+    GREW = "grew"
+    """The figure grew by more than the threshold."""
+    SHRANK = "shrank"
+    """The figure shrank by more than the threshold."""
+    SAME = "same"
+    """The figure changed by at most the threshold."""
+    UNDECIDED = "undecided"
+    """Missing events leave more than one verdict possible."""
+    NEW = "new"
+    """Only run B has the group."""
+    GONE = "gone"
+    """Only run A has the group."""
+    UNKNOWN = "unknown"
+    """In one run, no span of the group has a known duration."""
+
+
+FAILURES = (Verdict.GREW, Verdict.NEW, Verdict.GONE, Verdict.UNKNOWN)
+"""The verdicts for which a comparison with a threshold fails, in the order in which a summary counts them."""
+
+
+class GrowthInterval(NamedTuple):
+    """The least and the greatest relative growth that a figure can have: 0.1 is 10 percent more. None means that the
+    growth has no bound on this side."""
+
+    low: float | None
+    high: float | None
+
+    @property
+    def words(self) -> str:
+        """Return the interval as text: `+20.0%`, `+3.1% to +8.0%`, `at least +3.1%`, `at most +8.0%` or
+        `cannot be told`."""
+        low = None if self.low is None or self.low <= -1 else f"{self.low:+.1%}"
+        if self.high is None:
+            return "cannot be told" if low is None else f"at least {low}"
+        high = f"{self.high:+.1%}"
+        if self.low == self.high:
+            return high
+        return f"at most {high}" if low is None else f"{low} to {high}"
+
+
+class FigureChange(NamedTuple):
+    """The change of one figure of one group between two runs. `before` or `after` is None if that run does not have the
+    group."""
+
+    group: GroupValues
+    unit: str
+    before: SpanStatistics | None
+    after: SpanStatistics | None
+    figure: str
+    """Name of the compared figure, a key of `FIGURES`."""
+    absent: bool
+    """Whether a run without the group certainly has no span of the group."""
+
+    @property
+    def from_(self) -> int | None:
+        return _value(self.before, self.figure)
+
+    @property
+    def to(self) -> int | None:
+        return _value(self.after, self.figure)
+
+    @property
+    def bounds(self) -> tuple[Interval | None, Interval | None]:
+        """Return the intervals of the figure in both runs; None for a run without the group or without the figure."""
+        before, after = (side and side.bounds[self.figure] for side in (self.before, self.after))
+        return before, after
+
+    @property
+    def growth(self) -> float | None:
+        """Return the relative growth of the figure of the spans in the table. The growth from 0 is infinite.
+
+        Return None if the figure of one run is unknown."""
+        if self.from_ is None or self.to is None:
+            return None
+        return _growth(self.from_, self.to)
+
+    @property
+    def growths(self) -> GrowthInterval | None:
+        """Return the interval of the relative growth of the figure of all spans; None if one run does not have the
+        figure."""
+        before, after = self.bounds
+        if before is None or after is None:
+            return None
+        if before.is_point and after.is_point:
+            return GrowthInterval(self.growth, self.growth)
+        if before.low is None or before.low < 0 or after.low is None:
+            return GrowthInterval(None, None)
+        # The divisor is not negative. A figure that may have been 0 before has no greatest growth.
+        low = -1.0 if before.high is None else _growth(before.high, after.low)
+        high = None if after.high is None or before.low == 0 else _growth(before.low, after.high)
+        return GrowthInterval(low, high)
+
+    @property
+    def word(self) -> str:
+        """Return the change as text: percentages, `new`, `gone`, or `unknown`."""
+        growths = self.growths
+        if self.before is None or self.after is None:
+            return Verdict.NEW if self.before is None else Verdict.GONE
+        return Verdict.UNKNOWN if growths is None else growths.words
+
+    def verdict(self, threshold: float) -> Verdict:
+        """Return how the group differs, by more than `threshold` (0.1 is 10 percent) or not."""
+        if self.before is None or self.after is None:
+            verdict = Verdict.NEW if self.before is None else Verdict.GONE
+            return verdict if self.absent else Verdict.UNDECIDED
+        growths = self.growths
+        if growths is None:
+            return Verdict.UNKNOWN
+        low, high = growths
+        if low is not None and low > threshold:
+            return Verdict.GREW
+        if high is not None and high < -threshold:
+            return Verdict.SHRANK
+        within = low is not None and low >= -threshold and high is not None and high <= threshold
+        return Verdict.SAME if within else Verdict.UNDECIDED
+
+
+def changes(
+    before: Iterable[SpanStatistics],
+    after: Iterable[SpanStatistics],
+    figure: str,
+    complete: tuple[bool, bool],
+) -> list[FigureChange]:
+    """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
+    growth come next, then groups that only the second run has, then groups that only the first run has. `complete`
+    contains, for each run, whether no event is known to be missing from it."""
+    return sorted(_pairs(before, after, figure, complete), key=_rank)
+
+
+def summary(found: Sequence[FigureChange], threshold: float) -> str:
+    """Return the number of groups with each verdict as text. The verdict `same` is left out."""
+    counts = Counter(each.verdict(threshold) for each in found)
+    shown = (*FAILURES, Verdict.SHRANK, Verdict.UNDECIDED)
+    words = {Verdict.UNDECIDED: "undecided because of loss"}
+    return ", ".join(f"{counts[each]} {words.get(each, each)}" for each in shown if counts[each])
+
+
+def _growth(before: int, after: int) -> float:
+    if before == after:
+        return 0.0
+    return (after - before) / abs(before) if before else math.inf
+
+
+def _pairs(
+    before: Iterable[SpanStatistics],
+    after: Iterable[SpanStatistics],
+    figure: str,
+    complete: tuple[bool, bool],
+) -> Iterator[FigureChange]:
+    first = {(each.group, each.unit): each for each in before}
+    second = {(each.group, each.unit): each for each in after}
+    for group, unit in {**first, **second}:
+        one, other = first.get((group, unit)), second.get((group, unit))
+        absent = complete[0] if one is None else complete[1] if other is None else False
+        yield FigureChange(group, unit, one, other, figure, absent)
+
+
+def _rank(change: FigureChange) -> tuple[int, float, str]:
+    place = 2 if change.before is None else 3 if change.after is None else 0
+    growth = change.growth
+    return (place or (growth is None), -(growth or 0.0), str(change.group))
+
+
+def _value(statistics: SpanStatistics | None, figure: str) -> int | None:
+    return None if statistics is None else getattr(statistics, FIGURES[figure])
