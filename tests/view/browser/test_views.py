@@ -80,8 +80,8 @@ def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
         runs_viewer,
         f"#/compare?a={quote(f'0:{one}')}&b={quote(f'0:{other}')}&figure=p50&threshold=10",
     )
-    page.until_text("section[aria-label=Differences] h2", "undecided")
-    page.until_text(".grid", "undecided")
+    page.until_text("section[aria-label=Differences] h2", "most of all solve")
+    page.until_text(".grid", "grew")
     assert "B: 5 missing" in page.text("section[aria-label=Differences] header")
 
 
