@@ -63,15 +63,16 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class BlockDecoder(Decoder, Protocol):
-    """A decoder with a compiled kernel, which packs events of the usual shape into blocks of rows.
+    """A decoder with a compiled kernel. The kernel packs events of the usual shape into blocks of rows.
 
-    Python decodes all other events."""
+    The decoder reads all other events in Python, one by one."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
-        """Decode the records that are complete after the arrival of `data`, into blocks and single records.
+        """Decode the records that are complete after the arrival of `data`. Return blocks of rows, and single records
+        between the blocks.
 
-        The result has the records that `feed` would return, in the same order. One exception is allowed: if the records
-        of several processes alternate in the input, the result may group them by process."""
+        The result has the rows of the records that `feed` would return, in the same order. One exception is allowed: if
+        records of several processes alternate in the input, the result may group the records by process."""
         ...
 
 
@@ -81,14 +82,14 @@ class QuickDecoder(Decoder, Protocol):
     one."""
 
     def take_slow(self) -> int:
-        """Return the number of records that the slow path has read since the last call of this method."""
+        """Return how many records the slow path has read since the last call of `take_slow`."""
         ...
 
 
 @runtime_checkable
 class FileDecoder(Decoder, Protocol):
-    """A decoder that needs the path of its file, and the documents in the same directory: files that describe the
-    stream, such as metadata."""
+    """A decoder that needs the path of the file that it reads, and the documents in the file's directory. A document is
+    a file that describes a stream, such as a metadata file."""
 
     def begin(self, path: str, dialect: str) -> None:
         """Take the path of the file. The caller calls `begin` before the first byte, and only if the session reads a file.
@@ -98,55 +99,56 @@ class FileDecoder(Decoder, Protocol):
         ...
 
     def document(self, name: str, data: bytes, /) -> list[Record]:
-        """Read a new or changed document of this stream.
+        """Read a new or changed document that describes the stream of this decoder.
 
-        `name` is one of `Files.documents`. `data` is the whole content, which may be empty or half-written.
-        Return records of size 0 at the current offset of the stream. The caller may pass documents before or
-        after any byte."""
+        `name` is one of the names that `Files.documents` returns. `data` is the document's whole content, which may be
+        empty or half-written. Return records of size 0 at the current offset of the stream. The caller may pass
+        documents before or after any byte."""
         ...
 
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of a format in which a producer marks the end of a stream.
+    """A decoder of a format in which the producer writes an end mark as the last record of a stream.
 
-    A missing end mark shows that the end was lost."""
+    If the end mark is missing, the last events of the stream are lost."""
 
     @property
     def stream(self) -> str:
-        """The stream that must have an end mark, or "" for the whole session."""
+        """Name of the stream that must have an end mark, or "" if the whole session must have an end mark."""
         ...
 
     @property
     def lacking(self) -> str | None:
-        """The detail of the gap record that `end` would return now because the end mark is missing.
+        """Detail of the gap record that `end` would return now because the end mark is missing.
 
-        The value is "" if nothing is missing, and None while it is unknown whether the stream will have an end mark."""
+        The value is "" if nothing is missing, and None while the decoder does not know whether the stream will have an
+        end mark."""
         ...
 
 
 @runtime_checkable
 class AskingDecoder(Decoder, Protocol):
-    """A decoder of events that refer to names by key (see `model.record.NAME_OF_ROW`)."""
+    """A decoder of events that have the keys of names instead of the names (see `model.record.NAME_OF_ROW`)."""
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys that events of this input refer to, and for which this input has defined no name so far.
+        """Keys of names that events of this input refer to, and that this input has not defined so far.
 
-        The key "" stands for further such keys that are not stored."""
+        If the decoder cannot store all of these keys, the key "" stands for the keys that it does not store."""
         ...
 
 
 @runtime_checkable
 class SettlingDecoder(Decoder, Protocol):
-    """A decoder of records that end with a terminator, such as a newline, which a writer may omit after the last
-    record."""
+    """A decoder of records that end with a terminator, such as a newline. A producer may omit the terminator after its
+    last record."""
 
     def settle(self) -> list[Record]:
-        """Decode the bytes of the unfinished record if only its terminator is missing.
+        """Decode the waiting bytes of the last record if only the terminator of the record is missing.
 
-        The caller calls `settle` when no bytes are expected for now. The decoder must only return a record that later
-        bytes cannot change. A terminator that comes later becomes a separate record."""
+        The caller calls `settle` when the input pauses. The decoder must only return a record that later bytes cannot
+        change. A terminator that arrives later becomes a separate record."""
         ...
 
 
@@ -154,57 +156,60 @@ class SettlingDecoder(Decoder, Protocol):
 class HoldingDecoder(Decoder, Protocol):
     """A decoder whose state grows with the input, in addition to the bytes of an unfinished record.
 
-    The division of the input into `feed` calls does not change the records, unless state is evicted between the
-    calls."""
+    The division of the input into `feed` calls does not change the records. The exception is a caller that evicts state
+    between two calls."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
-        """The parts of the decoder's state that grow with the input, and from which the caller can evict entries."""
+        """Parts of the decoder's state that grow with the input. If memory is short, the caller evicts entries from
+        these parts.
+        """
         ...
 
 
 @runtime_checkable
 class SeparatingDecoder(HoldingDecoder, Protocol):
-    """A decoder of input in which records of several processes may be mixed. The decoder keeps state for each process.
+    """A decoder of input in which records of several processes may be mixed. The decoder keeps separate state for each
+    process.
 
-    Eviction of state may remove some processes."""
+    If memory is short, the caller may evict the state of whole processes."""
 
     @property
     def processes(self) -> Collection[int]:
-        """The ids of the processes that may have further records."""
+        """Ids of the processes of which the input may have further records."""
         ...
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """Map from a process id to the part of the process's last run that is in this input, if other inputs may have
-        more of the run.
+        """Map from the id of a process to the piece of the process's last run that is in this input. The map has only
+        the processes of which other inputs may have further pieces.
 
-        The value None means that the event ids cannot show which other input has the missing part."""
+        The value is None if the event ids cannot show which other input has the missing piece."""
         ...
 
 
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
-    """Return whether a decoder packs events into blocks."""
+    """Return whether a decoder has a kernel that packs events into blocks."""
     return _keeps(decoder, BlockDecoder)
 
 
 def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:
-    """Return whether a decoder has a fast path for usual records."""
+    """Return whether a decoder has a fast path for records of the usual shape."""
     return _keeps(decoder, QuickDecoder)
 
 
 def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
-    """Return whether a decoder needs the path of its file."""
+    """Return whether a decoder needs the path of the file that it reads."""
     return _keeps(decoder, FileDecoder)
 
 
 def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
-    """Return whether streams of a decoder's format have end marks."""
+    """Return whether producers of the decoder's format write an end mark at the end of a stream."""
     return _keeps(decoder, EndingDecoder)
 
 
 def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
-    """Return whether a decoder's events refer to names by key."""
+    """Return whether the decoder's events may have keys of names instead of the names."""
     return _keeps(decoder, AskingDecoder)
 
 
@@ -214,18 +219,18 @@ def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
 
 
 def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
-    """Return whether a decoder has state that grows with the input and can be evicted."""
+    """Return whether a decoder has state that grows with the input, and from which the caller can evict entries."""
     return _keeps(decoder, HoldingDecoder)
 
 
 def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:
-    """Return whether a decoder distinguishes the processes in its input."""
+    """Return whether a decoder distinguishes the processes whose records are mixed in its input."""
     return _keeps(decoder, SeparatingDecoder)
 
 
 _KEPT: dict[tuple[type, type], bool] = {}
-"""Cache of the results of `isinstance`, by decoder class and protocol. Each check would take 15 µs, and runs several
-times a session."""
+"""Cache of the results of `isinstance`, by class of decoder and protocol. An uncached check takes 15 µs, and a session
+needs several checks."""
 
 
 def _keeps(decoder: Decoder, protocol: type) -> bool:
@@ -236,34 +241,37 @@ def _keeps(decoder: Decoder, protocol: type) -> bool:
 
 
 class Encoder(Protocol):
-    """Turns the records of one session into bytes of their format, which a decoder reads as the same records.
+    """Turns the records of one session into bytes of their format. A decoder reads these bytes as the same records.
 
-    An encoder does no I/O and raises nothing. Records come ordered by offset. A span with a separate end record comes as two
-    records, a begin and an end. Both have all columns and attributes of the span, including flaws.
+    An encoder does no I/O and raises nothing. Records come ordered by offset. A span whose end is a separate record in
+    the input comes as two records, a begin and an end. Both have all columns and attributes of the span, including
+    flaws.
 
-    An encoder that repairs leaves out records that the format's readers refuse, and closes open spans and streams. `added`
-    counts the additions that the producer did not write, by kind."""
+    An encoder that repairs leaves out records that other readers of the format refuse, and writes the missing ends of
+    spans and streams. `added` counts what the encoder wrote without a record of the producer, by kind."""
 
     @property
     def added(self) -> Mapping[str, int]: ...
 
     def encode(self, record: Record, /, *, following: Record | None) -> bytes | None:
-        """Return bytes that decode to the same record. `following` is the next record, or None after the last record.
+        """Return bytes that a decoder reads as the same record. `following` is the next record, or None after the last
+        record.
 
-        Return empty bytes for a record that the producer did not write, and None for a record that a repair leaves out."""
+        Return empty bytes for a record that the producer did not write, and None for a record that a repair leaves out.
+        """
         ...
 
     def close(self) -> bytes | None:
         """Return the bytes that a repair appends to the stream. Without a repair, return empty bytes.
 
-        Return None if the repair leaves out the whole stream because readers refuse the stream."""
+        Return None if other readers of the format refuse the whole stream, so that the repair leaves out the stream."""
         ...
 
 
 @runtime_checkable
 class FileEncoder(Encoder, Protocol):
-    """An encoder that needs the path of its file, and that also returns the documents (such as metadata) in the same
-    directory."""
+    """An encoder that needs the original path of the file. It also returns the documents that describe the stream, such
+    as metadata files."""
 
     def begin(self, path: str, run: dict[str, Any]) -> None:
         """Take the original path of the file. The caller calls `begin` before the first record, and only for sessions of files.
@@ -299,7 +307,7 @@ def _visible(path: str) -> bool:
 
 
 def without_gz(path: str) -> str:
-    """Return the path without the suffix `.gz` of a compressed file."""
+    """Return a path without the suffix `.gz`, which marks a compressed file."""
     return path.removesuffix(".gz")
 
 
@@ -313,15 +321,16 @@ _DERIVED = re.compile(
     | (?P<stem>.+?) (?: [ ]\([^()]*\) | [ _-]+(?:copy|old|orig|bak|backup)(?:[ ]?\(?\d+\)?)? ) (?P<suffix>\.[^ ]*)?
     """
 )
-"""Pattern of the names that editors, download tools, log rotation, file managers and people give to copies. The addition
-comes after, around or before the original name, or before the suffix of the original name."""
+"""Pattern of the names that editors, download tools, log rotation, file managers and people give to copies of a file. A
+copy's name is the original name with an addition: after the name, around the name, before the name, or before the
+suffix."""
 
 
 def originals(path: str) -> list[str]:
-    """Return the paths of the files of which a file may be a copy, according to its name. The paths have no `.gz`, and
-    the most similar name comes first.
+    """Return the paths of the files of which the file at `path` may be a copy, according to its name. The paths have no
+    `.gz`, and the most similar name comes first.
 
-    The caller must compare the contents to decide whether the file is a copy."""
+    The caller must compare the contents of both files to decide whether one file is a copy of the other."""
     found: list[str] = []
     directory, name = posixpath.split(without_gz(path))
     while match := _DERIVED.fullmatch(name):
@@ -359,7 +368,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_own_names(self) -> bool:
-        """Return whether the names of streams differ from the names of other files."""
+        """Return whether a format's streams have file names that no other files have."""
         return self.stream is not _visible
 
     @property
@@ -387,7 +396,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """The part of a decoder's state that has the bytes of an unfinished record."""
+    """The part of a decoder's state that holds the bytes of an unfinished record."""
 
     waiting: bytes
 
@@ -434,7 +443,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     compresses: bool = False
 
     def recognises_datagram(self, datagram: bytes, limit: int) -> bool:
-        """Return whether a datagram has a readable record of at most `limit` bytes."""
+        """Return whether a datagram has at least one readable record of at most `limit` bytes."""
         decoder = self.decoder(limit, None)
         records = decoder.feed(datagram) + decoder.end()
         return any(record.kind != Kind.MALFORMED for record in records)

@@ -27,7 +27,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
-"""Number of leading bytes of a file or connection that `foreign` needs."""
+"""Number of leading bytes of a file or connection that `foreign` needs to recognise each kind of content."""
 
 OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
@@ -68,7 +68,8 @@ _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
-"""Pattern of a CR that ends a line: a digit before it, and the first letter or `#` of the next line after it."""
+"""Pattern of a CR that ends a line: a digit stands before the CR, and the next line, which begins with a letter or `#`,
+follows it."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -81,7 +82,8 @@ def foreign(path: str, head: bytes) -> str:
     `path` is the path of the file, or "" without a file."""
     if _is_wide(head):
         return WIDE
-    if head.startswith(_ANY_FIRST):  # one call for speed, because each connection is checked
+    # One call of `startswith` for all kinds saves time, because this check runs for each connection.
+    if head.startswith(_ANY_FIRST):
         return next(what for first, what in FIRST_BYTES if head.startswith(first))
     if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
         return "tar"
@@ -94,14 +96,15 @@ def foreign(path: str, head: bytes) -> str:
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the readable records before foreign content.
+    """Return the readable records that precede foreign content of the kind `what`.
 
-    Before Heph's old layout, these are the session records, such as the epoch. Before other content, there are none."""
+    Before Heph's old layout, these are the session records, such as the epoch. Before all other kinds, there are none.
+    """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a partly unreadable datagram.
+    """Return the records of a datagram of which a part is unreadable.
 
     If the datagram has foreign content, one malformed record replaces the unreadable part of `records`."""
     if not (what := foreign("", datagram)):
@@ -112,9 +115,10 @@ def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
 
 
 class ForeignDecoder:
-    """A decoder that replaces another decoder where foreign content begins. All further bytes become malformed records.
+    """A decoder that takes the place of a format's decoder when foreign content begins. All further bytes become
+    malformed records.
 
-    `state` is the last state of the replaced decoder, which reads no further bytes."""
+    `state` is the last state of the format's decoder, which gets no further bytes."""
 
     def __init__(self, what: str, offset: int, replaced: Decoder) -> None:
         self.state = replaced.state
@@ -133,9 +137,9 @@ class ForeignDecoder:
 
 
 def _is_tar(header: bytes) -> bool:
-    """Return whether a tar header has the right checksum.
+    """Return whether the checksum in a tar header is right.
 
-    The text `ustar` in the header proves nothing, because a trace may contain it."""
+    The text `ustar` alone does not identify a tar archive, because a trace may contain this text."""
     try:
         tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -182,7 +186,7 @@ def _has_cr_lines(path: str, head: bytes) -> bool:
 def _is_old_heph(head: bytes) -> bool:
     """Return whether content begins with a Heph event in the layout of early 2021, which has no substream field.
 
-    The event must be complete in this layout, and too short in the current layout."""
+    The event must be complete in the old layout, and too short for the current layout."""
     at = 0
     while len(head) - at >= METADATA_MIN and _prefix(head, at)[0] == METADATA:
         size = _prefix(head, at)[1]
@@ -193,19 +197,19 @@ def _is_old_heph(head: bytes) -> bool:
         return False
     size = _prefix(head, at)[1]
     if at + size > len(head):
-        return False  # an incomplete event does not show its layout
+        return False  # an incomplete event does not show which layout it has
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # the next event is complete in the current layout
-    # An `old` of 0 proves nothing: in a damaged event, these bytes may be the end of a time, which is often 0.
+    # `old` is the length of the description in the old layout. The value 0 proves nothing: in a damaged event, these
+    # bytes may be the end of a time, which is often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether `behind`, the bytes after the first event, begin a packet that is not a complete event of the
-    current layout.
+    """Return whether the bytes `behind` the first event begin another packet in Heph's old layout.
 
-    A complete event would show that only the first event is damaged."""
+    This is not so if they are a complete event of the current layout. In this case, only the first event is damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

@@ -1,8 +1,8 @@
 """Read one JSON object strictly, and keep the text of each value as its producer wrote it.
 
-The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no nesting
-deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the text. Only a
-number may be too large for other parsers.
+The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no
+nesting deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the
+text. The only exception are numbers that are too large for other parsers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 DEPTH_MAX = 128
-"""Maximum nesting depth of objects and arrays, including the outermost. Common JSON parsers accept this depth."""
+"""Maximum nesting depth of objects and arrays. The outermost counts, too. Common JSON parsers accept this depth."""
 
 BEYOND = 1 << 70
-"""Replacement for each integer of more than 20 characters. Such an integer is outside of all valid ranges, and the conversion
-of its digits would take quadratic time."""
+"""The value that replaces each integer of more than 20 characters. Such an integer is outside of all valid ranges, and
+the conversion of its digits would take quadratic time."""
 
 INTEGRAL_MAX = 1 << 53
-"""The largest integer that may be written with a fraction or an exponent. Programs that write integers in this way use doubles,
-which do not hold larger integers exactly."""
+"""The largest integer that is accepted with a fraction or an exponent. Programs that write integers in this way use
+doubles, which do not hold larger integers exactly."""
 
 WHITE = " \t\r\n"
 _SPELLED_MAX = 64
@@ -37,7 +37,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)
 
 
 class Field(NamedTuple):
-    """A key of an object with its value, and the source text of the value."""
+    """A member of a JSON object: its key, its value, and the text of the value as the producer wrote it."""
 
     key: str
     value: Any
@@ -54,9 +54,10 @@ def integer(field: Field) -> int | None:
 
 
 def integral(text: str) -> int | None:
-    """Return the integer value of a JSON number that is written with a fraction or an exponent.
+    """Return the integer value of a JSON number that has a fraction or an exponent, such as 12.0 or 1e3.
 
-    Return None if the value is not integral, if it is beyond `INTEGRAL_MAX`, or if the text is longer than `_SPELLED_MAX`."""
+    Return None if the value is not an integer, if it is beyond `INTEGRAL_MAX`, or if the text is longer than
+    `_SPELLED_MAX`."""
     if len(text) > _SPELLED_MAX:
         return None
     try:
@@ -70,7 +71,7 @@ def integral(text: str) -> int | None:
 
 
 class _RefusedError(ValueError):
-    """The text is not a JSON object that this module accepts; the argument is the reason."""
+    """Signals that a text is not a JSON object that this module accepts. The argument is the reason."""
 
 
 def _integer(text: str) -> int:
@@ -87,7 +88,8 @@ _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a cont
 
 
 def read_object(line: bytes) -> list[Field] | str:
-    """Return the fields of a JSON object in their order, including repeated keys, or the reason to refuse the line.
+    """Return the fields of a JSON object in their order, including fields with repeated keys. If the line is refused,
+    return the reason instead.
 
     The reasons are invalid_utf8, too_deep, bad_json, hex_number, not_a_number, not_an_object and lone_surrogate."""
     try:
@@ -102,7 +104,7 @@ def read_object(line: bytes) -> list[Field] | str:
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line is one complete JSON object. No bytes that follow can then change the object."""
+    """Return whether a line is one complete JSON object. Further bytes cannot change such an object."""
     return not isinstance(read_object(line), str)
 
 
@@ -121,9 +123,9 @@ def _read(text: str) -> list[Field]:
 
 
 def _fields(text: str) -> tuple[list[Field], int]:
-    """Return the fields of the object at the start of `text`, and the position after the object.
+    """Return the fields of the object with which `text` begins, and the position after the object.
 
-    Raise ValueError, IndexError or StopIteration if there is no object."""
+    Raise ValueError, IndexError or StopIteration if the object is not valid."""
     fields: list[Field] = []
     at = _skip(text, 1)
     if text[at] == "}":
@@ -153,7 +155,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """Return the position of the character `mark`, which must stand at `at` or after white space.
+    """Return the position after `at` at which the character `mark` stands. Only white space may precede it.
 
     Raise ValueError if another character stands there."""
     at = _skip(text, at)
@@ -177,7 +179,7 @@ def _too_deep(text: str) -> bool:
 
 
 def any_deep(lines: list[bytes]) -> bool:
-    """Return whether a line of valid JSON is nested deeper than `DEPTH_MAX`."""
+    """Return whether one of the lines is nested deeper than `DEPTH_MAX`. All lines must be valid JSON."""
     long = [line for line in lines if len(line) > 2 * DEPTH_MAX]
     return any(
         line.count(b"[") + line.count(b"{") > DEPTH_MAX and _too_deep(line.decode())
@@ -189,7 +191,7 @@ def members(objects: Sequence[Mapping[str, msgspec.Raw]]) -> list[str | None]:
     """Return the members of each object as JSON text, such as `,"a":1,"b":2`. Return None for an object with a key that
     begins with "$".
 
-    No value may have a newline."""
+    No value may contain a newline."""
     text = _encode_lines(objects)
     lines = text.decode().split("\n")[:-1]
     found: list[str | None] = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]

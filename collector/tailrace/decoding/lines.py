@@ -25,11 +25,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 PIECE = 64 * 1024
-"""Maximum size (bytes) of a piece of unreadable bytes: the maximum size of a datagram."""
+"""Maximum size (bytes) of a piece of unreadable bytes. It equals the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
-"""Approximate size (bytes) of a piece with whole lines. The records of one piece then fit into the processor's
-cache."""
+"""Approximate size (bytes) of a piece that consists of whole lines. The records of such a piece fit into the
+processor's cache."""
 
 WHITE = b" \t\r\n"
 
@@ -38,8 +38,8 @@ BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 BLANK_MAX = 2**20
 """Maximum number of blank bytes that an encoder writes for one record of blank lines.
 
-An export takes the distance to the next record as the size of a record. If the distance is larger than this maximum, bytes
-between the two records are lost."""
+An export derives the size of a record from the offset of the next record. If this distance exceeds the maximum, bytes
+between the two records were lost, and must not become blank bytes."""
 
 
 _UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the session record for blank lines or for a mark."""
+        """Name of the session record that a decoder makes of blank lines or of a mark."""
         if self.kind == "blank":
             return "blank_lines"
         return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
@@ -70,7 +70,8 @@ class Piece(NamedTuple):
 class LinesState(msgspec.Struct):
     """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags.
 
-    The flags are whether the bytes belong to a line over the limit, and whether the last line was read before its newline."""
+    `too_long`: whether the waiting bytes belong to a line over the limit. `settled`: whether `settle` has returned the
+    last line before its newline."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -79,9 +80,10 @@ class LinesState(msgspec.Struct):
 
 
 class Lines:
-    """Splits bytes into pieces. `limit` is the maximum size (bytes) of a line, including the newline and blank lines.
+    """Splits bytes into pieces. `limit` is the maximum size (bytes) of a line, including its newline and the blank
+    lines before it.
 
-    `marked`: whether a byte order mark stays in the first line, instead of becoming a separate piece."""
+    `marked`: whether a byte order mark stays in the first line. Otherwise it becomes a separate piece."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -109,30 +111,34 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """Return the offset of the first byte that is not in a returned piece."""
+        """Offset of the first byte that is in no returned piece."""
         return self._offset
 
     @property
     def between(self) -> bool:
-        """Return whether the next byte begins a line, and no earlier bytes wait."""
+        """Whether the next byte begins a line, and no earlier bytes wait."""
         return not (self._waiting or self._too_long or self._settled)
 
     @property
     def after_blank(self) -> bool:
-        """Return whether the next byte begins a line, and all waiting bytes, if any, are blank lines."""
+        """Whether the next byte begins a line, and all waiting bytes, if any, are blank lines."""
         if self._too_long:
             return False
         return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
 
     def take_back(self) -> bytes:
-        """Remove and return the waiting bytes of an unfinished line. The caller must put these bytes before the next input."""
+        """Remove and return the waiting bytes of an unfinished line. The caller must put these bytes in front of the
+        next input.
+        """
         if self._too_long:
             return b""
         taken, self._waiting, self._blank = bytes(self._waiting), bytearray(), True
         return taken
 
     def skip(self, size: int) -> None:
-        """Skip `size` bytes of whole lines that another reader has read. Call this only while `between` is true."""
+        """Count `size` bytes as read, because another reader has read whole lines of this size. Call `skip` only while
+        `between` is true.
+        """
         self._offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
@@ -162,9 +168,12 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return the waiting bytes at the end of the input. The caller may call `feed` again: offsets continue to count."""
+        """Return the waiting bytes as pieces at the end of the input. The caller may call `feed` again: offsets
+        continue to count.
+        """
         data = bytes(self._waiting)
-        # Separate the blank lines from a possibly incomplete line: with blank lines, the complete line might exceed the limit.
+        # Return the blank lines as a piece of their own. Together with them, a line that continues later might exceed
+        # the limit.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
         kind: Literal["too_long", "blank", "tail"]
@@ -179,9 +188,10 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes, like `end`, if they are blank or if `whole` accepts them as a line without a newline.
+        """Return the waiting bytes as pieces, like `end`, if they are blank or if the function `whole` accepts them as
+        a line without a newline.
 
-        A newline that arrives later counts as a blank line."""
+        If the newline arrives later, it counts as a blank line."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)
@@ -191,7 +201,11 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return the waiting bytes: blank lines, or the beginning of a line. The rest of the line is then `too_long`."""
+        """Return the waiting bytes as pieces, because memory is short. They are blank lines, or the beginning of a
+        line.
+
+        If they are the beginning of a line, they are `too_long`, and so are the line's later bytes.
+        """
         data = bytes(self._waiting)
         kind: Literal["too_long", "blank"] = "too_long"
         if self._blank and not self._too_long:
@@ -204,7 +218,7 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` completes no piece, so that `feed` only appends it to the waiting bytes."""
+        """Return whether `data` does not complete a piece, so that `feed` only appends `data` to the waiting bytes."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -215,7 +229,9 @@ class Lines:
         return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Append the piece that begins at `at` to `pieces`. Return the end of the piece, or 0 if the piece is incomplete."""
+        """Append the piece that begins at `at` to `pieces`. Return the position after the piece, or 0 if the piece is
+        incomplete.
+        """
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self._limit
@@ -255,8 +271,10 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def marks_before(line: bytes) -> list[Piece]:
-    """Return the Ctrl-Zs at the beginning of a line, and the blank lines before them, as pieces from offset 0 on. Return an
-    empty list for a line without Ctrl-Zs at its beginning."""
+    """Split off the Ctrl-Zs at the beginning of a line and the blank lines before them. Return them as pieces whose
+    offsets count from the beginning of `line`.
+
+    Return an empty list if the line does not begin with Ctrl-Zs."""
     blank = len(line) - len(line.lstrip(WHITE))
     stop = len(line) - len(line[blank:].lstrip(CTRL_Z))
     if stop == blank:
@@ -279,7 +297,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def only_white(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and its rewritten form `again` differ only in white space.
+    """Return whether JSON `data` and the form `again` in which a writer has written it again differ only in white
+    space.
 
     The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
     dropped = len(data) - len(again)
@@ -287,8 +306,8 @@ def only_white(data: bytes, again: bytes) -> bool:
 
 
 def same_value(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and its rewritten form `again` differ only in white space and in the escapes of
-    characters.
+    """Return whether JSON `data` and the form `again` in which a writer has written it again differ only in white space
+    and in the escapes of characters.
 
     The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
     spared = len(data) - len(again)
@@ -302,7 +321,9 @@ def same_value(data: bytes, again: bytes) -> bool:
 
 
 def _spare(data: bytes) -> int:
-    """Return the number of bytes that a writer saves with the shortest spelling of each character. Spaces count as 0 bytes."""
+    """Return how many bytes a writer saves if it writes each character in its shortest spelling. Spaces count as 0
+    bytes.
+    """
     data = data.replace(rb"\\", b"--")
     spare = data.count(rb"\/")
     if rb"\u" not in data:
@@ -322,12 +343,12 @@ def _white(data: bytes) -> int:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes from which a record without an event was made, by the record's name: blank lines, a byte order mark
-    or Ctrl-Zs. Return None for any other name."""
+    """Return the bytes of a record that stands for no event: blank lines, a byte order mark or Ctrl-Zs, according to
+    the record's name. Return None for any other name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 
 
 def blank_lines(size: int) -> bytes:
-    """Return blank lines of `size` bytes, but at most `BLANK_MAX` spaces and a newline."""
+    """Return `size` bytes of blank lines: spaces and a newline. Beyond `BLANK_MAX` bytes, return only so many."""
     return b" " * min(size - 1, BLANK_MAX) + b"\n"

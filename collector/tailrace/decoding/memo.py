@@ -1,7 +1,7 @@
-"""A bounded cache of a pure function's results, for keys that come again and again.
+"""A bounded cache of a pure function's results, for arguments that repeat.
 
-Producers send the same descriptions and often the same attributes again. A memo changes only the run time of decoding. All
-decoders therefore share one memo, and a memo is not part of a decoder's state.
+Producers often send the same descriptions and attributes again. A cached result changes only the run time of decoding.
+Therefore all decoders share one memo, and a memo is not part of a decoder's state.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ V = TypeVar("V")
 
 
 class Memo(dict[K, V], Generic[K, V]):
-    """A dict that removes all entries when it has `entries_max` entries, and does not store keys longer than `key_max`.
+    """A cache of results by key. It removes all entries when it has `entries_max` of them, and does not store keys
+    longer than `key_max`.
 
-    Look up keys with `get`, for speed. `get` returns None for an unknown key.
+    Look up keys with `get`, for speed. `get` returns None if the key is not stored.
     """
 
     def __init__(self, entries_max: int, key_max: int) -> None:
@@ -24,8 +25,8 @@ class Memo(dict[K, V], Generic[K, V]):
         self._entries_max = entries_max
         self._key_max = key_max
         self.is_eighth = cycle([True] + 7 * [False]).__next__
-        """Returns True for the first of every eight calls. A caller that stores only these results soon has all frequent keys.
-        Keys that never repeat then cost little time and evict few entries."""
+        """Returns True for the first of every eight calls. A caller that stores only the results of these calls soon
+        has all frequent keys. Keys that never repeat then cost little time and evict few entries."""
 
     def keep(self, key: K, value: V) -> V:
         if len(key) <= self._key_max:

@@ -20,14 +20,15 @@ _BEGINNING = re.compile(
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
 """Pattern of the beginning of a trace: brackets or commas, then a record. The members of the record may be in any
-order, because filters change the order. Chrome traces do not match."""
+order, because tools that filter traces change the order. Chrome traces do not match."""
 
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
 )
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
-"""Pattern of the paths that dftracer_split gives to pieces of traces: the default directory or the default file names."""
+"""Pattern of the paths of trace pieces that the tool dftracer_split writes: its default directory or its default file
+names."""
 
 
 def _is_trace(path: str) -> bool:
@@ -36,9 +37,11 @@ def _is_trace(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a trace by its first bytes. A file with the name of a trace may be empty or contain only brackets so far.
+    """Recognise a trace by its first bytes. If the file has the name of a trace, it may be empty or contain only
+    brackets so far.
 
-    A file with another name must begin with a record whose members have the tracer's own order."""
+    If the file has another name, it must begin with a record whose members have the order in which the tracer writes
+    them."""
     text = head.removeprefix(BYTE_ORDER_MARK)
     return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
 
@@ -58,17 +61,18 @@ FORMAT = Format(
     compresses=True,
     flaws=frozenset(
         {
-            "backslash",  # a backslash, which may be literal because the tracer does not escape it
+            # a backslash: the tracer may mean the character itself, because it does not escape backslashes
+            "backslash",
             "bare_nan",  # a number is written as nan or inf
             "duplicate_key",  # two fields have the same key
             "glued",  # the record follows a truncated record on the same line
             "invalid_utf8",  # a string is not UTF-8
-            "negative_duration",  # the event ends before its start, because the clock was set back
+            "negative_duration",  # the event's end is before its start, because the clock was set back
             "split_line",  # a string has newlines, so that the record takes several lines
             "trailing_comma",  # a comma stands before a closing bracket
             "unescaped",  # a string has quotes, backslashes or control characters without an escape
-            "unknown_phase",  # no release has this value of `ph`
-            "unknown_unit",  # no release has this value of time_metric
+            "unknown_phase",  # no release of the tracer writes this value of `ph`
+            "unknown_unit",  # no release of the tracer writes this value of time_metric
         }
     ),
     malformed=frozenset(

@@ -10,22 +10,23 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
-"""Approximate size (bytes) of the shortest usual record. Input of less than `ROWS_MIN` such records is decoded in
-Python."""
+"""Approximate size (bytes) of the shortest usual record. Input with room for less than `ROWS_MIN` such records is
+decoded in Python."""
 
 STEP_MIN = 16
-"""Smallest number of bytes that the Python decoder reads before the kernel is tried again, after several unusual lines.
-The number doubles with each further unusual line, because each call of the kernel takes time."""
+"""Number of bytes that Python decodes at least at the second of several successive unusual lines, before the kernel is
+tried again. The number doubles with each further unusual line, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the kernel reads the whole line."""
 
 _scan = Scanner().scan
-"""The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
+"""The kernel's scanner, which all decoders share. The texts that it has stored from earlier calls never change the rows
+of a block."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
-    """A DFTracer decoder that packs usual records into blocks, with the compiled kernel."""
+    """A DFTracer decoder whose compiled kernel packs usual records into blocks."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -52,8 +53,10 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether the kernel may read from the next byte on: a line begins there, no split record waits for more
-        lines, and the current process expects no records that only Python can add."""
+        """Return whether the kernel may read from the next byte on.
+
+        The kernel may do so if a line begins there, no split record waits for further lines, and no record of the
+        current process needs the Python decoder."""
         return (
             self._lines.between
             and not self._held
@@ -62,7 +65,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number and the end of these lines."""
+        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number of rows, and the position
+        after their lines."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

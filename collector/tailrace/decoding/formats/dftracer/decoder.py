@@ -64,19 +64,22 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
-"""Maximum number of attempts to read the lines of a split record as one record. After the last attempt, the lines
-become malformed."""
+"""Maximum number of attempts to read the lines of a split record as one record. If the last attempt fails, too, the
+lines become malformed."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
-"""The bytes that may stand before and after a record in a JSON array. Commas may stand on either side."""
+"""The bytes that may stand before a record, and the bytes that may stand after a record, in a JSON array. Commas may
+stand on either side.
+"""
 
 
 class DFTracerState(msgspec.Struct):
-    """The state of a decoder between calls.
+    """The state of a DFTracer decoder between calls of `feed`.
 
-    The state has the unfinished lines, the first lines of a split record, the number of attempts to join these lines, the names
-    by hash key, and the processes of the file. It also has the hash keys without a name, with the keys of evicted names (see
-    `AskedNames`), and whether the file begins with a byte order mark."""
+    `lines`: the unfinished lines. `held`: the first lines of a split record. `tried`: the number of attempts to join
+    these lines. `names`: the names by key of a hash. `processes`: the processes of the file. `asked`: the keys without
+    a name, including the keys of evicted names (see `AskedNames`). `marked`: whether the file begins with a byte order
+    mark."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
@@ -88,7 +91,7 @@ class DFTracerState(msgspec.Struct):
 
 
 class DFTracerDecoder:
-    """Decodes one file. `limit` is the maximum size (bytes) of a line, including the newline."""
+    """Decodes one DFTracer file. `limit` is the maximum size (bytes) of a line, including the newline."""
 
     def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
         state = state or DFTracerState()
@@ -124,10 +127,10 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys of the hashes that have no name in this file.
+        """Keys of the hashes for which this file has not defined a name.
 
-        In a file of only DFTracer's node service (PID 0), the keys of hosts are left out, because the service never
-        defines the name of its host."""
+        If all processes of the file are DFTracer's node service (PID 0), the keys of hosts are left out, because the
+        service never defines the name of its host."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -163,7 +166,10 @@ class DFTracerDecoder:
         return self._taken()
 
     def end(self) -> list[Record]:
-        """Read a last line without a newline like any other line. An unreadable last line becomes `truncated`."""
+        """Decode the waiting bytes at the end of the input. Read a last line without a newline like any other line.
+
+        If the last line is unreadable, it becomes malformed with the reason `truncated`.
+        """
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -211,7 +217,9 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read an unusual line. Return whether a split record waits for further lines."""
+        """Read a line that `read_usual` cannot read. Return whether the line belongs to a split record that waits for
+        further lines.
+        """
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
         return bool(self._held)
@@ -226,7 +234,9 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """Read a line that does not continue a split record."""
+        """Read a line that does not continue a split record. If the line is not valid JSON, keep it as a possible first
+        line of a split record.
+        """
         self._slow += 1
         record = _record_of(line)
         if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
@@ -256,7 +266,9 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read the parts of a line that is not a single record. The parts lie between the positions in `cuts`."""
+        """Read the parts of a line that is not a single record. `cuts` are the positions at which the parts begin and
+        end.
+        """
         member = True  # whether the part continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
@@ -281,7 +293,7 @@ class DFTracerDecoder:
     # Join the lines of split records
 
     def _continues(self, line: bytes) -> bool:
-        """Return whether the line may be the next line of a split record."""
+        """Return whether a line may be the next line of the split record whose first lines wait."""
         return (
             len(self._held) + len(line) <= self._hold_max
             and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
@@ -289,7 +301,7 @@ class DFTracerDecoder:
         )
 
     def _join(self, unreadable: str) -> None:
-        """Read the waiting lines of a split record as one record, if possible."""
+        """Try to read the waiting lines of a split record as one record."""
         record = _record_of(self._held)
         if record.endswith(b"}"):
             self._tried += 1
@@ -302,7 +314,7 @@ class DFTracerDecoder:
             self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
-        """Report the waiting lines of a split record as malformed."""
+        """Add the waiting lines of a split record as one malformed record."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
@@ -310,7 +322,7 @@ class DFTracerDecoder:
     # Add records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
-        """Add the record of a line, and a separate record for the bracket after it."""
+        """Add the record of a line. If a closing bracket follows the record, add a separate record for the bracket."""
         closing = line.find(b"]", line.index(record) + len(record))
         stop = len(line) if closing < 0 else closing
         self._readable(line[:stop], found)
@@ -323,8 +335,8 @@ class DFTracerDecoder:
             self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
-        """Add the record of a line whose JSON is valid or repaired, and the records that follow from it, such as the
-        clock and gaps."""
+        """Add the record of a line whose JSON is valid or repaired. Also add records for the clock and for gaps if the
+        record shows them."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -354,9 +366,10 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Call `finds` for the current run of each process in `numbers`, and add the records that it returns.
+        """Call `finds` for the run of each process in `numbers`, with the current offset, and add the records that
+        `finds` returns.
 
-        A process with such records becomes the current process."""
+        If `finds` returns records of a process, make this process the current process."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):
@@ -364,7 +377,7 @@ class DFTracerDecoder:
             self._records += found
 
     def _turned(self) -> None:
-        """Add a session record "process": the records after it belong to the current process."""
+        """Add a session record "process", after which all records belong to the current process."""
         self._records.append(turned(self._offset, self._processes))
 
     def _malformed(self, data: bytes, reason: str) -> None:
@@ -379,7 +392,7 @@ class DFTracerDecoder:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a line is a complete JSON object or consists of brackets.
+    """Return whether a line is a complete JSON object, or consists only of brackets, commas and white space.
 
     A repaired record is not complete, because later bytes may change its meaning."""
     record = _record_of(line)
@@ -388,5 +401,5 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _record_of(line: bytes) -> bytes:
-    """Return a line without white space and without the brackets and commas that may stand around a record."""
+    """Return a line without the white space, brackets and commas around its record."""
     return line.rstrip(_BEHIND).lstrip(_BEFORE)

@@ -30,11 +30,11 @@ HASHES = {"HH", "FH", "SH"}
 """Names of the metadata that gives a name to a hash: HH for hosts, FH for files, SH for other strings."""
 
 _NAMING = {"hhash", "name", "value"}
-"""The usual arguments of metadata in `HASHES`: the hash of the host, the name, and the hash that gets the name
+"""The arguments of a metadata record in `HASHES`: the host's hash (`hhash`), the name, and the hash that gets the name
 (`value`)."""
 
 TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
-"""Ticks of ts and dur in one second, by the unit's name in time_metric."""
+"""Number of ticks of ts and dur in one second, by the name of the unit in time_metric."""
 
 OF_EVENTS = {"fname": ("fhash", "FH"), "hostname": ("hhash", "HH")}
 OF_START = {
@@ -43,25 +43,25 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""For each member of a `start` record's attributes: the argument that has the hash of the member's text, and the kind
-of the hash."""
+"""Members of a `start` record's attributes. For each member: the argument that has the hash of the member's text, and
+the kind of this hash."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
-"""The JSON texts of values by key."""
+"""The JSON texts of an object's values, by key."""
 
 
 class RefusedError(Exception):
-    """The JSON object is not a DFTracer record; the argument is the reason."""
+    """Signals that a JSON object is not a DFTracer record. The argument is the reason."""
 
 
 class GivenName(NamedTuple):
-    """A name that a record gives to a hash.
+    """A name that a metadata record gives to a hash.
 
-    A string hash is computed from the name, so that the name is valid for all files of the source. An integer hash is
-    valid only for one group of files."""
+    The tracer computes a string hash from the name, so that the name is valid in all files of the source. An integer
+    hash is valid only for the files of one group."""
 
     key: str
     scope: Literal["group", "source"]
@@ -69,10 +69,10 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record and the record's meaning for the file (`role`).
+    """The columns of a record. `role` states what the record means for the other records of the file.
 
-    The attributes of the record are `before`, then the names behind the record's hashes (`wanted`: members and keys), then
-    `after`."""
+    The attributes of the record are `before`, then the names behind the record's hashes, then `after`. `wanted` has the
+    members of the names and the keys of the hashes."""
 
     kind: Kind
     stream: str
@@ -88,18 +88,20 @@ class RecordReading(NamedTuple):
     flaw: str | None = None
     id: int | None = None
     host: str = ""
-    """The hash of the process's host, or "" if the record has no host."""
+    """Hash of the host's name, or "" if the record has none."""
     ticks: int | None = None
     counts: bool | None = None
-    """Whether the producer's release numbers its complete events by `id`, or None if the record does not show it.
+    """Whether the tracer's release numbers its complete events by `id`, or None if the record does not show it.
 
-    Releases with a number as `ph` number their events. Releases with ids on metadata do not."""
+    Releases that write `ph` as a number do so. Releases that write ids in metadata do not."""
     whole: bool = False
-    """Whether the configuration in the record shows that the producer combined no events into aggregates."""
+    """Whether the tracer's configuration, which the record has, shows that the tracer combined no events into
+    aggregates.
+    """
 
 
 class _Line(NamedTuple):
-    """The fields that records of all phases have."""
+    """The fields that DFTracer records of each phase (`ph`) have."""
 
     fields: Fields
     name: str
@@ -133,7 +135,7 @@ def read_fields(found: list[Field]) -> RecordReading:
 
 
 def hash_key(kind: str, value: object) -> str | None:
-    """Return the key of a hash, such as `FH:17`, or None if `value` is neither a string nor an integer."""
+    """Return the key of the hash `value`, such as `FH:17`, or None if `value` is neither a string nor an integer."""
     if isinstance(value, str) or type(value) is int:
         return f"{kind}:{value}"
     return None
@@ -226,9 +228,10 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Store the name and the value of a metadata record as the attribute `thread_name` or as a member of `producer`.
+    """Store the name and the value of a metadata record: as the attribute `thread_name`, or as a member of the
+    attribute `producer`.
 
-    In metadata that names a thread or process, the tracer has swapped the arguments `name` and `value`."""
+    If the metadata names a thread or process, the tracer has swapped the arguments `name` and `value`."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):
@@ -284,7 +287,7 @@ def _text(field: Field) -> str:
 
 
 def _readable(value: object) -> str | None:
-    """Return a string, or None if the value is not a string.
+    """Return the value of a JSON string, or None if the value is not a string.
 
     Bytes that are not UTF-8 become replacement characters (see `salvage`)."""
     if isinstance(value, dict) and value.keys() == {"$bytes"}:
@@ -296,7 +299,7 @@ def _readable(value: object) -> str | None:
 
 
 def _digits(fields: Fields, key: str) -> str:
-    """Return the plain decimal digits of an integer in any JSON spelling."""
+    """Return an integer in any JSON spelling, such as 1e3 or 1.0, as plain decimal digits."""
     number = _number(fields, key)
     return fields[key].text if number == BEYOND else str(number)
 

@@ -1,4 +1,4 @@
-"""Store the names behind the hashes of one DFTracer file, up to a limit."""
+"""Store the names that one DFTracer file gives to hashes, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
-"""Maximum number of stored names. Events refer to further names, and to names longer than `TEXT_MAX`, by key; the SQL
-views of the table resolve the keys."""
+"""Maximum number of stored names. If a name is not stored, or longer than `TEXT_MAX`, events have its key instead. The
+SQL views of the table replace the key by the name."""
 
 NAME_BYTES = 448
 """Memory (bytes) of a stored name, if the name and its key are short."""
 
 LATE = "$late"
-"""The member of an event's attributes that has the keys of the names that are still unknown."""
+"""Name of the attribute that has the keys of the names that are unknown when an event is read."""
 
 _versions = count()
 
 
 class HashNames:
-    """Names as JSON texts by key. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
+    """Stores names as JSON texts by key. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
 
-    `asked`: the keys that records refer to and that have no definition.
-    `version`: changes with the names. With an equal `version`, `members` returns equal results for equal hashes. No two files
-        have the same version."""
+    `asked`: the keys that records refer to and that have no name. `version`: a number that changes when a name changes.
+    With an equal `version`, `members` returns equal results for equal hashes. No two files have the same version."""
 
     what = Evicted.NAMES
 
@@ -50,7 +49,7 @@ class HashNames:
             self.evicted += self.asked.forget()
 
     def define(self, key: str, name: str) -> None:
-        """Set the name of `key`. A new definition replaces the previous definition."""
+        """Set the name of `key`. If the key already has a name, replace it."""
         self.asked.given(key)
         if key in self.known:
             self._forget(key)
@@ -65,9 +64,10 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return the JSON members `fname`, `hostname` and `$late` (see `resolve`) for the hashes of an event's file and host.
+        """Return the JSON members `fname`, `hostname` and `$late` (see `resolve`), given the hashes of an event's file
+        and host.
 
-        Each member follows a comma. A member that the event does not have is empty."""
+        Each member follows a comma. If the event has no hash for a member, the text is empty."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
@@ -78,7 +78,8 @@ class HashNames:
         ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the JSON texts of members, given their keys: the known names, and under `$late` the keys of unknown names."""
+        """Return the JSON texts of the members in `wanted`, given their keys. If a name is unknown, its key is in the
+        member `$late`."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}
@@ -100,7 +101,7 @@ class HashNames:
 
 
 def joined(members: dict[str, str]) -> str:
-    """Return members as the text of JSON object members, each after a comma."""
+    """Return members as JSON text. A comma precedes each member."""
     return "".join(f',"{member}":{text}' for member, text in members.items())
 
 

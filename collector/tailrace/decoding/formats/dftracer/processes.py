@@ -1,8 +1,10 @@
-"""Distinguish the processes in one DFTracer file: one process in an original file, several in merged files.
+"""Distinguish the processes in one DFTracer file. A file that the tracer wrote has one process. A merged file has
+several.
 
-A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the
-latest process with the record's PID. Beyond `PROCESSES_MAX` processes, or after an eviction for lack of memory, all further
-processes count as one process, called the rest. Missing event ids of the rest prove no missing events.
+A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs
+to the latest process with the record's PID. Beyond `PROCESSES_MAX` processes, or after an eviction for lack of memory,
+all further processes count as one process, called the rest. Missing ids in the rest do not prove that events are
+missing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ PROCESS_BYTES = 5 * 2**10
 (`TracedRun.held`)."""
 
 USUAL_MAX = 64
-"""Maximum number of processes whose interleaved records the kernel reads."""
+"""Maximum number of processes whose records may alternate in the input of one kernel call."""
 
 _HOST_MAX, _PID_MAX = 64, 20
 """Maximum number of characters of a host hash, and of a PID."""
@@ -34,10 +36,10 @@ _PID = re.compile(rb'"pid"\s*:\s*"?(-?[0-9]{1,20})"?\s*[,}]')
 
 
 class ProcessState(msgspec.Struct):
-    """The state of a process.
+    """The state of one process in a file.
 
     `pid`: the PID, or "" before the first record.
-    `host`: the hash of the host, or "" while no record has a host.
+    `host`: the hash of the host's name, or "" while no record has one.
     `run`: the current run."""
 
     pid: str = ""
@@ -46,10 +48,10 @@ class ProcessState(msgspec.Struct):
 
 
 class ProcessesState(msgspec.Struct):
-    """All processes of a file by number, ordered by their last records.
+    """The state of all processes of a file, by number, ordered by their last records.
 
     `following`: the number of the next new process.
-    `rest`: the number of the rest, or None if there is no rest."""
+    `rest`: the number under which all further processes count as one, or None if there are no such processes."""
 
     following: int = 1
     rest: int | None = None
@@ -57,7 +59,7 @@ class ProcessesState(msgspec.Struct):
 
 
 class TracedProcess:
-    """One process of a file."""
+    """One process of a file: its PID, its host and its current run."""
 
     def __init__(self, state: ProcessState) -> None:
         self.run = TracedRun(state.run)
@@ -83,7 +85,7 @@ class Processes:
         self._drops = 0
         self._of: dict[tuple[str, str], int] = {}
         self._newest: dict[str, int] = {}
-        """By PID, the number of the latest process with the PID."""
+        """For each PID: the number of the latest process with this PID."""
         for number, each in self._all.items():
             self._note(number, each)
         self._due = {number for number, each in self._all.items() if each.run.due}
@@ -99,11 +101,13 @@ class Processes:
 
     @property
     def held(self) -> int:
-        """Memory (bytes) of all ids, and of all processes but the first one."""
+        """Memory (bytes) of the stored id ranges of all runs, and of all processes but one."""
         return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
-        """Evict ids, then whole processes, the least recent first, until `size` bytes are free."""
+        """Evict the id ranges of runs, then whole processes, until `size` bytes are free. The processes with the oldest
+        last records come first.
+        """
         for run in self.runs:
             if size <= 0:
                 return
@@ -127,12 +131,12 @@ class Processes:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all processes, the current process first."""
+        """Numbers of all processes. The current process comes first."""
         return self._in_turn(self._all.keys())
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process and the most recent other processes, with their numbers.
+        """The current process, and those latest other processes whose records the kernel may read, with their numbers.
 
         No two of them have the same PID. The PID of a record therefore shows which of them wrote the record."""
         found = [(self.number, self.current)]
@@ -145,7 +149,7 @@ class Processes:
         return self._newest.get(process.pid) == number and process.run.usual
 
     def only(self, pid: str) -> bool:
-        """Return whether all processes have this PID."""
+        """Return whether all processes of the file have this PID."""
         return all(each.pid == pid for each in self._all.values())
 
     def run(self, number: int) -> TracedRun:
@@ -153,17 +157,19 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """Map from a process number to the part of the process's last run in this file, if other files may have more of
-        the run."""
+        """Map from the number of a process to the piece of the process's last run that is in this file. The map has
+        only the processes of which other files may have further pieces."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
     def await_settling(self) -> None:
-        """Mark the run of the current process as due for `TracedRun.settle`."""
+        """Note that `TracedRun.settle` must be called for the run of the current process."""
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
-        """Return and clear the numbers of the processes that are due for `TracedRun.settle`, the current process first."""
+        """Return the numbers of the processes that `await_settling` has noted, and forget them. The current process
+        comes first.
+        """
         due, self._due = self._due, set()
         return self._in_turn(due)
 
@@ -171,7 +177,7 @@ class Processes:
         return sorted(numbers, key=lambda number: (number != self.number, number))
 
     def go(self, number: int) -> bool:
-        """Make a process the current process. Return whether the current process changed."""
+        """Make the process with this number the current process. Return False if it already was."""
         if number == self.number:
             return False
         self.number, self.current = number, self._all.pop(number)
@@ -180,9 +186,10 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Make the process of an unreadable record the current process. Return whether the current process changed.
+        """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
+        this is another process than before.
 
-        The process does not change if the bytes show no PID. An unknown PID belongs to the rest, if there is a rest."""
+        If the bytes show no PID, the process stays the same. An unknown PID belongs to the rest, if there is a rest."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
@@ -190,7 +197,7 @@ class Processes:
     def turn(self, pid: str, host: str) -> bool:
         """Make the process with this PID and host the current process. `host` is "" for a record without a host.
 
-        Return whether the current process changed."""
+        Return whether this is another process than before."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
@@ -207,7 +214,9 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Return the number of a new process, or the number of the rest."""
+        """Add a process with this PID and host, and return its number. If there is no room, return the number of the
+        rest, which all further processes share.
+        """
         number = self._rest
         if number is None:
             number = self._following
@@ -229,12 +238,14 @@ class Processes:
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Register a process as the latest process with its PID. The rest has no PID of its own."""
+        """Note that `process` is the latest process with its PID. Skip the rest, which stands for several processes and
+        has no PID of its own.
+        """
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Remove a process. Further records of the process belong to the rest."""
+        """Evict a process. The further records of the process belong to the rest, which all further processes share."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)
@@ -247,5 +258,5 @@ class Processes:
 
 
 def _plain(pid: str) -> str:
-    """Return a PID as a decimal number without leading zeros. Only the first `_PID_MAX` characters count."""
+    """Return a PID as a decimal number without leading zeros. All characters after the first `_PID_MAX` are ignored."""
     return str(int(pid[:_PID_MAX]))

@@ -12,7 +12,8 @@ OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
-"""Members of the attributes that the decoder adds. A field of the record must not replace such a member."""
+"""Names of the attributes that the decoder adds to a record's own fields. If a field has one of these names, the whole
+line is kept as text."""
 
 
 def to_record(
@@ -23,7 +24,8 @@ def to_record(
     names: Texts,
     facts: SessionFacts | None,
 ) -> Record:
-    """Return a `Record`. `names` has the members for the record's hashes, and `facts` describes the session."""
+    """Return the `Record` for the fields of a DFTracer record. `names` has the JSON members for the record's hashes.
+    `facts` states the session's clock, or is None."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
@@ -50,9 +52,10 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def bracket(offset: int, line: bytes) -> Record:
-    """Return the record of a line of brackets.
+    """Return the record of a line that consists of brackets.
 
-    The record has the text of the line, unless the line is `[` at the beginning of the file or `]` later."""
+    The record has the text of the line. If the line is `[` at the beginning of the file or `]` later, the text is left
+    out."""
     record = about_session(offset, len(line), "bracket")
     if line.removesuffix(b"\n") == (b"]" if offset else b"["):
         return record
@@ -60,9 +63,10 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return a record about the clock, with the original `ph` as an attribute if `ph` is a text.
+    """Return a record that states the clock, with the record's `ph` as an attribute if the producer wrote `ph` as a
+    text.
 
-    A record without the attribute had a number as `ph`, as in the releases that number their events by `id`."""
+    Without this attribute, the producer wrote `ph` as a number, as in the releases that number their events by `id`."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record
@@ -70,7 +74,8 @@ def with_phase(record: Record, found: FoundFields) -> Record:
 
 
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
-    """Return the record of a hash's name, with all other attributes of the original record, such as the host."""
+    """Return the record that gives a name to a hash. The attributes also have all other fields of the line, such as the
+    host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
     return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")
 

@@ -34,14 +34,14 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
-"""Maximum number of stored ranges of missing ids of one run. A real run of eight threads had some tens of ranges at
+"""Maximum number of stored ranges of missing ids of one run. A measured run of eight threads had some tens of ranges at
 once."""
 
 
 class IdsState(msgspec.Struct):
     """The state of `Ids`.
 
-    `following`: the number after the highest id seen.
+    `following`: the highest id seen, plus 1.
     `firsts`, `lasts`: the first and the last id of each missing range.
     `believed`: whether the ids still seem to count the events, so that a missing id shows a missing event.
     `returned`: whether an id came twice or was below 1."""
@@ -54,10 +54,10 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """The ids of a run's events so far, stored as the ranges of missing ids.
+    """Stores which ids of a run's events have been seen, as the ranges of ids that are still missing.
 
-    An id that comes twice or is below 1 shows that the ids do not count the events. Too many missing ranges exceed the
-    memory limit. In both cases `believed` becomes false."""
+    If an id comes twice or is below 1, the ids do not count the events. If there are more missing ranges than
+    `HOLES_MAX`, their memory exceeds the limit. In both cases `believed` becomes false."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -100,7 +100,7 @@ class Ids:
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Mark ids as seen. `numbers` has the ids in the order of arrival."""
+        """Mark ids as seen. `numbers` has the ids in the order in which their events arrived."""
         if not self.believed:
             return
         following = self._following
@@ -119,10 +119,11 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark ranges of ids as seen. The order of arrival is unknown; `breaks` counts the ids that did not follow the
-        id that arrived before them.
+        """Mark ranges of ids as seen. `ranges` is sorted by id. `breaks` is the number of ids that did not directly
+        follow the id that arrived before them.
 
-        Return False, and mark nothing, if so many ranges may be missing that the order of arrival matters."""
+        Return False, and mark nothing, if there may be so many missing ranges at once that the result depends on the
+        order of arrival. The caller must then call `add`."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -151,7 +152,8 @@ class Ids:
     def _fill(self, begin: int, end: int) -> bool:
         """Mark the ids from `begin` to `end` as seen.
 
-        Return False if no further ids may be added: these ids were not missing, or too many ranges are missing."""
+        Return False if the caller must stop to add ids: the ids were not missing, or there are too many missing ranges.
+        """
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:
             self.believed, self.returned = False, True
@@ -163,7 +165,7 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop the ids if they do not count the events, or if too many ranges are missing."""
+        """Drop all ids if they do not count the events, or if there are too many missing ranges."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -171,31 +173,34 @@ class Ids:
 
 
 GAPS_MAX = 256
-"""Maximum number of gap records for the missing ids of one run. The last gap record stands for all further missing
-ranges."""
+"""Maximum number of gap records for the missing ids of one run. If there are more missing ranges, the last gap record
+stands for all further ranges together."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
 
 
 RANGE_BYTES = 160
-"""Memory (bytes) of a range of ids."""
+"""Memory (bytes) of one stored range of ids."""
 
 NO_END, NO_START = "no_end", "no_start"
-"""Gap details for a run without `end` or without `start`, which may lack more events than its ids show."""
+"""Gap details for a run without `end`, and for a run without `start`. Such a run may lack more events than its ids
+show.
+"""
 
 
 class TracedRunState(msgspec.Struct):
-    """The state of a run.
+    """The state of one run of a traced process.
 
-    `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps reported).
-    `ticks`, `coming`: the ticks per second of this run and of the next run.
+    `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps
+        reported).
+    `ticks`, `coming`: the ticks per second of this run, and those of the next run.
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
-    `blanks`: whether the file begins with the blanks of an unfinished file of 1.0.
-    `counts`: whether the release numbers its events by id, or None if unknown.
-    `last`: the id of `end`.
-    `unnumbered`: the number of malformed records of this run without a visible id.
-    `claimed`: the id ranges that were reported as gaps.
+    `blanks`: whether the file begins with the two blanks of an unfinished file of release 1.0.
+    `counts`: whether the tracer's release numbers its events by id, or None if unknown.
+    `last`: the id of the record `end`.
+    `unnumbered`: the number of malformed records of this run in which no id is visible.
+    `claimed`: the ranges of ids that were reported as gaps.
     `numbered`: whether an event had an id.
     `headless`: whether `end` came without `start`."""
 
@@ -224,7 +229,7 @@ class TracedRun:
         self._given_up = 0
         self.ids = Ids(state.ids)
         self.pid = self.host = ""
-        """The PID and the host of the run's process."""
+        """PID of the run's process, and hash of its host's name."""
 
     @property
     def state(self) -> TracedRunState:
@@ -235,7 +240,7 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
 
     def give_way(self, size: int) -> None:
-        """Evict the stored ids. From then on, the run reports no gaps for missing ids."""
+        """Evict the stored ranges of ids. From then on, the run reports no gaps for missing ids."""
         if size > 0:
             self._given_up += len(self._state.claimed)
             self._state.claimed = []
@@ -256,18 +261,20 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether an event of the usual shape only changes the stored ids.
+        """Whether an event of the usual shape changes only the stored ids, so that the kernel may read it.
 
-        The unit of time must be known, and no reported gap may be healed by the event."""
+        This requires that the unit of time is known, and that no gap was reported that the event may heal."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return session facts: times count from 1970, in the run's unit. Mark the unit as stated."""
+        """Return the session facts for a clock that counts from 1970 in the run's unit. Note that the unit has been
+        stated.
+        """
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
     def saw(self, reading: RecordReading) -> None:
-        """Update the run with a readable record."""
+        """Update the state of the run with a readable record."""
         state = self._state
         if reading.counts is not None:
             state.counts = reading.counts and state.counts is not False
@@ -280,29 +287,32 @@ class TracedRun:
     def came(self, ids: list[int], *, counts: bool) -> None:
         """Mark the ids of usual events as seen.
 
-        `counts`: whether a record shows a release that numbers its events by id."""
+        `counts`: whether one of the records shows that the tracer's release numbers its events by id."""
         self.ids.add(ids)
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note whether usual events had ids, and whether an event shows a release that numbers its events by id."""
+        """Note two facts about usual events: whether they had ids, and whether one shows that the tracer's release
+        numbers its events by id.
+        """
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:
             state.counts = state.counts is not False
 
     def distrust(self) -> None:
-        """Ignore ids in this run and in later runs, because the ids may belong to several processes."""
+        """Ignore ids in this run and in the process's later runs, because the ids may belong to several processes."""
         self._state.counts = False
 
     def unfinished(self) -> None:
-        """Record that the file begins with the blanks that 1.0 replaces when the tracer finishes."""
+        """Note that the file begins with the two blanks that release 1.0 replaces by "[" when the tracer finishes."""
         self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
-        """Read a time_metric. Return the session facts, or None if the time_metric belongs to the next run.
+        """Read a time_metric, which states the unit of time. Return the session facts, or None if the unit is for the
+        next run.
 
-        The metadata of a run comes before the `start` of the run."""
+        The metadata of a run comes before the `start` of the run, and thus while the previous run is current."""
         state = self._state
         if reading.ticks is None:
             return None
@@ -329,7 +339,10 @@ class TracedRun:
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
-        """End the run at an `end` record, which stops at `offset`. Return the gaps of the run if they are already certain."""
+        """End the run at an `end` record, whose bytes stop at `offset`.
+
+        Return the gaps of the run if no aggregates can follow. Otherwise return nothing.
+        """
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
             self._state.headless = True
@@ -338,7 +351,7 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of an ended run. The caller calls `settle` when no aggregates can follow."""
+        """Return the gaps of a run that has ended. The caller calls `settle` when no aggregates of the run can follow."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -346,7 +359,7 @@ class TracedRun:
         if self._state.headless:
             if not self._state.counts:
                 return []
-            # The `end` belongs to a second run with restarted ids. The first run has no `end`.
+            # The `end` belongs to a second run, whose ids begin at 1 again. The first run has no `end`.
             open_ = (
                 [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.ids.returned else []
             )
@@ -366,14 +379,14 @@ class TracedRun:
 
     @property
     def claims(self) -> bool:
-        """Whether events that were reported as missing may still arrive."""
+        """Whether gaps were reported whose events may still arrive."""
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record for an event that stops at `offset`, if the event was reported missing.
+        """Return a heal record for an event whose bytes stop at `offset`, if the event was reported as missing.
 
-        Call `heals` before `saw`. Events may follow `end`, because a thread may be in a call when another thread ends the
-        run."""
+        Call `heals` before `saw`. Events may follow `end`, because a thread may be in a call when another thread ends
+        the run."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -382,13 +395,13 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether `settle` may change the run: the run has ended without a report of its gaps, or the file begins with
-        the blanks of 1.0."""
+        """Whether the caller must call `settle`: the run has ended without a report of its gaps, or the file begins
+        with the two blanks of release 1.0."""
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
-        """Return the gaps of the run when no further records of the run can follow: at the next `start`, or at the end
-        of the file."""
+        """Return the gaps of the run when no further records of the run can follow. This is the case at the next
+        `start` and at the end of the file."""
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
@@ -397,19 +410,19 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """The detail of the gap at the end of the run, or "" if the end is there.
+        """Detail of the gap at the end of the run, or "" if the run has its `end`.
 
-        None for a run without `start` and without ids that count events, because older tracers write no `end`."""
+        None for a run without `start` and without ids that count events, because older releases write no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
 
     @property
     def piece(self) -> RunPiece | None:
-        """The part of the run in this file.
+        """The piece of the run that is in this file.
 
-        None if the run has no ids, if the release does not count events by ids, or if `start` and `end` are there but the ids
-        prove nothing."""
+        None in three cases: the run has no ids; the release does not number its events by id; or the run has `start`
+        and `end`, and its ids do not count its events."""
         state = self._state
         if state.counts is False or not state.numbered:
             return None
@@ -417,7 +430,8 @@ class TracedRun:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
-            # The record with id 1 is not a `start`: it is damaged or the beginning of a truncated line.
+            # `start` has the id 1. A readable record with id 1 is therefore damaged, or the beginning of a truncated
+            # line.
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None
@@ -434,15 +448,15 @@ class TracedRun:
 
     @property
     def _is_middle(self) -> bool:
-        """Whether the file has events of a run, and neither its `start` nor its `end`."""
+        """Whether the file has events of a run, but neither the run's `start` nor the run's `end`."""
         state = self._state
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Count a malformed record, which already counts as one missing event.
+        """Note a malformed record, which already counts as one missing event.
 
-        A visible id in the record counts as seen. A record without a visible id explains one missing id, if the bytes cannot
-        be the beginning of a record."""
+        If the record shows an id, this id counts as seen. Otherwise the record explains one missing id. Bytes that may
+        be the beginning of a record explain none."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -452,7 +466,8 @@ class TracedRun:
     def _unexplained(self) -> list[tuple[int, int]]:
         """Return the missing ranges up to the id of `end`.
 
-        Each malformed record without a visible id may be a missing event, so one id is left out for each."""
+        Each malformed record without a visible id may be one of the missing events. Therefore leave out the first ids,
+        one for each such record."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

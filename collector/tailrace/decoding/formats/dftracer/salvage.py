@@ -30,10 +30,14 @@ RECORD_MAX = 16383
 START = re.compile(
     rb'\{[ \t]*"(?:id"[ \t]*:[ \t]*"?-?[0-9]|(?:cat|name)"[ \t]*:[ \t]*"|args"[ \t]*:[ \t]*\{)'
 )
-"""Pattern of the beginning of a record, including records with sorted keys and the output of filters."""
+"""Pattern of the beginning of a record. The pattern includes records with sorted keys, and records that tools for
+filtering wrote.
+"""
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""Reasons of `read_object` for which a repair is tried, because the tracer's own way of writing may cause such JSON."""
+"""Reasons of `read_object` for which `find_fields` tries a repair. The tracer's own way to write strings and numbers
+may cause such JSON.
+"""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')
@@ -58,12 +62,12 @@ _decode = JSONDecoder().raw_decode
 
 COMMA = "trailing_comma"
 FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan", COMMA)
-"""The possible flaws of a record, the worst first: a newline in a string, bytes that are not UTF-8, other characters that JSON
-does not allow in a string, nan or inf, and a comma before a closing bracket."""
+"""The possible flaws of a repaired record, the worst first: a newline in a string, bytes that are not UTF-8, other
+characters that JSON does not allow in a string, nan or inf, and a comma before a closing bracket."""
 
 
 class FoundFields(NamedTuple):
-    """The fields of a record, their JSON text, and the flaw of the record."""
+    """The fields of a record with their JSON texts, and the flaw of the record or None."""
 
     fields: list[Field]
     text: bytes
@@ -71,13 +75,15 @@ class FoundFields(NamedTuple):
 
 
 class _UnsureError(Exception):
-    """Signals that the meaning of the record is not certain."""
+    """Signals that the meaning of a record is not certain, so that it cannot be repaired."""
 
 
 def find_fields(record: bytes) -> FoundFields | str:
-    """Return the fields of a record, after a repair if necessary, or a reason: bad_json, not_an_object, too_deep.
+    """Return the fields of a record, or the reason why they cannot be read: bad_json, not_an_object or too_deep. Repair
+    the record if necessary.
 
-    A valid JSON record with a backslash gets the flaw `backslash`, because the backslash may be literal."""
+    A record that is valid JSON and contains a backslash gets the flaw `backslash`, because the tracer does not escape
+    backslashes."""
     found = read_object(record)
     if not isinstance(found, str):
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
@@ -90,7 +96,8 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without commas before closing brackets, and the flaw, or None if there are no such commas.
+    """Return the record without the commas before closing brackets, and the flaw for such commas. Return the record and
+    None if there are none.
 
     If the result is valid JSON, no removed comma was part of a string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
@@ -113,7 +120,7 @@ def repair(record: bytes) -> tuple[bytes, str] | None:
 
 
 class _Repairing:
-    """Repairs one record, from left to right."""
+    """Repairs one record, and reads its text once from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -133,9 +140,9 @@ class _Repairing:
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
-        """Read the arguments up to the end of the record. Return each as a JSON member.
+        """Read the arguments up to the end of the record. Return each argument as a JSON member.
 
-        Raise _UnsureError if their meaning is not certain."""
+        Raise _UnsureError if the meaning of the arguments is not certain."""
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):
@@ -152,7 +159,7 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Note the flaw of a comma before a closing bracket, if `mark` is a comma."""
+        """Note the flaw of a comma before a closing bracket if `mark`, the text at this place, is a comma."""
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:
@@ -169,9 +176,10 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Return a JSON object or array unchanged.
+        """Return the text of a JSON object or array unchanged.
 
-        Raise _UnsureError if it is not valid JSON: the tracer composes it itself."""
+        Raise _UnsureError if the text is not valid JSON. The tracer composes objects and arrays itself, so that invalid
+        JSON there has no certain meaning."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)
@@ -183,7 +191,7 @@ class _Repairing:
         return text
 
     def _string(self, end: re.Pattern[str]) -> str:
-        """Read a string up to the first match of `end`. Return the string as JSON.
+        """Read a string up to the first match of the pattern `end`. Return the string as valid JSON.
 
         Raise _UnsureError if the string may end elsewhere."""
         found = end.search(self._text, self._at)

@@ -49,7 +49,9 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The fields of a usual line, with numbers as texts. The numbers may be quoted, or have fractions or exponents."""
+    """The fields of a usual line, with numbers as JSON texts. A number may be in quotes, or have a fraction or an
+    exponent.
+    """
 
     name: str
     pid: Raw
@@ -73,7 +75,7 @@ class _Spelling(NamedTuple):
 
 
 class _Hashes(Struct, gc=False):
-    """The hashes in the arguments of a record, and the number of calls in an aggregate."""
+    """The hashes in the arguments of a record, and the number of calls that an aggregate stands for."""
 
     fhash: Any = UNSET
     hhash: Any = UNSET
@@ -81,17 +83,20 @@ class _Hashes(Struct, gc=False):
 
 
 class _ClearNames(Struct, gc=False):
-    """The names of the file and the host in the arguments, which releases before 1.0 write instead of hashes."""
+    """The names of the file and the host in a record's arguments. Releases before 1.0 write these names instead of
+    hashes.
+    """
 
     fname: Raw | UnsetType = UNSET
     hostname: Raw | UnsetType = UNSET
 
 
 class _Found(NamedTuple):
-    """A line, its record without surrounding white space, and the fields of the record if the record is usual.
+    """A line, its record without surrounding white space, and the fields of the record, or None if the record is
+    unusual.
 
-    `more`: the fields that the tracer does not write, as members of the attributes.
-    `spelling`: None if all numbers are integers without quotes."""
+    `more`: the fields that the tracer does not write, as JSON members of the attributes. `spelling`: None if all
+    numbers are integers without quotes."""
 
     whole: bytes
     record: bytes
@@ -126,8 +131,9 @@ def read_usual(
 ) -> None:
     """Read whole lines, and append the records of usual lines to `records`. The first line begins at `offset`.
 
-    Unusual lines go to `other`, which reads the line and returns whether a split record waits for further lines. While
-    a split record waits, all lines go to `other`. `waits`: whether a split record waits before the first line."""
+    Pass each unusual line to the function `other`, which reads the line and returns whether it belongs to a split
+    record that waits for further lines. While a split record waits, pass all lines to `other`. `waits`: whether a split
+    record waits before the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -141,7 +147,9 @@ def read_usual(
 
 
 class _UsualReading:
-    """Appends the records of consecutive usual lines to a list, and collects the ids for the current run."""
+    """Appends the records of successive usual lines to a list, and collects the ids of their events for the current
+    run.
+    """
 
     __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
 
@@ -151,10 +159,11 @@ class _UsualReading:
         self._run, self._own, self._host = _own(processes)
         self._ids: list[int] = []
         self._shows = False
-        """Whether a record has a number as `ph`. Only releases that number their events by `id` write such a `ph`."""
+        """Whether a record has a number as `ph`. Only releases that number their events by `id` write `ph` as a number.
+        """
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
-        """Add the record of a line. Return False, with nothing added, if the record is unusual."""
+        """Add the record of a line. Return False, without a new record, if the line is unusual."""
         _, text, _, more, spelling = found
         name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
@@ -211,12 +220,14 @@ class _UsualReading:
         return True
 
     def stop(self) -> None:
-        """Pass the collected ids to the current run."""
+        """Pass the collected ids to the current run, and stop to collect."""
         self._run.came(self._ids, counts=self._shows)
         self._ids, self._shows = [], False
 
     def _turns(self, offset: int, pid: int, host: str) -> bool:
-        """Make the process of a record the current process. Return whether this class may read the records of the process."""
+        """Make the process of a record the current process. Return whether `_UsualReading` may read the records of this
+        process.
+        """
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))
@@ -225,12 +236,14 @@ class _UsualReading:
 
 
 def turned(offset: int, processes: Processes) -> Record:
-    """Return a session record "process": the records after it belong to the current process."""
+    """Return a session record "process", after which all records belong to the current process."""
     return about_session(offset, 0, "process", SessionFacts(process=processes.number))
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Decode the lines in `data`: all at once if they have only the tracer's own fields, otherwise one by one."""
+    """Decode the lines in `data`. If they have only fields that the tracer writes, decode all lines at once, otherwise
+    line by line.
+    """
     lines = data.split(b"\n")
     lines.pop()
     usual = _decode(data, lines)
@@ -245,19 +258,22 @@ def _find(data: bytes) -> list[_Found]:
         return [_found(_Found, (*each, "", None)) for each in zip(whole, bare, usual, strict=True)]
     found: list[_Found] = []
     for line, record in zip(whole, bare, strict=True):
-        # Expect the spelling of the previous line, to save time. `_find_one` also reads the other spelling.
+        # Assume that numbers are spelled as in the previous line, to save time. `_find_one` also reads the other
+        # spelling.
         spelled = bool(found) and found[-1].spelling is not None
         found.append(_find_one(line, record, spelled=spelled))
     return found
 
 
 def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
-    """Return the decoded lines, or None if any line is ambiguous or has fields that the tracer does not write.
+    """Return the decoded lines, or None if a line's meaning is ambiguous or if a line has fields that the tracer does
+    not write.
 
-    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, and skips unknown fields.
-    msgspec never writes more bytes than it reads. If the rewritten lines are shorter by exactly the white space, msgspec has
-    therefore dropped nothing else. msgspec does not check `args`, so this function checks nesting and UTF-8. To msgspec, a
-    newline is white space. Only a newline between braces certainly separates two records.
+    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, and skips unknown
+    fields. msgspec never writes more bytes than it reads. If the lines that it writes back are shorter by exactly the
+    white space, msgspec has therefore dropped nothing else. msgspec does not check the text of `args`, so this function
+    checks nesting and UTF-8. To msgspec, a newline is white space. Only a newline between braces certainly separates
+    two records.
     """
     try:
         if not data.isascii():
@@ -277,10 +293,10 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
 
 
 def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
-    """Decode one line, including the fields that the tracer does not write.
+    """Decode one line, including fields that the tracer does not write.
 
-    `spelled`: whether to read the numbers as texts at once, because they probably have quotes, fractions or
-    exponents."""
+    `spelled`: whether to read the numbers as texts at the first attempt, because they probably have quotes, fractions
+    or exponents."""
     unusual = _Found(whole, record, None)
     try:
         if not record.isascii():
@@ -307,12 +323,12 @@ def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
         return unusual
     if same_value(record, again + more.encode()):
         return _Found(whole, record, line, more, spelling)
-    # msgspec writes a negative zero without its sign, so the sizes differ. Read the numbers as texts instead.
+    # msgspec writes a negative zero without its sign, so that the sizes differ. Read the numbers as texts instead.
     return unusual if spelled or b"-0" not in record else _find_one(whole, record, spelled=True)
 
 
 def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
-    """Return the fields of a line and the spelling of its numbers, or None if a number is not a 64-bit integer."""
+    """Return the fields of a line and the spelling of its numbers. Return None if a number is not a 64-bit integer."""
     texts = [
         "" if raw is UNSET else str(raw, "utf-8")
         for raw in (line.pid, line.tid, line.id, line.ts, line.dur, line.type)
@@ -342,23 +358,23 @@ def _short_integer(text: str) -> int | None:
 
 @lru_cache(64)
 def _phase(text: str) -> int | str | None:
-    """Return the value of a `ph`, given its JSON text. Return None if the value is not an integer or a string."""
+    """Return the value of a `ph`, given its JSON text. Return None if the text is neither an integer nor a string."""
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
     """Return the current run, and the PID and the host of its process.
 
-    The PID is None if the module `line` must read the records of the process: before the run's clock is known, and
-    after gaps are reported, because an event may heal a gap."""
+    The PID is None if the module `line` must read the records of the process. This is so before the run's clock is
+    known, and after a gap was reported that an event may heal."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
-    """Return the names of the file and the host that the arguments `raw` have instead of hashes, as JSON texts by
-    member."""
+    """Return the names of the file and the host as JSON texts by member. The arguments `raw` have these names instead
+    of hashes."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
@@ -372,7 +388,9 @@ def _told(raw: Raw | UnsetType) -> dict[str, str]:
 
 
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
-    """Return whether a counter is an aggregate of calls, or None if the module `line` must read the counter."""
+    """Return whether a counter is an aggregate, which stands for several calls. Return None if the module `line` must
+    read the counter.
+    """
     if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
         return False
     try:
@@ -382,7 +400,9 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 
 
 class _Texts:
-    """Creates the attributes of records with usual args. A cache holds the names behind hashes until the names change."""
+    """Creates the attributes of records with usual arguments. A cache holds the members for hashes until a name
+    changes.
+    """
 
     __slots__ = ("_members", "_names", "host")
 
@@ -390,13 +410,13 @@ class _Texts:
         self._names = names
         self._members: dict[tuple[object, ...], str] = {}
         self.host = ""
-        """The host hash in the last record, or "" if the last record has no host."""
+        """Hash of the host's name in the last record, or "" if the last record has none."""
 
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as JSON: the members `about`, the names in `told` and behind the hashes,
-        the fields `more` that the tracer does not write, and the arguments `raw`.
+        """Return the attributes of a record as JSON. In this order: the members `about`, the names in `told` and behind
+        the hashes, the fields `more` that the tracer does not write, and the arguments `raw`.
 
         Return None if the module `line` must read the record."""
         self.host = ""
@@ -421,10 +441,10 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the members for the names behind the hashes `file` and `host` and for the names in `told`, each after
-        a comma.
+        """Return the JSON members for the names behind the hashes `file` and `host` and for the names in `told`, each
+        after a comma.
 
-        The keys of unknown names are under `$late`."""
+        The keys of unknown names are in the member `$late`."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))

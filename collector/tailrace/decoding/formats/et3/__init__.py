@@ -20,10 +20,11 @@ FORMAT = Format(
         {
             "et1_shape",  # the shape of the line is known only from ET1, the ancestor of ET3
             "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
-            "late",  # the line arrived after the clock had passed the line's time
+            # the line's time is earlier than the time that the clock had reached when the line arrived
+            "late",
             "repeated_time",  # an entry or exit has the time of an earlier entry or exit
             "unknown_record",  # no version of the format has lines with this letter
-            "unmatched_end",  # the entry of the exit is not on the stack
+            "unmatched_end",  # no open frame on the stack has the exit's method
         }
     ),
     malformed=frozenset(

@@ -51,19 +51,23 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
+    """The kernel's scanner, which all decoders share. The names and threads that it has stored from earlier calls never
+    change the rows of a block.
+    """
 
 _NULS = re.compile(rb"\0*").match
 
 
 class Et3State(msgspec.Struct):
-    """The state of a decoder between calls.
+    """The state of an ET3 decoder between calls of `feed`.
 
-    The state has the unfinished lines, the number of NULs without a record so far, and whether there were NULs. It also has the
-    whole lines that are held back, the configured form, and the state of the form when the form is known.
-
-    added: whether the file name shows that a tool added deaths after the run.
-    version: "et3" or "et1", if the version is known (`Events`).
+    lines: the unfinished lines.
+    nuls: the number of NULs that have no record so far. hole: whether the input had NULs.
+    held: the whole lines that wait until the form is known.
+    asked: the form that the configuration sets, or None. form: the state of the form, or None while the form is
+        unknown.
+    added: whether the file name shows that a tool added deaths after the run of the Java program.
+    version: "et3" or "et1", or "" while the version is unknown (`Events`).
     """
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
@@ -78,9 +82,10 @@ class Et3State(msgspec.Struct):
 
 
 class Et3Decoder:
-    """Decodes one trace. `limit` is the maximum size (bytes) of a line, including the newline.
+    """Decodes one ET3 trace. `limit` is the maximum size (bytes) of a line, including the newline.
 
-    `state` is not a copy: encode `state` before the next call of `feed`."""
+    The property `state` returns the decoder's own state, not a copy. The caller must encode it before the next call of
+    `feed`."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
@@ -120,17 +125,18 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """The keys of the methods, classes and fields without a name.
+        """Keys of the methods, classes and fields of which events have the number, and for which no document has
+        defined a name.
 
-        In the specification's form, fields are left out, because they need no names."""
+        In the specification's form, the keys of fields are left out, because its traces need no names for fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Return records of the new names in a document, of the number of invalid lines (`bad_map_lines`), and of
-        the number of names beyond the limit (`map_names_left_out`)."""
+        """Read a document with names. Return a record of each new name, a record with the number of invalid lines
+        (`bad_map_lines`), and a record with the number of names beyond the limit (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -156,8 +162,8 @@ class Et3Decoder:
     # Cut the input into pieces
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all bytes that wait: the NULs, the lines held back, and the pieces that `rest` takes
-        from the unfinished lines."""
+        """Return the records of all waiting bytes: the NULs, the lines that wait for the form, and the unfinished
+        lines. The function `rest` turns the unfinished lines into pieces."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -167,7 +173,9 @@ class Et3Decoder:
         return records
 
     def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read lines from `at` on, up to the first line that begins with NUL. Return the end of these lines."""
+        """Read lines from `at` on, and stop before the first line that begins with NUL. Return the position after the
+        lines that were read.
+        """
         stop = data.find(b"\n\0", at) + 1 or len(data)
         for piece in self._lines.feed(data[at:stop]):
             self._take(piece, records)
@@ -178,7 +186,7 @@ class Et3Decoder:
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
         """Read NULs that continue earlier NULs or stand at the beginning of a line.
 
-        Return the end of the NULs, or 0 if there are none."""
+        Return the position after the NULs, or 0 if there are none."""
         state = self._state
         if not state.nuls and (data[at] or not self._lines.after_blank):
             return 0
@@ -246,7 +254,9 @@ class Et3Decoder:
     # Determine the form
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Hold back a line until the form is known. Read a line at once if its record does not depend on the form."""
+        """Read a line while the form is unknown. Keep the line until the form is known, unless its record is the same
+        in both forms.
+        """
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -265,7 +275,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """Choose the more likely form and read the lines held back, if there are any."""
+        """If lines wait for the form, choose the more likely form, and read these lines."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -283,16 +293,16 @@ class Et3Decoder:
 
 
 LINE_MIN = 16
-"""Approximate size (bytes) of the shortest usual line. Input of less than `ROWS_MIN` such lines is decoded in
-Python."""
+"""Approximate size (bytes) of the shortest usual line. Input with room for less than `ROWS_MIN` such lines is decoded
+in Python."""
 
 STEP_MIN = 16
-"""Smallest number of bytes that the Python decoder reads before the kernel is tried again, after several unusual lines.
-The number doubles with each further unusual line, because each call of the kernel takes time."""
+"""Number of bytes that Python decodes at least at the second of several successive unusual lines, before the kernel is
+tried again. The number doubles with each further unusual line, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
-    """A decoder whose kernel packs usual lines into blocks. `Et3Decoder` reads all other lines."""
+    """An ET3 decoder whose kernel packs usual lines into blocks. `Et3Decoder` reads all other lines in Python."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -314,10 +324,11 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return the kernel's block of the lines from `at` on, and the end of the block. Return None if there is no
-        block, and the position of the line that Python must read.
+        """Return the kernel's block of the lines from `at` on, and the position after the block. If there is no block,
+        return None and the position of the line that Python must read.
 
-        The kernel is not called if a line is unfinished, or if earlier bytes affect the reading of a line."""
+        Do not call the kernel if a line is unfinished, or if bytes before `at` affect how Python reads the next line.
+        """
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -29,7 +29,7 @@ _ALLOCATIONS = {"allocation": "N", "array_allocation": "A"}
 
 
 class OpenCall(NamedTuple):
-    """A call whose exit has not been written: its number, method and receiver."""
+    """A call whose exit the encoder has not written: its number, method and receiver."""
 
     id: int
     method: int
@@ -37,7 +37,9 @@ class OpenCall(NamedTuple):
 
 
 class WrittenLine(NamedTuple):
-    """The text of a line, whether the line shows that the trace is an ET1 trace, and the call that the line begins."""
+    """The text of a line, whether the line shows that the trace is an ET1 trace, and the call that the line opens, or
+    None.
+    """
 
     text: str
     et1: bool = False
@@ -45,7 +47,7 @@ class WrittenLine(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """The form of a trace's lines.
+    """The form of the lines that the encoder writes for a trace.
 
     `agent`: whether the last field of a line is the thread instead of the clock.
     `hexadecimal`: whether numbers are hexadecimal."""
@@ -67,7 +69,7 @@ class LineForm(NamedTuple):
 
 
 def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
-    """Return the line of a record. `members` has the record's attributes."""
+    """Return the line that a decoder would read as this record. `members` has the record's attributes."""
     if record.kind == Kind.BEGIN:
         return _enter(record, members, numbers)
     if record.kind == Kind.END:
@@ -99,7 +101,7 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        # The begin was read as decimal, but `record` has the thread that the end shows in hexadecimal.
+        # The begin line was read as decimal. `record` has the thread of the end line, which was read as hexadecimal.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
@@ -113,7 +115,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     if "exception" in members:
         letter, fields = "X", [*fields, members["receiver"], members["exception"]]
     elif "receiver" in members and numbers.agent:
-        # Only ET1 has a receiver in an exit. The receiver of a span may belong to its begin.
+        # Only ET1 has a receiver in an exit. In a span, the receiver may come from the begin line.
         keys = list(members)
         behind = "comment" in keys and keys.index("comment") < keys.index("receiver")
         et1 = record.start is None or members.get("$begun") == "decimal"
@@ -128,7 +130,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
 
 
 def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str | None:
-    """Return a line about an object, or None if only ET1 has such lines."""
+    """Return the line of an event about an object, such as an allocation. Return None if only ET1 has this event."""
     name, last = str(record.name), _last(record, record.start, numbers)
     fields: list[Any]
     if name in _ALLOCATIONS and "class_id" in members:
@@ -166,7 +168,9 @@ def _last(record: Record, time: int | None, numbers: LineForm) -> int:
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a time as a line has it. In the specification's form, the clock is a signed 32-bit number and wraps."""
+    """Return a time as the line of a record has it. In the specification's form, the clock is a signed 32-bit number,
+    and continues with negative numbers after 2**31 - 1.
+    """
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
@@ -177,9 +181,10 @@ def _object(record: Record) -> int:
 
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
-    """Return whether a record's line has hexadecimal numbers in a trace with decimal numbers (flaw `hex_numbers`).
+    """Return whether the line of a record had hexadecimal numbers although the trace has decimal numbers (flaw
+    `hex_numbers`).
 
-    `begins`: for a span, whether to check its begin line instead of its end line."""
+    A span has two lines. `begins`: whether to check its begin line instead of its end line."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)
@@ -192,10 +197,11 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether the comment of a record belongs to this line, the begin line or the end line of a span.
+    """Return whether the line that is written now had the comment in a record's attributes. For a span, this line is
+    the begin line or the end line.
 
-    In the attributes of a span, a comment of the end line precedes the members that only the begin line has. A
-    comment of unclear origin belongs to one line only."""
+    In the attributes of a span, a comment of the end line precedes the members that only the begin line has. If the
+    order does not show the line, the comment is written in one of them only."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):
@@ -206,7 +212,7 @@ def _has_comment(record: Record, members: LineMembers) -> bool:
 
 
 def _commented(line: str, comment: str | None) -> str:
-    """Return a line followed by a comment. The line or the comment may be missing."""
+    """Return a line followed by a comment. The line may be empty, and the comment may be None."""
     if comment is None:
         return line
     return f"{line} # {comment}".strip()
@@ -216,7 +222,7 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Et3Encoder:
-    """Encodes the records of one trace."""
+    """Encodes the records of one ET3 trace as lines, and the names of its methods, classes and fields as documents."""
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()

@@ -53,7 +53,7 @@ from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malforme
 
 
 def read_other(offset: int, size: int, line: Line) -> Record:
-    """Return the record of a comment or of a line with an unknown letter."""
+    """Return the record of a line that is no event: a comment, or a line with an unknown letter."""
     if line.kind == "comment":
         kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
     else:
@@ -68,7 +68,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    """Return a session record of `size` bytes. The record stands for no event."""
+    """Return a session record of `size` bytes. The record does not stand for an event."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         attributes, None, None,
@@ -76,9 +76,9 @@ def session_record(offset: int, size: int, name: str, attributes: str | None) ->
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace", which states the clock.
+    """Return the session record "trace", which states that the clock is logical.
 
-    The record marks the beginning of a trace, or of a new run of the program (`again`)."""
+    The record marks the beginning of a trace, or of a new run of the Java program within the trace (`again`)."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -87,7 +87,7 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
-    """Return a gap record for missing lines, or a heal record for lines that came late (`loss.heal`)."""
+    """Return a gap record for missing lines. If the lines have come late (`loss.heal`), return a heal record."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,
@@ -96,14 +96,14 @@ def lost(offset: int, loss: MissingLines) -> Record:
 
 
 def with_member(record: Record, member: str) -> Record:
-    """Return the record with a further member in its attributes."""
+    """Return the record with a further JSON member in its attributes."""
     attributes = record.attributes
     text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
     return record._replace(attributes=text)
 
 
 def as_object(members: dict[str, str]) -> str | None:
-    """Return the text of a JSON object, given the JSON texts of its values, or None for no members."""
+    """Return the text of a JSON object, given the JSON texts of its values by key. Return None if `members` is empty."""
     if not members:
         return None
     return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"
@@ -115,13 +115,15 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Finds a line with a letter that shows ET3 instead of ET1, in lines that all have shapes of ET3."""
+"""Finds the first line with a letter that ET3 has and ET1 does not have. The text to search must have only lines of
+ET3.
+"""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
-    """Reads whole lines of one trace. `version` is "et3" or "et1", or "" while the version is unknown."""
+    """Reads whole lines of one ET3 trace into records. `version` is "et3" or "et1", or "" while the version is unknown."""
 
     def __init__(self, form: Form, names: MapNames, version: str = "") -> None:
         self.version = ET3 if form.name == SPECIFICATION else version
@@ -140,7 +142,7 @@ class Events:
         }
 
     def read(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read whole lines, and append their records. The first line begins at `offset`."""
+        """Read whole lines, and append their records to `records`. The first line begins at `offset`."""
         read = 0
         if self.version != ET1 and are_usual(data):
             read = self._read_usual(offset, data, records)
@@ -151,10 +153,10 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines that consist of ET3 letters and numbers, up to the first line whose number of fields does not fit
-        its letter.
+        """Read lines that consist of an ET3 letter and numbers. Stop before the first line in which the number of
+        fields is wrong for the letter.
 
-        Return the number of bytes read."""
+        Return the number of bytes that were read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -170,7 +172,9 @@ class Events:
         return at - offset
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read any line. `data` includes the blank lines before the line. Ctrl-Zs before an event are a record of their own."""
+        """Read one line of any kind. `data` includes the blank lines before the line. Ctrl-Zs before an event become a
+        separate record.
+        """
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, str) and (marks := marks_before(data)):
             size = marks[-1].offset + len(marks[-1].data)
@@ -194,9 +198,10 @@ class Events:
             self._tell(records)
 
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a last line without a newline, which may be truncated.
+        """Read the last line of the input, which has no newline and may be truncated.
 
-        The line counts as whole if the last field has the expected value, because a truncated number would differ."""
+        The line counts as whole if its last field has the value that the clock or the thread must have. If the field is
+        truncated, its value is different."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -223,9 +228,10 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Add records for the missing lines and the new run that the form found with the last line.
+        """Add gap and heal records for the lines that, according to the form, are missing before the line just read or
+        have come late. Add a session record if a new run of the program begins with this line.
 
-        The record of a new run precedes the record of the last line. The records of missing lines follow it."""
+        The record of a new run precedes the record of the line just read. The other records follow it."""
         found = self._form.found
         record = records.pop()
         if None in found:
@@ -272,7 +278,7 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # Refer to the name here, because it was unknown when the begin was read.
+                    # The name was unknown when the begin was read, so that the end must have the name's key.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'

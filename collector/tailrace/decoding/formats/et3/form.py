@@ -58,31 +58,32 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Upper limit of numbers that are probably a clock. Larger numbers are probably a thread.
+"""Numbers below this limit are probably times of a clock. Larger numbers are probably threads.
 
-Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128. The limit is used only if no two
-lines can be compared."""
+Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128. The limit is used only if
+the comparison of successive lines shows nothing."""
 
 
 JUMP_MAX = 2**20
-"""Smallest jump of a line's last field at which the field is probably a thread instead of a clock. No file lacks so
-many lines in its middle."""
+"""If a line's last field exceeds the clock by at least this number, the field is probably a thread instead of a clock.
+No file lacks so many lines in its middle."""
 
 
 class OtherFormError(ValueError):
-    """The form of a line differs from the form of its trace."""
+    """Signals that the form of a line differs from the form of its trace."""
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
-"""The place of a line: the stream, the open frames of the stream, the logical time, and the flaw of the place.
+"""The place of a line in its trace: the stream, the open frames of the stream, the logical time, and a flaw of the
+line's time or None.
 
 The open frames are None for a line that is out of order. Such a line cannot open or close a frame."""
 
 
 class MissingLines(NamedTuple):
-    """A number of missing lines, or of late lines that heal a gap (`heal`).
+    """A number of lines that are missing, or that have come late and heal a gap (`heal`).
 
-    `first` is the clock of the first of these lines."""
+    `first` is the clock time of the first of these lines, if the time is known."""
 
     lines: int
     reason: Reason = Reason.NETWORK
@@ -94,10 +95,10 @@ class MissingLines(NamedTuple):
 
 
 class Form(Protocol):
-    """The clock and the stacks of one trace.
+    """The clock and the open frames of one ET3 trace, in one of the two forms of lines.
 
-    `found` has the missing lines that the last line proves, or None for the beginning of a new run. The reader of the lines
-    clears `found` after each line."""
+    `found` has the missing and late lines that the last line shows, and None if a new run of the program begins with
+    the last line. The reader of the lines clears `found` after each line."""
 
     stacks: Stacks
     found: list[MissingLines | None]
@@ -107,30 +108,32 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LinePlace:
-        """Count an entry or exit with the last field `last`, and return the place of the line.
+        """Count an entry or exit whose last field is `last`. Return the place of the line.
 
         Raise OtherFormError for a line of the other form. A second call for the same line raises again."""
         ...
 
     def at(self, last: str) -> LinePlace:
-        """Return the place of a line that is not an entry, exit or death. Raise OtherFormError for a line of the other form."""
+        """Return the place of a line that is not an entry, exit or death. `last` is the last field of the line. Raise
+        OtherFormError for a line of the other form.
+        """
         ...
 
     def death(self, time: int) -> int:
-        """Take the death of an object, which may prove missing lines. `time` is the time in the line.
+        """Note the death of an object, which may show that lines are missing. `time` is the time in the line.
 
-        Return the time for the record."""
+        Return the time for the death's record."""
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Take an exit whose entry is not on the stack. The exit may prove that the entry is missing."""
+        """Note an exit whose entry is not on the stack. This may prove that the entry is missing."""
         ...
 
     def unreadable(self) -> None:
-        """Count an unreadable line.
+        """Note an unreadable line.
 
-        The malformed record for this line already counts as a missing line. When the clock later proves that lines are
-        missing, this line is therefore subtracted."""
+        The malformed record of this line already counts as one missing line. If the clock later shows that lines are
+        missing, this line is therefore subtracted from their number."""
         ...
 
     def hole(self) -> None:
@@ -138,17 +141,17 @@ class Form(Protocol):
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Return whether `last` is the last field that is expected next for a line with this letter.
+        """Return whether `last` is the last field that the next line must have if its letter is `letter`.
 
-        A truncated field would differ."""
+        A truncated field has another value."""
         ...
 
 
 class Votes:
-    """Determines the form from the last fields of the first lines of a trace.
+    """Determines the form of a trace from the last fields of its first lines.
 
-    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second
-    field is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
+    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second field
+    is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
     """
 
     def __init__(self) -> None:
@@ -156,7 +159,7 @@ class Votes:
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
-        """Add a line. Return the form if the line determines the form, otherwise None."""
+        """Take the next line of the trace. Return the form if the line decides it, otherwise None."""
         if line.kind == "et1":
             return AGENT
         letter = line.fields[0] if line.kind == "event" else ""
@@ -174,31 +177,39 @@ class Votes:
         return AGENT if last <= before else None
 
     def guess(self) -> FormName:
-        """Return the probable form by the size of the numbers, because the comparison of lines gave no result."""
+        """Return the probable form of the trace, judged by the size of the numbers. Call this only if no line decided
+        the form.
+        """
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""Number of deaths that must be ahead of the clock by the same difference before the times of deaths are trusted. With
-a running agent's clock, which counts about 17 ticks a line, two adjacent deaths may agree by chance."""
+"""Number of deaths that must be ahead of the clock by the same difference before the times of deaths are trusted. An
+agent that writes deaths during the run uses another clock, which counts about 17 ticks a line. Two adjacent deaths may
+then have the same difference by chance."""
 
 DOUBT = 3
-"""Number of times that the differences of deaths may disagree. From then on, the times of deaths are never trusted."""
+"""Number of times that the difference between deaths and clock may change. After so many changes, the times of deaths
+are never trusted.
+"""
 
 TIME_MAX = 2**62
 """Largest time of a death that may move the clock. A larger time is damaged."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The clock, the stacks and the losses of a trace in the agents' form. The decoder counts the clock itself.
+    """The clock, the open frames and the losses of a trace in the agents' form. The decoder counts the clock itself.
 
-    time, lost: the counted clock, and the number of its ticks that are missing lines.
-    ahead, agreeing, agreed_at: the difference by which the last deaths were ahead of the lines read, the number of deaths
-        with this difference, and the number of lines read at the latest of these deaths.
+    time, lost: the counted clock, and the number of its ticks that stand for missing lines.
+    trusted: whether the times of deaths are trusted, so that they prove missing lines.
+    ahead, agreeing, agreed_at: the difference by which the last deaths were ahead of the lines read, the number of
+        deaths with this difference, and the number of lines read at the latest of these deaths.
     disagreements: how often `ahead` changed before deaths were trusted.
     unread: the number of unreadable lines since deaths and clock last agreed.
-    excused: the number of exits that need no entry, because an unreadable line may be the entry.
-    reason: the reason of missing entries. In a trace that begins in the middle, entries are missing before the beginning.
+    excused: the number of exits that may lack an entry without proof of a loss, because an unreadable line may be the
+        entry.
+    reason: the reason of gaps for missing entries. In a trace that begins in the middle, the entries are before the
+        beginning.
     mixed: whether there were lines of the other form.
     clock: the last number that may be the clock of the other form.
     """
@@ -270,9 +281,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if a line's last field is a clock, as in the other form, instead of a thread.
+        """Raise OtherFormError if the last field of a line is probably a clock, as in the specification's form, instead
+        of a thread.
 
-        `step` is 1 for an entry or exit, which would move that clock on, and 0 for any other line."""
+        `step` is 1 for an entry or exit, which advances the clock of the specification's form, and 0 for any other
+        line."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -284,7 +297,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths from now on: a death behind the clock was added after the run.
+        """Trust the times of deaths from now on, because a death behind the clock shows that a tool added the deaths
+        after the run.
 
         If an earlier death at this place was ahead of the clock, report the missing lines that it proves."""
         if self.disagreements >= DOUBT:
@@ -294,7 +308,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Compare how far a death is `ahead` of the lines read with the same difference of earlier deaths.
+        """Compare how far a death is ahead of the number of lines read (`ahead`) with the same difference of earlier
+        deaths.
 
         After TRUST equal differences, trust the times of deaths."""
         lines = self.time - self.lost
@@ -309,10 +324,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Report missing entries and exits, because a death is `ahead` of the counted clock by this number of ticks.
+        """Move the clock on by `ahead` ticks, because the time of a death shows that so many entries and exits were not
+        counted. Report them as missing.
 
-        Unreadable lines explain some of the missing entries and exits. If there are more unreadable lines, these were
-        lines of other kinds."""
+        Unreadable lines count as missing already, and are subtracted from the report. If there are more of them than
+        ticks, some were lines that do not advance the clock."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -323,13 +339,13 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""Maximum number of stored ranges of missing clock times. Late lines can heal only stored ranges. Beyond the maximum,
-the oldest ranges are removed."""
+"""Maximum number of stored ranges of missing clock times. Beyond the maximum, the oldest ranges are removed. A late
+line heals a gap only if its range is stored."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """A range of clock times without an entry or exit: the first and the last time, the reason, and the number of
-    entries and exits that were reported as missing."""
+    """A range of clock times for which no entry or exit has come: the first and the last time, the reason of their gap,
+    and the number of entries and exits that were reported as missing."""
 
     first: int
     last: int
@@ -338,11 +354,14 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock, the stacks and the losses of a trace in the specification's form.
+    """The clock, the open frames and the losses of a trace in the specification's form.
 
     time: the current clock.
+    begun: whether the clock has been seen since the beginning of the trace or since a removed part.
     unread: the number of unreadable lines since the clock reached `time`.
-    other: the last field of the last entry or exit that was too far ahead, or -1 if only other lines were too far ahead.
+    holes: the ranges of missing clock times that late lines can heal.
+    other: the last field of the last entry or exit that was too far ahead. None if no line was too far ahead, and -1 if
+        only lines of other kinds were.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -389,16 +408,16 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Take the death of an object. A time ahead of the clock proves missing lines.
+        """Note the death of an object. A time ahead of the clock proves missing lines.
 
-        A time behind the clock proves nothing, because a tool may write all deaths at the end."""
+        A time behind the clock proves nothing, because a tool may write all deaths at the end of the trace."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Do nothing, because the clock already shows the missing entry."""
+        """Do nothing, because the clock of the trace already shows that the entry is missing."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -415,7 +434,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def _ahead(self, time: int) -> None:
         """Move the clock to `time`, and report the entries and exits up to this time as missing.
 
-        Unreadable lines explain some of them."""
+        Unreadable lines count as missing already, and are subtracted from the report."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
@@ -437,9 +456,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Heal one time of a hole, because the line with this time has arrived late.
+        """Heal one clock time in the range `holes[at]`, because the line with this time has arrived late.
 
-        Unreadable lines may explain a part of a hole. At most the reported number of missing lines is healed."""
+        Unreadable lines may explain a part of a range. Heal at most as many lines as were reported as missing."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -31,7 +31,7 @@ SHAPES = {
     ("W", 3): "witness",
     ("D", 3): "death",
 }
-"""The kind of an ET3 line by letter and number of fields. All fields are numbers."""
+"""Kind of an ET3 event, by letter and number of fields. All fields are numbers."""
 
 _ALLOCATION = ("object", "size", "class", "site_id", "length", "thread")
 _THROWN = ("method_id", "receiver", "exception", "thread")
@@ -49,7 +49,7 @@ ET1_SHAPES = {
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
 }
-"""The shapes that only ET1 writes: names of the event and its fields, by letter and number of fields."""
+"""Shapes that only ET1 writes: the name of the event and the names of its fields, by letter and number of fields."""
 
 COUNTERS = ("C", 5)
 
@@ -133,9 +133,9 @@ def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: 
 
 
 def _numbers(fields: list[bytes], *, hexadecimal: bool) -> list[str] | None:
-    """Return the fields as decimals without leading zeros, or None if a field is not a 64-bit number.
+    """Return the fields as decimal numbers without leading zeros. Return None if a field is not a 64-bit number.
 
-    The last field is a clock or a thread, and is signed."""
+    The last field is a clock or a thread, and may be negative."""
     if not (_hexadecimals if hexadecimal else _decimals)(b" ".join(fields)):
         return None
     values = [int(field, 16 if hexadecimal else 10) for field in fields]
@@ -150,9 +150,9 @@ _LONG = b"1" * 19
 
 
 def are_usual(data: bytes) -> bool:
-    """Return whether all lines are `LETTER NUMBER...` of ET3, with numbers below 10**18 in their shortest spelling.
+    """Return whether all lines are an ET3 letter and numbers below 10**18 in their shortest spelling.
 
-    The fields of such lines can be used without a conversion."""
+    The fields of such lines can be used as texts without a conversion."""
     kinds = data.translate(_CLASSES)
     return (
         not kinds.translate(None, b"01M \n")

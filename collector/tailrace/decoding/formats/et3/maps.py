@@ -32,16 +32,19 @@ from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Maximum number of stored names of each sort. Events refer to further names, and to names longer than `TEXT_MAX`, by key."""
+"""Maximum number of stored names of each sort (classes, methods, fields). Events have the key instead of a name that is
+not stored or is longer than `TEXT_MAX`.
+"""
 
 READ_MAX = 65536
-"""Maximum number of names that are read from a document. Each name becomes a row, and all rows come at once."""
+"""Maximum number of names that are read from one document. The decoder returns a record for each of them in one call.
+"""
 
 MADE_MAX = 65536
-"""Maximum number of cached texts for the events of methods, classes and fields, in all traces together."""
+"""Maximum number of cached texts, such as the attributes for a method, in the caches of all traces together."""
 
 NAME_BYTES = 320
-"""Memory (bytes) of a stored name, if the name is short."""
+"""Memory (bytes) of a stored name, without the characters of a long name."""
 
 DOCUMENTS = {
     "classs.list": "class",
@@ -51,14 +54,17 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""The sort of names in each document. Classes come first, because methods of the specification's form need class names."""
+"""The sort of the names in each document, by the end of the document's file name. Classes come first, because methods
+of the specification's form need class names.
+"""
 
 
 class MapNamesState(msgspec.Struct):
     """The state of `MapNames`.
 
     `names`: the names by sort and id.
-    `members`: for members whose class has no name yet, the id of the class and the member's own name, by key.
+    `members`: methods and fields whose names need the name of a class. For each key: the id of the class, and the
+        member's own name.
     `asked`: the keys that events refer to and that have no name."""
 
     names: dict[str, dict[str, str]] = {}
@@ -67,7 +73,9 @@ class MapNamesState(msgspec.Struct):
 
 
 class MapReading(NamedTuple):
-    """The content of a document: new keys and names, number of invalid lines, and number of names beyond the limit."""
+    """The result of reading a document: the keys and names that are new, the number of invalid lines, and the number of
+    names beyond the limit.
+    """
 
     new: list[tuple[str, str]]
     bad: int
@@ -75,13 +83,13 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for the events of a method: the name or None, the attributes of a begin up to the receiver, and
-the attributes of an end."""
+"""The texts for the events of one method: the name or None, the attributes of a begin up to the value of `receiver`,
+and the attributes of an end."""
 
 
 class _Made(dict[str, V]):
-    """A cache of the results of `make` by id. If the caches of all traces together become too large, all caches are
-    cleared. This changes only the run time."""
+    """A cache of the results of the function `make`, by id. If the caches of all traces together reach `MADE_MAX`
+    results, all caches are cleared. Clearing changes only the run time."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -111,9 +119,10 @@ _versions = count()
 
 
 class MapNames:
-    """The names of a trace as texts for events, by id: the texts for a method, and the attributes for a class or field.
+    """The names of one trace. For each id, it has the texts for events: the texts for a method, and the attributes for
+    a class or field.
 
-    `version` changes with the texts. No two traces have the same version."""
+    `version` is a number that changes when the texts change. No two traces have the same version."""
 
     what = Evicted.NAMES
 
@@ -133,9 +142,9 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest names.
+        """Evict the oldest names until `size` bytes are free.
 
-        The names in `members`, which are only needed when the name of a class comes late, are evicted first."""
+        The names in `members` are evicted first. They are only needed if a document gives the name of a class late."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -157,10 +166,10 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document and store its names.
+        """Read a document of this trace and store its names.
 
-        Ignore a last line without a newline, because it may be incomplete; the next call gets the whole document
-        again."""
+        Ignore a last line without a newline, because it may be incomplete. After the next change, the caller passes the
+        whole document again."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return MapReading([], 0, 0)
@@ -221,7 +230,7 @@ class MapNames:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Store names. Return the keys and names that are new or have changed."""
+        """Store names of one sort. Return the keys and names that are new or have changed."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
@@ -235,12 +244,14 @@ class MapNames:
 
 
 def _cost(name: str) -> int:
-    """Return the memory (bytes) of a name and of the cached texts with the name."""
+    """Return the memory (bytes) of a stored name and of the cached texts that contain it."""
     return NAME_BYTES + 2 * cost(name)
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
-    """Return the id, the class id (None if the line has no class id) and the name in a line, or None for an invalid line."""
+    """Read one line of a document. Return the id, the class id (None if the line has none) and the name, or None for an
+    invalid line.
+    """
     try:
         text = line.decode().strip()
     except UnicodeDecodeError:
@@ -261,13 +272,15 @@ def _is_id(text: str) -> bool:
 
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
-"""Pattern of the file names of traces: `trace` (all agents), NAME.trace, names of processed traces, and NAME.et3."""
+"""Pattern of the file names of traces: `trace` (all agents), NAME.trace, NAME.et3, and the names that tools give to
+processed traces.
+"""
 
 _ADDED = re.compile(r"reordered|with_deaths")
 
 
 def deaths_were_added(path: str) -> bool:
-    """Return whether a trace has a file name of the tools that add deaths after the run."""
+    """Return whether a file name shows that a tool has added the deaths of objects after the run."""
     return _ADDED.search(posixpath.basename(path)) is not None
 
 
@@ -279,13 +292,13 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the names of the possible documents of a trace: with and without the trace's own name as a prefix."""
+    """Return the names of the documents that a trace may have, with and without the trace's own name as a prefix."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """Recognise a trace by its first lines. More of the whole lines must be events than unreadable."""
+    """Recognise a trace by its first lines. Among the whole lines, there must be more events than unreadable lines."""
     text = head[: head.rfind(b"\n") + 1].removeprefix(BYTE_ORDER_MARK).lstrip(b"\0")
     lines = text.split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
@@ -297,5 +310,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    document_max=16 * 2**20,  # large programs have large maps, which are read line by line
+    # bytes; large programs have large documents, which are read line by line
+    document_max=16 * 2**20,
 )

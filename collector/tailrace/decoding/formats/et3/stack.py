@@ -1,4 +1,4 @@
-"""Store the open frames of each thread of an ET3 trace, and their numbers."""
+"""Store the open frames of each thread of an ET3 trace, and the numbers of the frames."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 DEPTH_MAX = 4096
-"""Maximum number of stored frames of a thread. Java's default stack holds a few times as many."""
+"""Maximum number of stored open frames of a thread. Java's default stack has room for a few times as many."""
 
 THREADS_MAX = 512
-"""Maximum number of threads with stored frames."""
+"""Maximum number of threads whose open frames are stored."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods for which `passed` counts frames in one thread. Beyond the maximum, all counts of the
+"""Maximum number of methods of one thread for which `passed` counts frames. Beyond the maximum, all counts of the
 thread are dropped."""
 
 OpenFrame = tuple[str, int, bool]
-"""An open frame: the method, the number of the frame, and whether the begin record lacks the method's name."""
+"""An open frame: its method, its number, and whether its begin record lacks the name of the method."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Memory (bytes) of an open frame or of a method in `passed`, and of a thread."""
+"""Memory (bytes) of an open frame, which equals the memory of a method in `passed`, and memory of a thread."""
 
 
 class Stacks(msgspec.Struct):
-    """The open frames of each thread, the innermost frame last. Numbers count all frames from 1, in order of begins.
+    """The open frames of each thread, the innermost frame last. Frames have the numbers 1, 2, 3 … in the order of their
+    begins.
 
-    An exit removes the innermost frame of its method, and also the frames above, over which it passes. There are three possible
-    causes: an exception, which writes no line, has ended the frames above; or their exits are missing; or the exit's own entry
-    is missing, and their exits follow later. `passed` therefore counts the frames that were passed over, by thread and method.
-    Frames with numbers up to `decimal` were begun before the trace turned out to be hexadecimal.
+    An exit removes the innermost frame of its method, and also the frames above, over which it passes. There are three
+    possible causes: an exception, which writes no line, has ended the frames above; or their exits are missing; or the
+    exit's own entry is missing, and the exits of the frames above follow later. `passed` therefore counts the frames
+    that were passed over, by thread and method. Frames with numbers up to `decimal` were begun before the trace turned
+    out to be hexadecimal.
 
-    Beyond the limits, the oldest frames are removed. `whole`: whether no frame was removed. Only if `whole` is true, an exit
-    without an entry proves a missing entry.
+    Beyond the limits, the oldest frames are removed. `whole`: whether no frame was removed. Only if `whole` is true, an
+    exit without an entry proves a missing entry.
     """
 
     frames: dict[str, list[OpenFrame]] = {}
@@ -43,7 +45,7 @@ class Stacks(msgspec.Struct):
     decimal: int = 0
 
     def of(self, thread: str) -> list[OpenFrame]:
-        """Return the list of the open frames of a thread. Create the list for a new thread."""
+        """Return the list of a thread's open frames. Add an empty list for a new thread."""
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
@@ -55,9 +57,9 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
-        """Remove the innermost frame of a method, and the frames above it, from a thread's stack.
+        """Remove the innermost frame of a method, and the frames above it, from `frames`, the stack of a thread.
 
-        Return the method's frame, or None if there is no such frame."""
+        Return the frame of the method, or None if the stack has none."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -69,8 +71,8 @@ class Stacks(msgspec.Struct):
     def proves(self, thread: str, method: str) -> bool:
         """Return whether an exit whose entry is not on the stack proves that the entry is missing.
 
-        An exit proves nothing if an exit of an outer frame has removed the frame before (`passed`), or if a limit has
-        removed frames (`whole`)."""
+        The exit proves nothing in two cases: an earlier exit of an outer frame has removed a frame of this method
+        (`passed`), or a limit has removed frames (`whole`)."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -80,7 +82,7 @@ class Stacks(msgspec.Struct):
         return False
 
     def shorten(self, frames: list[OpenFrame]) -> None:
-        """Remove the older half of a thread's open frames, because there are too many."""
+        """Remove the older half of a thread's open frames, because there are more than `DEPTH_MAX` or memory is short."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
 
@@ -90,7 +92,7 @@ class Stacks(msgspec.Struct):
         self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
-        """Reinterpret the decimal numbers of threads and methods as hexadecimal numbers."""
+        """Correct the numbers of threads and methods: they were read as decimal, but the trace has hexadecimal numbers."""
         self.decimal = self.number
         again = {
             _again(thread): [
@@ -114,7 +116,7 @@ class Stacks(msgspec.Struct):
 
 
 class EvictableStacks:
-    """The stacks as evictable state. An eviction removes the older half of the deepest stack first."""
+    """Gives up open frames when memory is short. The older half of the deepest stack is removed first."""
 
     what = Evicted.FRAMES
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING or kernels.active():
 def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
     """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
 
-    `begin` is the position of datagram `first` in `payload`."""
+    `payload` has all datagrams, one after the other, and `sizes` has their sizes. Datagram `first` begins at `begin`.
+    """
     index, at = first, begin
     while index < len(sizes) and (end := at + sizes[index]) <= len(payload):
         if not _are_events(payload, at, end):
@@ -28,9 +29,9 @@ def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -
 
 
 def _are_events(data: bytes, at: int, end: int) -> bool:
-    """Return whether bytes are a sequence of whole events.
+    """Return whether `data[at:end]` is a sequence of whole events.
 
-    An event must not contain a magic, because another packet may begin at a magic."""
+    An event must not contain a magic, because another packet may begin there."""
     if at == end:
         return False
     while at < end:
@@ -61,7 +62,7 @@ FORMAT = Format(
             "bad_magic",  # no packet begins at this offset
             "bad_size",  # the size is below the minimum of a packet
             "too_long",  # the size exceeds the limit
-            "torn",  # another packet begins inside this packet
+            "torn",  # the first bytes of another packet are inside this packet
             "truncated",  # the input ends inside this packet
         }
     ),

@@ -39,11 +39,11 @@ from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind
 
 BodyValue = tuple[int, int, str, str]
-"""A value in a body: its begin and end, its struct format, and its attribute's name as a JSON key."""
+"""A value in a body: its begin, its end, its format for `struct`, and the JSON key of its attribute."""
 
 
 class BodyLayout(NamedTuple):
-    """The layout of the bodies of events that differ only in the values of their attributes.
+    """The layout of event bodies that are equal except for the values of their attributes.
 
     `unpack` splits a body into parts: in turn a static part, which is equal in all these bodies, and a value."""
 
@@ -57,12 +57,14 @@ class BodyLayout(NamedTuple):
 
 
 _layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
-_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # together about 8 MiB of memory at most
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # at most about 8 MiB of memory for all layouts
 _texts: Memo[bytes, str] = Memo(8192, 64)  # memory: about 2 MiB at most
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
-    """Return the kind, name and JSON attributes of a body, or None if no stored layout matches."""
+    """Read a body whose layout is stored. Return its kind, its name and its attributes in JSON, or None if no stored
+    layout matches.
+    """
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
         return None
@@ -85,16 +87,16 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether a layout may be stored for this body.
+    """Return whether `learn_layout` may store a layout for this body.
 
-    Long bodies have no layouts, and a description and length have only one."""
+    A layout is stored only for short bodies, and only one for each description and body length."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of a body, derived from the positions of its `values`.
+    """Store the layout of a body, which `values` describes: the positions, formats and keys of the values.
 
     If `values` is None, store that bodies with this description and length have no layout."""
     layout = None
@@ -138,14 +140,15 @@ Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes, flaw, and the ranges of the packet (begin, end) in which another
 packet may begin.
 
-Another packet begins inside a packet that a short write has truncated. A magic is not valid UTF-8. A magic can
-therefore be only among the values of an array, or anywhere in a packet with a flaw."""
+If a short write has truncated a packet, another packet begins inside it. The first bytes of a packet, the magic, are
+not valid UTF-8. Another packet can therefore begin only among the values of an array, or anywhere in a packet with a
+flaw."""
 
 BODY_AT = 40
-"""The offset of the body in a packet."""
+"""Offset (bytes) of the body from the beginning of its event packet."""
 
 _COUNTER = b"\x00\x10tailrace.counter"
-"""The encoded name of the first attribute of a counter event (clients/PROTOCOL.md)."""
+"""The first attribute's name in the body of a counter event, with its length (clients/PROTOCOL.md)."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -155,11 +158,11 @@ _f64 = Struct(">d").unpack_from
 
 _memo: Memo[bytes, Body] = Memo(8192, 256)  # memory: about 8 MiB at most
 recall = _memo.get
-"""Return the cached result of `read_body` for a body, or None."""
+"""Return the cached result of `read_body` for a body, or None if the cache does not have it."""
 
 
 def read_body(body: bytes) -> Body:
-    """Read a body, which begins with the description. The caller must have checked the length of the description."""
+    """Read the body of an event. The caller must have checked that the length of the description fits into the body."""
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:
@@ -187,17 +190,17 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return the attributes in JSON, and the positions of their values.
+    """Read the attributes from `at` on. Return their JSON, and the positions of their values.
 
-    The attributes are None if `_read_any` must read them, because they are not all scalars with different, ordinary
-    names. The positions are None if no layout can be derived from them."""
+    Return None as JSON if not all attributes are scalars with different, ordinary names. `_read_any` must then read
+    them. Return None as positions if no layout can be derived from them."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
     types: list[str] = []
     end = len(body)
     try:
-        while at < end and not body[at]:  # an ordinary name has less than 256 bytes
+        while at < end and not body[at]:  # the name of a usual attribute has less than 256 bytes
             value_at = at + 3 + body[at + 1]
             key, kind = _head(body[at:value_at])
             at = value_at + 8
@@ -226,15 +229,16 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
         return None, None
     if shown := ",".join(filter(None, types)):
         fields.append(f'"$types":{{{shown}}}')
-    # The JSON of an i64 depends on its sign, so there is no layout.
+    # The JSON of an i64 depends on its sign, so that bodies with an i64 have no layout.
     return f"{{{','.join(fields)}}}", None if types else values
 
 
-@lru_cache(8192)  # names are short here: about 4 MiB at most
+@lru_cache(8192)  # usual names are short: about 4 MiB at most
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return the name at the beginning of `raw` as a JSON key with a colon, and the type of the value after the name.
+    """Return the name of an attribute as a JSON key with a colon, and the type of its value. `raw` is the encoded name
+    and type.
 
-    Raise IndexError if the name begins with "$" or if `raw` ends inside it, and UnicodeDecodeError if it is not
+    Raise IndexError if the name begins with "$" or if `raw` is too short, and UnicodeDecodeError if the name is not
     UTF-8."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
@@ -244,7 +248,9 @@ def _head(raw: bytes) -> tuple[str, int]:
 
 
 class _Attribute(NamedTuple):
-    """An attribute at position `at`: key and value in JSON, type, and the type that the JSON value implies."""
+    """An attribute at position `at` of a body: its JSON key, its type, its JSON value, and the type that a reader
+    derives from this value.
+    """
 
     at: int
     key: str
@@ -254,7 +260,7 @@ class _Attribute(NamedTuple):
 
 
 def _read_any(body: bytes) -> Body:
-    """Read any body with attributes, or with a description that is not UTF-8.
+    """Read any body that has attributes, or whose description is not UTF-8.
 
     This reader is the reference: `_usual` gives the same results faster."""
     begin = 2 + (body[0] << 8 | body[1])
@@ -269,7 +275,7 @@ def _read_any(body: bytes) -> Body:
     if description.startswith("{"):
         fields.append(f'"$description":{description}')
     text = "{" + ",".join(fields) + "}"
-    # JSON strings escape quotes, so only `text_or_bytes` can have written this text.
+    # JSON strings escape quotes. The text `{"$bytes":` can therefore only come from `text_or_bytes`.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
     kind = _kind(body, begin) if attributes else Kind.SPAN
@@ -281,8 +287,8 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on that are certainly right, and the position of the first byte that is not
-    read."""
+    """Read the attributes from `at` on whose meaning is certain. Return them, and the position of the first byte that
+    is not part of them."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -304,7 +310,8 @@ def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
     return attributes, at
 
 
-# Each reader of values returns JSON, the implied type, and the end position, which may be after the body for a string.
+# Each function in `_READERS` returns the value as JSON, the type that the JSON implies, and the position after the
+# value. For a string, this position may exceed the end of the body.
 
 
 def _read_u64(body: bytes, at: int) -> tuple[str, int, int]:
@@ -328,9 +335,9 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """Read an array.
+    """Read an array. Return its JSON, the type that the JSON implies, and the position after the array.
 
-    The type that its JSON implies is the type of its elements, and i64 if one of the elements implies i64."""
+    The implied type is an array of u64, unless an element implies a higher type, such as i64."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2
@@ -350,7 +357,8 @@ _READERS |= {ARRAY | kind: _read_array for kind in _READERS}
 def _spell(attributes: list[_Attribute]) -> list[str]:
     """Return the attributes as members of a JSON object.
 
-    Add `$types` if JSON does not show a type, or use `$list` if JSON cannot have the names as keys."""
+    If a type does not follow from its JSON value, add the member `$types`. If JSON cannot have the names as keys,
+    return a single member `$list`."""
     keys = {attribute.key for attribute in attributes}
     if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
         items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)
@@ -361,7 +369,7 @@ def _spell(attributes: list[_Attribute]) -> list[str]:
 
 
 def text_or_bytes(raw: bytes) -> str:
-    """Return UTF-8 bytes as a JSON string, and other bytes as `{"$bytes":"…"}`."""
+    """Return `raw` as a JSON string if it is UTF-8, and as the object `{"$bytes":"…"}` otherwise."""
     try:
         return quote(raw.decode())
     except UnicodeDecodeError:

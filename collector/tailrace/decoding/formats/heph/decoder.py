@@ -55,11 +55,14 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
+    """The kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls never
+    change the rows of a block.
+    """
 
 SHORT = 4096
-"""Maximum size (bytes) of a packet that is read before the search for another packet inside it. In a longer packet, the
-search comes first: otherwise the bytes of nested packets, which are damaged data, would be read many times."""
+"""Maximum size (bytes) of a packet that is decoded first and then searched for another packet inside it. A longer
+packet is searched first. In damaged data, packets may seem to nest, and their bytes would otherwise be decoded many
+times."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -67,9 +70,9 @@ _stream_text = lru_cache(4096)(str)
 
 
 class HephState(msgspec.Struct):
-    """The state of a decoder: the waiting bytes of an unfinished packet, and their offset.
+    """The state of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset.
 
-    `run`: the reason of the malformed bytes directly before the waiting bytes, if any."""
+    `run`: the reason of the malformed bytes directly before the waiting bytes, or "" if there are none."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -77,7 +80,7 @@ class HephState(msgspec.Struct):
 
 
 class HephDecoder:
-    """Decodes one session. `limit` is the maximum size (bytes) of a packet."""
+    """Decodes one session of Heph packets. `limit` is the maximum size (bytes) of a packet."""
 
     def __init__(self, limit: int, state: HephState | None = None) -> None:
         state = state or HephState()
@@ -87,7 +90,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # number of waiting bytes that the next decoding step needs
-        self._seek = False  # whether a magic in the waiting bytes also starts the next step
+        self._seek = False  # whether the next decoding step also starts as soon as a magic arrives
 
     @property
     def state(self) -> HephState:
@@ -108,7 +111,9 @@ class HephDecoder:
         return records
 
     def _joined(self, data: bytes) -> bytes:
-        """Return the waiting bytes with `data` appended, or empty bytes if the next decoding step needs more input."""
+        """Append `data` to the waiting bytes and return all of them. Return empty bytes if the next decoding step needs
+        more input.
+        """
         waiting = self._waiting
         seen = len(waiting)
         waiting += data
@@ -119,9 +124,9 @@ class HephDecoder:
         return bytes(waiting)
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes, which end with an incomplete packet.
+        """Decode the waiting bytes at the end of the input. The last packet in them is incomplete.
 
-        Packets inside the incomplete packet become records, and all other bytes become malformed."""
+        Packets inside the incomplete packet become records. All other bytes become malformed."""
         records: list[Record] = []
         data = bytes(self._waiting)
         done = 0
@@ -142,9 +147,10 @@ class HephDecoder:
     def _packets(
         self, data: bytes, records: list[Record], at: int = 0, until: int | None = None
     ) -> int:
-        """Read whole packets that begin from `at` on and before `until`. Return the end of the last packet.
+        """Decode packets that begin from `at` on and before `until`. Return the position of the first byte that was not
+        decoded.
 
-        If the end is before `until`, the bytes from there on must wait for more input."""
+        If this position is before `until`, the bytes from there on must wait for more input."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
@@ -185,10 +191,10 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Return the position of another packet inside the packet at `at`, or 0. `suspects` has the ranges in which it
-        may begin.
+        """Return the position of another packet inside the packet at `at`, or 0 if there is none. `suspects` has the
+        ranges, relative to `at`, in which it may begin.
 
-        In a packet without a flaw, only a whole inner header counts."""
+        If the outer packet has no flaw, an inner packet counts only with its whole header."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -197,9 +203,9 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read bytes that the fast path cannot read as a whole short event.
+        """Decode bytes at `at` that are not a whole short event.
 
-        Return their size, or 0 if more input is necessary."""
+        Return the number of decoded bytes, or 0 if more input is necessary."""
         have = len(data) - at
         self._seek = False
         if have < 8:
@@ -210,7 +216,7 @@ class HephDecoder:
             return self._skip(data, at, fault, records)
         magic, size = prefix(data, at)
         if size > have:
-            # The size may be damaged. Wait only for the first fields, until the lengths can be checked.
+            # The size may be damaged. Wait only for the first fields, which show whether the lengths fit the size.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
             self._need = checked if have < checked else size
             return 0
@@ -224,22 +230,23 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Report bytes that begin no packet as malformed, up to the next magic or at most one piece.
+        """Add the bytes from `at` on, where no packet begins, as malformed: up to the next magic, but at most `PIECE`
+        bytes.
 
-        Return their number, or 0 if more input is necessary."""
+        Return the number of these bytes, or 0 if more input is necessary."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
                 self._need, self._seek = self._piece, True
                 return 0
-            stop = at + self._piece - 3  # the last three bytes may begin a magic
+            stop = at + self._piece - 3  # the last three bytes may be the beginning of a magic
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Report the incomplete packet at `at` as malformed, up to another packet inside it, because the input has
-        ended.
+        """Add the incomplete packet at `at` as malformed, because the input has ended. Stop before another packet
+        inside it.
 
-        Return the number of bytes."""
+        Return the number of malformed bytes."""
         stop = packet_within(data, at + 1, len(data), self._limit)
         fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -250,7 +257,8 @@ class HephDecoder:
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
         """Add `data[at:stop]` as a malformed record, and return its size.
 
-        Adjacent malformed pieces all have the reason of the first piece."""
+        If malformed bytes directly precede this record and the reason is `bad_magic`, give it the reason of these
+        bytes."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -260,7 +268,9 @@ class HephDecoder:
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
-    """Read a whole event packet whose lengths have been checked."""
+    """Return the record of an event packet. The caller must have checked that the packet is whole and that its lengths
+    fit.
+    """
     _, size, stream, count, substream, start, end, _ = _event(packet)
     kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     if start < 0 or end < 0:
@@ -274,11 +284,10 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Move each time of 2^63 or more from its column to the attributes. Return the start, the end, the attributes and
-    the flaw.
+    """Move each time of 2^63 or more from its column to the attributes. Return the new start, end, attributes and flaw.
 
-    The arguments are bit-cast, so such a time is negative. The attributes of producers never have names that begin with
-    "$"."""
+    Times are given as signed numbers with the same 64 bits, so that such a time is negative. The attributes of
+    producers never have names that begin with "$"."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
@@ -289,11 +298,11 @@ def _without_bad_times(
 
 
 _PREFIX = 8
-"""Size (bytes) of the prefix of a packet, which has the packet's kind and size."""
+"""Size (bytes) of the prefix of a packet: the magic and the packet's size."""
 
 
 class HephBlockDecoder(HephDecoder):
-    """A decoder whose kernel packs usual events into blocks. `HephDecoder` reads all other bytes."""
+    """A Heph decoder whose kernel packs usual events into blocks. `HephDecoder` decodes all other bytes in Python."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
@@ -325,9 +334,11 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack the waiting event and the events after it into one block. Return the end of the block in `data`, or 0.
+        """Pack the event whose first bytes wait, and the events after it in `data`, into one block. Return the position
+        in `data` after the block, or 0 if there is no block.
 
-        A separate record between two blocks would cost as much time in later stages as a block."""
+        Otherwise the waiting event would become a single record between two blocks. Such a record costs the later
+        stages as much time as a block."""
         first = self._first(data, limit)
         if not first:
             return 0
@@ -341,7 +352,9 @@ class HephBlockDecoder(HephDecoder):
         return stop
 
     def _first(self, data: bytes, limit: int) -> bytes:
-        """Return the waiting packet, completed with the beginning of `data`, or empty bytes if it is not a short event."""
+        """Return the packet whose first bytes wait, completed with the beginning of `data`. Return empty bytes if this
+        packet is not a short event.
+        """
         waiting = self._waiting
         have = len(waiting)
         if not have:
@@ -352,9 +365,10 @@ class HephBlockDecoder(HephDecoder):
         return bytes(waiting + data[: size - have])
 
     def _completed(self, data: bytes, found: list[Block | Record]) -> int:
-        """Complete the waiting bytes with a part of `data`, and decode them. Return the size of this part.
+        """Complete the waiting bytes with bytes from the beginning of `data`, and decode them. Return the number of
+        bytes taken from `data`.
 
-        The rest of `data` is then decoded in place, without copies."""
+        The caller then decodes the other bytes of `data` in place, without a copy."""
         at, have = 0, len(data)
         while self._waiting and at < have:
             lacking = have if self._seek else max(self._need - len(self._waiting), 1)

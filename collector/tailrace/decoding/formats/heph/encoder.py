@@ -29,15 +29,15 @@ _read_members = msgspec.json.Decoder(dict[str, Any]).decode
 _read_texts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 Attribute = tuple[bytes, int, Any]
-"""The name, type and decoded JSON value of an attribute."""
+"""Name, type code and decoded JSON value of an attribute."""
 
 
 class HephEncoder:
-    """Encodes the records of one session."""
+    """Encodes the records of one session as Heph packets."""
 
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
-        # By stream: the sequence number of the next record, if the record has none.
+        # For each stream: the sequence number of the next record, if the record has none.
         self._next: dict[str, int] = {}
 
     def close(self) -> bytes:
@@ -63,7 +63,9 @@ class HephEncoder:
 
 
 def _body(name: str, members: dict[str, Any]) -> bytes:
-    """Return the encoded description and attributes. `members` are the members of the record's attributes (see `body`)."""
+    """Return the encoded body of an event: its description and its attributes. `members` has the members of the
+    record's attributes (see the module `body`).
+    """
     description = members.pop("$description", name)
     rest = bytes.fromhex(members.pop("$undecoded", ""))
     packed = b"".join(
@@ -84,7 +86,9 @@ def _attributes(members: dict[str, Any]) -> list[Attribute]:
 
 
 def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
-    """Return the type code of an attribute that has no entry in `$types`. The JSON value implies the type."""
+    """Return the type code that the JSON value of an attribute implies. Attributes with another type have an entry in
+    `$types`.
+    """
     if isinstance(value, list):
         return ARRAY | max(map(_shown, value))
     if isinstance(value, int):
@@ -105,7 +109,7 @@ def _value(type_: int, value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has
 
 
 def _raw(text: str | dict[str, str]) -> bytes:
-    """Return the bytes of a text. Invalid UTF-8 is given as `{"$bytes":"…"}`."""
+    """Return the bytes of a text. A text that is not UTF-8 is given as `{"$bytes":"…"}`."""
     return bytes.fromhex(text["$bytes"]) if isinstance(text, dict) else text.encode()
 
 
@@ -114,7 +118,7 @@ def _string(raw: bytes) -> bytes:
 
 
 def _option(record: Record) -> bytes:
-    """Return the metadata packet of a session record."""
+    """Return the metadata packet that a decoder reads as this session record."""
     members = _read_members(record.attributes or "{}")
     name = _raw(members.pop("$name", str(record.name)))
     if record.name == "epoch" and record.flaw is None:
@@ -127,9 +131,10 @@ def _option(record: Record) -> bytes:
 
 
 def _statement(attributes: str | None) -> bytes:
-    """Return the JSON of a client's statement about its session.
+    """Return the JSON of a client's statement about its session. `attributes` are the attributes of the statement's
+    record.
 
-    The statement gets a valid id that differs from the client's id."""
+    The record lacks the client's id. The statement gets another valid id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

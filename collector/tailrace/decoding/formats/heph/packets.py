@@ -20,9 +20,9 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return the position of the first whole magic in `data[begin:stop]`, or -1.
+    """Return the position of the first whole magic in `data[begin:stop]`, or -1 if there is none.
 
-    The search reads few bytes after the first magic."""
+    The search stops soon after the first magic, so that repeated searches do not read the same bytes many times."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -34,7 +34,9 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return the reason why no packet can begin at `at`, or None if the bytes up to `stop` show no reason."""
+    """Return the reason why the bytes at `at` cannot be the beginning of a packet, or None if they can. Only the bytes
+    before `stop` count.
+    """
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
@@ -52,7 +54,7 @@ def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
 
 
 def packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Return the position of a possible packet that begins in `data[begin:stop]`, or -1.
+    """Return the position of the first possible packet that begins in `data[begin:stop]`, or -1 if there is none.
 
     At least `room` bytes of the packet must lie before `stop`."""
     last = stop - room + MAGIC_SIZE
@@ -66,7 +68,9 @@ _u64 = Struct(">Q").unpack_from
 
 
 def read_metadata(offset: int, packet: bytes) -> Record:
-    """Read a whole metadata packet whose lengths have been checked."""
+    """Return the record of a metadata packet. The caller must have checked that the packet is whole and that its
+    lengths fit.
+    """
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
     name = raw.decode(errors="replace")
@@ -80,7 +84,9 @@ def read_metadata(offset: int, packet: bytes) -> Record:
 def _option(
     name: str, raw: bytes, value: bytes
 ) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return the attributes, flaw and session facts of a metadata packet. `raw` is the name of the option as sent."""
+    """Return the attributes, the flaw and the session facts of a metadata packet, given its option's name and value.
+    `raw` has the bytes of the name.
+    """
     flaw = None
     if name == "epoch":
         if len(value) == 8:

@@ -36,8 +36,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of parts into which a client may divide a goodbye. In datagrams, these parts hold the ends of more
-than 300,000 streams."""
+"""Maximum number of parts into which a client may divide its goodbye. With one part in each datagram, so many parts
+state the ends of more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -45,7 +45,7 @@ _COUNT_MAX = 2**63 - 1
 _Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
 
 _SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Reasons for which a client discards events after it has sent them. These events have sequence numbers, and may have
+"""Reasons of discarded events that the client had already sent. These events have sequence numbers, and may have
 arrived."""
 
 
@@ -89,7 +89,7 @@ class _Goodbye(msgspec.Struct):
 
 
 def _never_sent(discarded: _Discarded) -> int:
-    """Return the number of discarded events that the client never sent."""
+    """Return how many of the discarded events the client never sent, given their numbers by reason."""
     sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
     return min(sum_, _COUNT_MAX)
 
@@ -102,10 +102,12 @@ _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
 OPTIONS = frozenset(_SHAPES)
 
 OURS = "tailrace."
-"""The prefix of the names of Tailrace's own options in all versions."""
+"""Prefix of the names of the options that Tailrace's own clients send, in all versions."""
 
 STORED_DIGITS = 24
-"""Number of hexadecimal digits of a stored name. An id has more digits, so that no client can announce a stored name."""
+"""Number of hexadecimal digits of a stored name. The id of a session has more digits, so that no client can announce a
+session with a stored name as its id.
+"""
 
 _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 
@@ -116,14 +118,14 @@ def stored_name(id_: str) -> str:
 
 
 def veiled(value: bytes) -> bytes:
-    """Return the value of an option, with each possible session id replaced by its stored name."""
+    """Return the value of an option, in which the stored name replaces each text that may be the id of a session."""
     return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
 
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
-    """Read the value of one of `OPTIONS`. Return the attributes of the record and the session facts.
+    """Read the value of an option in `OPTIONS`. Return the attributes of the option's record and the session facts.
 
-    Return None if the value has another shape than the option requires."""
+    Return None if the value does not have the shape that the option requires."""
     fields = read_object(value)
     if isinstance(fields, str):
         return None
@@ -143,13 +145,15 @@ def _attributes(fields: list[Field]) -> str:
 
 
 def _text(field: Field) -> str:
-    """Return the producer's text of a member's value. Replace a session id, which may have escapes, by its stored name."""
+    """Return the text of a member's value as the producer wrote it. If the value is the id of a session, return its
+    stored name.
+    """
     is_id = field.key == "session" and isinstance(field.value, str)
     return json.dumps(stored_name(field.value)) if is_id else field.text
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
-    """Return the metadata packet with the collector's answer to a client."""
+    """Return the metadata packet that sends the collector's answer to a client."""
     fields: dict[str, object] = {
         "session": answer.session,
         "turn": answer.turn,

@@ -13,7 +13,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
-    """Recognise a file whose complete or incomplete first line is a header."""
+    """Recognise a file by its first line: a header, or the beginning of a header."""
     line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
     return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
 
@@ -35,7 +35,7 @@ FORMAT = Format(
             "bad_total",  # a total in the footer is not a count
             "byte_order_mark",  # a line, usually the first line of a file, begins with a byte order mark
             "duplicate_key",  # two fields have the same key
-            "header_not_first",  # a header after other lines: a new incarnation
+            "header_not_first",  # a header after other lines, which begins a new incarnation
             "no_header",  # the first line is not a header
             "unknown_type",  # the specification has no such type of line
             "version",  # the version is not 2

@@ -61,21 +61,23 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
+    """The kernel's scanner, which all decoders share. The names that it has stored from earlier calls never change the
+    rows of a block.
+    """
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages of a session (`JetsState`) in which a usual line violates no rule about its position. A file that ends in one
-of these stages lacks its footer."""
+"""The stages of a session (`JetsState`) that allow each type of usual line at this place. A file that ends in one of
+these stages lacks its footer."""
 
 NO_END = "no_end"
-"""The detail of the gap for a missing footer."""
+"""Detail of the gap record for a missing footer."""
 
 
 class JetsState(msgspec.Struct):
-    """The state of a decoder: the unfinished lines and the stage of the session.
+    """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session.
 
-    `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a footer).
-    `file`: whether the input is a file whose missing footer is not reported yet.
+    `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a
+    footer). `file`: whether the input is a file, and its missing footer has not been reported.
     """
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
@@ -84,7 +86,7 @@ class JetsState(msgspec.Struct):
 
 
 class JetsDecoder:
-    """Decodes one session. `limit` is the maximum size (bytes) of a line, including the newline."""
+    """Decodes one session of JETS lines. `limit` is the maximum size (bytes) of a line, including the newline."""
 
     def __init__(self, limit: int, state: JetsState | None = None) -> None:
         state = state or JetsState()
@@ -125,9 +127,10 @@ class JetsDecoder:
         return self._read(self._lines.feed(data))
 
     def end(self) -> list[Record]:
-        """Read a last line without a newline like any other line, and report a missing footer.
+        """Decode the waiting bytes at the end of the input. Read a last line without a newline like any other line, and
+        report a missing footer.
 
-        The last line becomes `truncated` if it is not JSON."""
+        If the last line is not JSON, it becomes malformed with the reason `truncated`."""
         records = self._read(self._lines.end())
         records += self._cut_off(self._lines.offset)
         self._in_file = False
@@ -140,7 +143,7 @@ class JetsDecoder:
         return self._read(self._lines.give_up())
 
     def _cut_off(self, offset: int) -> list[Record]:
-        """Return the gap for a missing footer before `offset`, if the footer is missing."""
+        """Return the gap record for the footer that is missing before `offset`, or an empty list if none is missing."""
         return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.lacking else []
 
     def _read(self, pieces: list[Piece]) -> list[Record]:
@@ -159,7 +162,7 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read lines. Usual lines are read in bulk, other lines one by one."""
+        """Read whole lines, and append their records. Usual lines are read in bulk, other lines one by one."""
         begin = offset
         for found in read_usual(offset, data):
             if isinstance(found, Record) and self._stage in IN_SESSION:
@@ -171,7 +174,9 @@ class JetsDecoder:
             offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
-        """Read a line that may follow the NULs of an emptied file, or Ctrl-Zs where files were joined."""
+        """Read a line that may have other bytes in front: NULs of a file that a log rotation has emptied, or Ctrl-Zs
+        where files were joined.
+        """
         rest = line.lstrip(b"\0")
         if not rest.strip(WHITE):
             rest = b""
@@ -183,7 +188,7 @@ class JetsDecoder:
             if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
                 size = marks[-1].offset + len(marks[-1].data)
                 behind = self._read_line(offset + hole + size, rest[size:])
-                # Ctrl-Zs before unreadable bytes stay in one record with these bytes.
+                # Ctrl-Zs before an unreadable line stay in the malformed record of this line.
                 if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
                     records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
@@ -191,9 +196,10 @@ class JetsDecoder:
             records += [*cut_off, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Read any line, and check the rules about its position in the session.
+        """Read any line, and check whether its type is allowed at its place in the session.
 
-        Return the record and, for a header after a missing footer, a gap."""
+        Return the record of the line, and the gap record for a missing footer if the line is the header of the next
+        producer."""
         self._slow += 1
         record = read_line(offset, line)
         cut_off: list[Record] = []
@@ -224,19 +230,19 @@ def _blank(piece: Piece) -> Record:
 
 
 LINE_MIN = 40
-"""Approximate size (bytes) of the shortest usual line. Input of less than `ROWS_MIN` such lines is decoded in
-Python."""
+"""Approximate size (bytes) of the shortest usual line. Input with room for less than `ROWS_MIN` such lines is decoded
+in Python."""
 
 
 class JetsBlockDecoder(JetsDecoder):
-    """A decoder whose kernel packs usual lines into blocks. `JetsDecoder` reads all other lines."""
+    """A JETS decoder whose kernel packs usual lines into blocks. `JetsDecoder` reads all other lines in Python."""
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
         lines, least = self._lines, ROWS_MIN * LINE_MIN
         if len(data) >= least and b"\n" in data:
-            # Join the unfinished line with `data`. This copy costs less time than a single record between two blocks costs
-            # the later stages.
+            # Join the unfinished line with `data`, so that no single record comes between two blocks. Such a record
+            # costs the later stages more time than this copy.
             data = lines.take_back() + data
         at, have, left = 0, len(data), 0
         while at < have:

@@ -24,7 +24,7 @@ SHAPES = {
     "annotation": ("type", "name", "record_id", "description", "data"),
     "footer": ("type", "capture_end_clk"),
 }
-"""The order of keys in each type of line. Other keys follow in their stored order."""
+"""The order of the keys in each type of line. A line's other keys follow in the order in which they are stored."""
 
 OTHER = ("clk", "type")
 FIRST = frozenset({"description", "data"})
@@ -39,12 +39,13 @@ _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class JetsEncoder:
-    """Encodes the records of one session."""
+    """Encodes the records of one session as JETS lines."""
 
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
-        self._open: dict[int, str] = {}  # the JSON text of each open record's id, by number
+        # the JSON text of each open record's id, by the number in the id column
+        self._open: dict[int, str] = {}
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
         self._closed = False
@@ -79,7 +80,7 @@ class JetsEncoder:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _note(self, record: Record, texts: Texts) -> None:
-        """Update what a repair needs: the counts for the footer, the open records, and the latest clock."""
+        """Update the facts that a repair needs: the counts for the footer, the open records, and the latest `clk`."""
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -95,7 +96,7 @@ class JetsEncoder:
 
 
 def _line(record: Record, texts: Texts) -> str:
-    """Return the line of a record. `texts` has the fields that are not columns."""
+    """Return the line of a record. `texts` has the fields for which the table has no column."""
     own = {} if record.name is None else {"name": quote(record.name)}
     type_ = str(record.name)
     if record.kind == Kind.BEGIN:
@@ -118,7 +119,7 @@ def _line(record: Record, texts: Texts) -> str:
 
 
 def _of_session(record: Record, texts: Texts) -> Texts:
-    """Return the fields of a header, a footer or a line of an unknown type, in their order."""
+    """Return the fields of a header, a footer or a line of an unknown type, in the order in which they are stored."""
     if record.name == "header":
         return _members(texts.get("producer"))
     if record.name == "footer" and texts.get("totals", "").startswith("{"):
@@ -132,7 +133,7 @@ def _clk(clk: int | None) -> Texts:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return the field `key` with an id, or an empty dict if there is no id or if the attributes have the field."""
+    """Return the field `key` with an id. Return an empty dict if the id is None, or if the attributes have the field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 
@@ -141,10 +142,10 @@ def _unsigned(id_: int) -> str:
 
 
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
-    """Return all fields in the order of the specification.
+    """Return all fields of a line in the order of the specification.
 
-    `theirs` has the fields with the producer's own text; if this order would change their order, leave all fields in
-    their present order."""
+    `own` has the fields that come from columns, and `theirs` the fields with the producer's own text. If this order
+    would change the order within `theirs`, put `own` first and keep the order of `theirs`."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -160,15 +161,15 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
 
 
 def _members(text: str | None) -> Texts:
-    """Return the members of a JSON object that is certainly valid, or an empty dict for None."""
+    """Return the members of a JSON object as texts by key, or an empty dict for None. The text must be valid JSON."""
     return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
 
 
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
-    """Return the attributes of the begin line and of the end line, given the attributes of the span.
+    """Split the attributes of a span. Return the attributes of its begin line and those of its end line.
 
-    In a span, the attributes of the end come first (`rows.fields.united`). The description and data of a line come before its
-    other fields. A flaw precedes the attributes of its line."""
+    In a span, the attributes of the end line come first (`rows.fields.united`). The description and data of a line come
+    before its other fields. A flaw precedes the attributes of its line."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
@@ -178,7 +179,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # they belong to the end line: in a begin line, they would be columns
+    ]  # These fields must come from the end line, because in a begin line they would be columns.
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False
@@ -194,5 +195,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is a string id for which the id column has the number `id_`."""
+    """Return whether a JSON text is an id as a string, and the id column has the number `id_` for this string."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

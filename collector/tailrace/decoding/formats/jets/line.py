@@ -37,18 +37,17 @@ TOTALS = {
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
-"""The JSON texts of values by key."""
+"""The JSON texts of a line's values, by key."""
 
 
 class _MalformedError(Exception):
-    """The line is unreadable; the argument is the reason."""
+    """Signals that a line is unreadable. The argument is the reason."""
 
 
 class _LineReading(NamedTuple):
-    """The columns and attributes of a line.
+    """The columns and attributes of a line that was read.
 
-    `ours`: the attributes that the decoder adds.
-    `theirs`: the attributes with the producer's own text."""
+    `ours`: the attributes that the decoder adds. `theirs`: the attributes with the producer's own text."""
 
     kind: Kind
     theirs: Texts
@@ -64,7 +63,7 @@ class _LineReading(NamedTuple):
 
 
 def read_line(offset: int, line: bytes) -> Record:
-    """Read the line at `offset`. `line` includes the newline and the blank lines before the line."""
+    """Return the record of the line at `offset`. `line` includes the newline and the blank lines before the line."""
     marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line[3:] if marked else line)
     if isinstance(found, str):
@@ -125,7 +124,8 @@ def _read_footer(fields: Fields) -> _LineReading:
         elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
-    # If the producer has a field `totals`, the equal key makes `read_line` keep the whole line.
+    # If the producer wrote a field `totals`, it has the same key as this attribute. `read_line` then keeps the whole
+    # line instead.
     if given or "totals" in fields:
         ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
@@ -231,7 +231,9 @@ def _string(fields: Fields, key: str) -> str:
 
 
 def _name(fields: Fields, id_key: str) -> str | None:
-    """Return the name of a line. Only dialect A may omit the name. Check that the description is a string."""
+    """Return the name of a line, or None in dialect A, which may omit the name. Raise _MalformedError if the name or
+    the description is not a string.
+    """
     if "description" in fields:
         _string(fields, "description")
     if "name" not in fields and isinstance(_field(fields, id_key).value, str):
@@ -252,10 +254,10 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return the id for its column.
+    """Return the number for an id column, given the field `key`. Raise _MalformedError if the field has no valid id.
 
-    If the id is a number, add `key` to `used`, because the column then has the whole field. A string id also stays in
-    the attributes."""
+    If the id is a number, add `key` to `used`, because the column then has the whole content of the field. A string id
+    also stays in the attributes."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)
@@ -267,9 +269,10 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
 
 
 def _lost_id(fields: Fields) -> int | None:
-    """Return the id of an otherwise unreadable record, or None.
+    """Return the id of a record that is unreadable for another reason, or None if its id is unreadable, too.
 
-    With this id, lines that refer to the record do not count as references to a missing record."""
+    The malformed record keeps this id. Other lines that refer to the id then do not count as references to a missing
+    record."""
     if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
         return None
     try:
@@ -279,12 +282,13 @@ def _lost_id(fields: Fields) -> int | None:
 
 
 def number_of(id_: str) -> int:
-    """Return the number for a string id in the id column: 63 bits of the string's BLAKE2b."""
+    """Return the number for a string id in the id column: 63 bits of the string's BLAKE2b digest."""
     return int.from_bytes(blake2b(id_.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency (Hz) of the clock, or None if the frequency is not certain, and whether the metadata is wrong.
+    """Return the frequency (Hz) of the clock, and whether the metadata about it is wrong. The frequency is None if it
+    is not certain.
 
     The metadata is wrong if a frequency or period is not a positive number, or if two of them differ. Numbers may be in
     quotes."""
@@ -312,7 +316,9 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """Return the texts of the fields without a column: description, data, then the other fields in their order."""
+    """Return the JSON texts of the fields whose keys are not in `used`: description, data, then all other fields in the
+    order of the line.
+    """
     texts: Texts = {}
     for key in ("description", "data", *fields):
         if key in fields and key not in used:

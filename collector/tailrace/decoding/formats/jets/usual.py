@@ -196,7 +196,7 @@ def _parent(raw: Raw) -> int | str | None:
 
 @lru_cache(4096)
 def _integer(text: str) -> int:
-    """Return the integer value of a JSON number. Raise ValueError for any other text."""
+    """Return the integer value of a JSON number. Raise ValueError if the text is not an integer."""
     number = int(text) if text.lstrip("-").isdecimal() else integral(text)
     if number is None:
         raise ValueError(text)
@@ -208,12 +208,12 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The types of usual lines, with numbers and ids as JSON texts. The texts may have fractions or exponents."""
+"""The types of usual lines, with numbers and ids as JSON texts. The numbers may have fractions or exponents."""
 _KNOWN = {one: frozenset(one.__struct_fields__) | {"type"} for one in get_args(_Line)}
 _IDS = frozenset({"id", "record_id", "parent_id"})
 _Decoded = tuple[Sequence[_Line | None], Sequence[_Line | _Spelled | None]]
-"""Two sequences: the decoded lines with numbers, and the decoded lines in their own spelling. The value for an unusual
-line is None."""
+"""Two sequences with an item for each line: the lines with numbers as integers, and the lines in their original
+spelling. The item of an unusual line is None."""
 
 _NOTHING: dict[str, Raw] = {}
 
@@ -224,12 +224,12 @@ _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().e
 
 
 def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
-    """Read whole lines from `offset` on. Return a record for each usual line, and the bytes of each other line.
+    """Read whole lines from `offset` on. Return the record of each usual line, and the bytes of each other line.
 
-    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
-    checks Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by
-    exactly the white space and the escapes, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and
-    the nesting of Raw values, so this function checks both.
+    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields,
+    and checks Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the lines that it
+    writes back are shorter by exactly the white space and the escapes, msgspec has therefore dropped nothing else.
+    msgspec does not check the UTF-8 and the nesting of Raw values, so this function checks both.
     """
     lines = data.split(b"\n")
     lines.pop()
@@ -251,11 +251,13 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
 
 
 def _decode_all(data: bytes, lines: list[bytes]) -> _Decoded | None:
-    """Return the decoded lines, or None if any line is unusual. `lines` may omit white space around the lines in `data`."""
+    """Return the decoded lines, or None if any of them is unusual. `data` has the same lines. White space around a line
+    in `data` may be missing in `lines`.
+    """
     try:
         if not data.isascii():
             data.decode()
-        # msgspec writes a negative zero without its sign, so lines with one are read with numbers as texts.
+        # msgspec writes a negative zero without its sign. If there is one, read the numbers as texts.
         if not (b"-0" in data and _NEGATIVE_ZERO.search(data)):
             with suppress(msgspec.ValidationError):
                 usual = list(map(_decode, lines))
@@ -268,7 +270,7 @@ def _decode_all(data: bytes, lines: list[bytes]) -> _Decoded | None:
 
 
 def _decode_each(lines: list[bytes]) -> _Decoded:
-    """Return each line decoded, or None for an unusual line."""
+    """Decode the lines one by one. The result has None for an unusual line."""
     decoded = [_decode_all(line, [line]) or ([None], [None]) for line in lines]
     return [one for (one,), _ in decoded], [one for _, (one,) in decoded]
 
@@ -276,9 +278,10 @@ def _decode_each(lines: list[bytes]) -> _Decoded:
 def _further(
     lines: list[bytes], usual: Sequence[_Line | None], written: Sequence[_Line | _Spelled | None]
 ) -> list[str | None]:
-    """Return the fields that are not those of a line's type, as members, each after a comma.
+    """Return the fields of each line that the specification does not have for its type, as JSON members, each after a
+    comma.
 
-    Return None for a line with a repeated field or with a key that begins with "$"."""
+    Return None for an unusual line, such as a line with a repeated field or with a key that begins with "$"."""
     text = b"\n".join(lines) + b"\n"
     read = [one for one in written if one is not None]
     again, all_read = _encode_lines(read), len(read) == len(lines)
@@ -303,13 +306,15 @@ def _further(
 
 
 def _rest(line: bytes, one: _Line) -> dict[str, Raw]:
-    """Return the fields that the line's type does not have, as JSON texts by key."""
+    """Return the fields of a line that the specification does not have for its type, as JSON texts by key."""
     known = _KNOWN[type(one)]
     return {key: raw for key, raw in _decode_fields(line).items() if key not in known}
 
 
 def _read(offset: int, size: int, line: bytes, one: _Line, more: str) -> Record | None:
-    """Return the record of a line, or None if `read_line` must read the line."""
+    """Return the record of a decoded line, or None if `read_line` must read the line. `more` has its further fields as
+    JSON members.
+    """
     if record := one.record(offset, size, more):
         return record
     known = _KNOWN[type(one)]
@@ -323,7 +328,7 @@ def _read(offset: int, size: int, line: bytes, one: _Line, more: str) -> Record 
 
 
 def _with(attributes: str | None, more: str) -> str | None:
-    """Return the attributes with the members `more` added. Each member in `more` follows a comma."""
+    """Return the JSON attributes with the members `more` added. A comma precedes each member in `more`."""
     if not more:
         return attributes
     return f"{attributes[:-1]}{more}}}" if attributes else f"{{{more[1:]}}}"
@@ -338,7 +343,7 @@ def _number(id_: int | str | UnsetType | None) -> int | None:
 _numbers: Memo[str, int] = Memo(4096, 256)
 _recall_number = _numbers.get
 
-_memo: Memo[str, str] = Memo(4096, 256)  # memory: about 4 MiB at most
+_memo: Memo[str, str] = Memo(4096, 256)  # at most about 4 MiB of memory
 _recall = _memo.get
 
 

@@ -20,14 +20,15 @@ FORMAT = Format(
     flaws=frozenset(
         {
             "bad_clock_offsets",  # the table of clock offsets cannot be read
-            "no_clock_offset",  # the table has no line for this host, or several
-            "bad_metadata",  # the metadata never became readable
+            "no_clock_offset",  # the table of clock offsets has no line for this host, or several
+            "bad_metadata",  # the metadata file was never a readable JSON object
             "bad_payload",  # the payload is too short, or the jumbo flag is wrong for this event
-            "clock_back",  # the clock goes back at a forbidden place
+            "clock_back",  # the clock goes back at a place where the format does not allow it
             "crossed_end",  # the event ends a span although inner spans are open
             "duplicate",  # a fork wrote the event a second time
-            "mark_conflict",  # a mark is described in two ways
-            "stale_tail",  # the event is left from an earlier run, whose file was overwritten
+            "mark_conflict",  # two metadata files give the same mark different names
+            # the event belongs to an earlier run, whose file a later run overwrote only in part
+            "stale_tail",
             "unknown_event",  # the event's model, category and value are unknown
             "unmatched_end",  # no open span matches the end
         }

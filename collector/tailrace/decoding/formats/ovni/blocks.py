@@ -17,15 +17,17 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 _SEARCHED = 4096
-"""Number of bytes that the Python decoder gets in one call while it searches for the next event."""
+"""Number of bytes that the Python decoder gets in one call while it searches for the next event after unreadable bytes.
+"""
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""The kernel's codes for the functions that name an event, by function. The code 3 stands for all other functions."""
+"""Codes by which the kernel knows the functions that name an event. The code 3 stands for all other functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the arguments that describe a usual event to the kernel (see `Scanner`)."""
+    """Return the description of a usual event that the kernel's `Scanner` expects: the flags and the MCV, the values of
+    the plan, and the types of the fields."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -36,10 +38,12 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The kernel handles these events."""
+"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The kernel reads these events, but `usual`
+does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""The kernel's scanner, which all decoders share. The scanner's memory never changes the records of a block."""
+"""The kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls never
+change the rows of a block."""
 
 
 class _Thread(NamedTuple):
@@ -52,7 +56,7 @@ class _Thread(NamedTuple):
 
 
 class OvniBlockDecoder(OvniDecoder):
-    """An ovni decoder that packs usual events into blocks, with the compiled kernel."""
+    """An ovni decoder whose compiled kernel packs usual events into blocks."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         super().__init__(limit, state)
@@ -94,15 +98,15 @@ class OvniBlockDecoder(OvniDecoder):
         self._thread = _Thread(self._stack.state, names, stream, *texts)
 
     def _give(self, data: bytes, at: int, size: int, found: list[Block | Record]) -> int:
-        """Decode `size` bytes in Python. Return the position after these bytes."""
+        """Decode `size` bytes from `at` on in Python. Return the position after these bytes."""
         stop = min(at + size, len(data))
         found += super().feed(data[at:stop])
         return stop
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python decodes in the time in which the kernel copies the open spans. Python decodes at
-        least this many bytes after an unusual event.
+        """Number of bytes that the Python decoder gets at least after an unusual event. Python decodes so many bytes in
+        the time in which the kernel copies the open spans.
 
         The kernel copies the open spans on each call, even if it then packs no event."""
         stack = self._stack.state
@@ -110,9 +114,9 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that the Python decoder gets next to complete the waiting bytes.
+        """Number of bytes that the Python decoder gets next, so that the waiting bytes become a whole record.
 
-        The number never exceeds the missing bytes of the record, as far as the record's size is known."""
+        As soon as the size of this record is known, the number does not exceed the record's missing bytes."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
@@ -120,7 +124,7 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return how many bytes the Python decoder gets at `at`, where the kernel found an unusual event."""
+        """Return how many bytes the Python decoder gets from `at` on, where the kernel stopped before an unusual event."""
         if not self._state.order:
             return HEADER
         if self._order.state.stale:

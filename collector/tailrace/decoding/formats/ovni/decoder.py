@@ -68,19 +68,20 @@ _CLOCKS = {
     "<": '{"clock":"monotonic_ns","ticks_per_second":1000000000}',
     ">": '{"clock":"monotonic_ns","ticks_per_second":1000000000,"byte_order":"big"}',
 }
-"""The attributes of a header record, by byte order."""
+"""Attributes of the record of a stream header, by byte order."""
 
 LATE_MAX = 1 << 16
-"""Maximum size (bytes) of late events that are sorted at once. Real traces have up to 135 late events between `OU[` and
-`OU]`, about 2 KB."""
+"""Maximum size (bytes) of late events that are sorted at once. Late events stand between `OU[` and `OU]`. Measured
+traces have up to 135 of them, about 2 KB."""
 
 
 class OvniState(msgspec.Struct):
-    """The state of a decoder: the waiting bytes, their offset, and the state of its parts.
+    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and the states of the
+    decoder's parts.
 
     `fault`: the reason why the waiting bytes cannot begin an event, or "".
-    `order`: the byte order, or "" before the header.
-    `told`: whether the missing end was reported.
+    `order`: the byte order, or "" before the stream header.
+    `told`: whether a gap for the missing end was reported.
     """
 
     offset: int = 0
@@ -96,7 +97,7 @@ class OvniState(msgspec.Struct):
 
 
 class OvniDecoder:
-    """Decodes the stream of one thread. `limit` is the maximum size (bytes) of an event."""
+    """Decodes the ovni stream of one thread. `limit` is the maximum size (bytes) of an event."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         self._state = state = state or OvniState()
@@ -105,7 +106,7 @@ class OvniDecoder:
         self._searched = 0  # number of waiting bytes that certainly begin no event
         self._need = 0  # number of waiting bytes that the next decoding step needs
         self._gathered = 0  # number of waiting bytes that are whole late events
-        self._over = False  # whether late events no longer wait for further late events
+        self._over = False  # whether to decode late events without waiting for further late events
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -164,7 +165,9 @@ class OvniDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """Return the waiting bytes as truncated records, and the gap for a missing end."""
+        """Decode the waiting bytes at the end of the input. Return them as malformed records with the reason
+        `truncated`, and return a gap record if the end of the thread is missing.
+        """
         state, waiting = self._state, self._waiting
         records = self._decode_late()
         while waiting:
@@ -185,7 +188,11 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return the waiting bytes as unreadable, then search for the next event. A partial header keeps waiting."""
+        """Return the waiting bytes as a malformed record, because memory is short. From then on, search for the next
+        event.
+
+        If the waiting bytes are a part of the stream header, keep them.
+        """
         state, records = self._state, self._decode_late()
         if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
@@ -196,7 +203,7 @@ class OvniDecoder:
         return records
 
     def _set_out(self) -> None:
-        """Create the event readers for the stream and the byte order in the state."""
+        """Create the readers of events for the stream name and the byte order in the state."""
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
         thread = (self._state.place.stream, order, self._stack, self._names)
@@ -204,7 +211,7 @@ class OvniDecoder:
         self._usual = UsualReader(*thread)
 
     def _decode(self, records: list[Record], at: int = 0) -> None:
-        """Read the waiting bytes from `at` on, as far as possible."""
+        """Decode the waiting bytes from `at` on, as far as they form whole records. Remove the decoded bytes."""
         state = self._state
         before = None
         while before != (before := (at, state.fault, state.order)):
@@ -238,7 +245,9 @@ class OvniDecoder:
         return at + HEADER
 
     def _events(self, at: int, records: list[Record]) -> int:
-        """Read events from `at` on. Return the position of the first bytes that are faulty or incomplete."""
+        """Read whole events from `at` on. Return the position of the first bytes that are no event or only a part of
+        one.
+        """
         state, order, waiting = self._state, self._order, self._waiting
         numbers, usual = self._numbers, self._usual.read
         noted = at
@@ -273,8 +282,8 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the whole late events that wait for further late events, because no further late events are
-        expected."""
+        """Decode the whole late events that wait for further late events. The caller calls this when no further bytes
+        come, or memory is short."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -283,9 +292,11 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the end of the late events from `at` on that are sorted at once, or None if more bytes are necessary.
+        """Return the position after the late events from `at` on that are sorted at once, or None if more bytes are
+        necessary.
 
-        The range ends before `OU]`, before bytes that are not an event, and before an event that would exceed the maximum."""
+        The range ends before `OU]`, before bytes that are not an event, and before an event that would make it larger
+        than `LATE_MAX`."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered
@@ -307,13 +318,14 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read the late events in `at` to `stop` in the order of their clocks.
+        """Read the late events in `at` to `stop`, sorted by clock.
 
-        Return the position up to which `EventOrder` has stored events."""
+        Pass the events from `noted` on to `EventOrder.remember`. Return the position up to which this was done."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            size = int(event_size(waiting, at, numbers))  # `_late_end` returns only whole events
+            # an int, because `_late_end` returns only whole events
+            size = int(event_size(waiting, at, numbers))
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:
                 order.remember(waiting, noted, at)
@@ -331,7 +343,7 @@ class OvniDecoder:
         return noted
 
     def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
-        """Read the late events in `at` to `stop`, whose clocks do not decrease."""
+        """Read adjacent late events from `at` to `stop`. Their clocks must not decrease."""
         offset = self._state.offset + at
         part = self._waiting[at:stop]
         at = 0
@@ -356,9 +368,9 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Report the bytes from `at` on that begin no event as malformed.
+        """Add the bytes from `at` on, where no event begins, as malformed records, up to the next event.
 
-        Return the position of the first byte that is not reported."""
+        Return the position of the first byte that is in no record."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
         begin = at + self._searched
@@ -374,9 +386,10 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return the position of another event inside the incomplete waiting event, whose size is then wrong.
+        """Return the position of another event inside the incomplete event that waits. The size of the incomplete event
+        is then wrong.
 
-        Return the end of the waiting bytes if there is none."""
+        Return the end of the waiting bytes if there is no other event."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

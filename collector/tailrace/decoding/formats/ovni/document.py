@@ -31,11 +31,11 @@ from tailrace.decoding.json_object import read_object
 from tailrace.model.record import Kind, Record, named
 
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
-"""Names of the documents that several threads share."""
+"""Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Maximum number of table lines in the record about a missing host, and maximum number of characters of each of these
-lines."""
+"""Maximum number of lines of the table of clock offsets in the record about a missing host, and maximum number of
+characters of each of these lines."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -43,11 +43,11 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 class DocumentsState(msgspec.Struct):
     """The state of `StreamDocuments`.
 
-    `told`: the digest of the last reported content, by document name.
-    `unreadable`: the size (bytes) of an unreadable document, by document name.
+    `told`: the digest of the content that was last reported, by document name.
+    `unreadable`: the size (bytes) of a document that was unreadable at the last attempt, by document name.
     `finished`: whether the metadata states that the producer has finished.
-    `offset`: the offset of the clock.
-    `others`: the first lines of a table without a line for this host. Lines that may match the host come first.
+    `offset`: the offset of this host's clock, or None.
+    `others`: if the table has no line for this host, its first lines. Lines that may match the host come first.
     """
 
     told: dict[str, bytes] = {}
@@ -60,16 +60,17 @@ class DocumentsState(msgspec.Struct):
 class StreamDocuments:
     """Turns the documents of one stream into records of size 0.
 
-    The methods' `offset` is the records' position in the stream."""
+    The argument `offset` of the methods is the position in the stream that the records get."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:
         self.state = state
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Return a record of the metadata, and records of the new or changed names of marks in it.
+        """Read a metadata document. Return a record of its content, and records of the names of marks that are new or
+        have changed.
 
-        Return nothing if the content has not changed."""
+        Return nothing if the content has not changed since the last call."""
         state = self.state
         read = _read_metadata(data)
         if read is None:
@@ -96,8 +97,8 @@ class StreamDocuments:
         return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """Return a record of the host's clock offset if the offset is new, and a record about invalid lines of the
-        table if they are new."""
+        """Read the table of clock offsets. Return a record if this host's offset is new, and a record with the flaw
+        `bad_clock_offsets` if the table has invalid lines and has changed."""
         state = self.state
         lines, good = _offsets(data)
         short = [line for name, line in lines.items() if name.partition(".")[0] == host]
@@ -120,7 +121,9 @@ class StreamDocuments:
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
-        """Return records of the documents that never became readable, and of a table without a line for the host."""
+        """Return records about the metadata documents that never became readable, and about a table of clock offsets
+        without a line for the host.
+        """
         records = []
         if self.state.others:
             about = msgspec.json.encode({"lines": self.state.others}).decode()
@@ -134,7 +137,9 @@ class StreamDocuments:
 
 
 def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return the JSON object as compact text and as values, or None if the data is not a JSON object."""
+    """Return the JSON object in `data` as compact text and as values by key. Return None if the data is not a JSON
+    object.
+    """
     fields = read_object(data)
     if isinstance(fields, str):
         return None
@@ -147,7 +152,9 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the titles of mark types and the labels of mark values, by their keys in `Names`."""
+    """Return the titles of mark types and the labels of mark values in the metadata. The keys are those of
+    `Names.learn_mark`.
+    """
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None
     found: dict[str, str] = {}
@@ -164,16 +171,16 @@ def _marks(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 class _HostLine(NamedTuple):
-    """The line of a host in the table of clock offsets, and the offset (ns) in the line."""
+    """A host's line in the table of clock offsets, and the offset (ns) in this line."""
 
     line: str
     offset: int
 
 
 def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
-    """Return the lines of the table by host, and whether the table is valid.
+    """Return the lines of the table of clock offsets by host, and whether all lines are valid.
 
-    A last line without a newline is ignored, because it may be incomplete."""
+    Ignore a last line without a newline, because it may be incomplete."""
     found: dict[str, _HostLine] = {}
     good = True
     for raw in data.split(b"\n")[1:-1]:

@@ -33,7 +33,7 @@ KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""The kind of record for an event that is not part of a pair, by role."""
+"""Kind of the record of an event that belongs to no pair, by the event's role."""
 
 STATES = {
     "x": "running",
@@ -43,14 +43,14 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""The state of the thread after an event of the role `state`, by the value in the MCV."""
+"""The state of the thread after an event of the role `state`, by the value, the third character of the MCV."""
 
 USUAL_JUMBO = JUMBO | 3
-"""The flags of each jumbo event that libovni writes."""
+"""The flags that libovni writes for a jumbo event."""
 
 
 class _Payload(NamedTuple):
-    """A payload: the values of its fields, the same values as members of the attributes and as part of a pair's key,
+    """The payload of an event: the values of its fields, the same values as JSON members and as part of a pair's key,
     and the bytes after the fields."""
 
     values: tuple[int, ...]
@@ -72,7 +72,7 @@ class _Reading(NamedTuple):
 
 
 class EventReader:
-    """Reads the events of one thread. `order` is the byte order of the numbers."""
+    """Reads the events of one thread into records. `order` is the byte order of the numbers."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class EventReader:
         self._names = names
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
-        """Read a whole event. `flaw` is the flaw of the event's position in the stream."""
+        """Return the record of a whole event. `flaw` is the flaw of the event's position in the stream, or None."""
         head, clock = self._head(event)
         flags, mcv = head[0], head[1:].decode()
         known = EVENTS.get(head[1:])
@@ -112,7 +112,7 @@ class EventReader:
         )  # fmt: skip
 
     def _payload(self, event: EventType, data: bytes) -> _Payload | None:
-        """Read the payload. Return None if the payload is too short for all layouts of the event."""
+        """Read the payload of an event. Return None if the payload is shorter than each layout that the event may have."""
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
@@ -124,12 +124,14 @@ class EventReader:
         return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
     def _copy(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read an event that a fork repeated. The event opens and closes no span, and defines no name."""
+        """Read an event that was written again after a fork. The event opens and closes no span, and defines no name."""
         kind = Kind.END if event.opens is False else Kind.INSTANT
         return _Reading(kind, event.name, payload.members, payload.rest)
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a begin or an end. The values of the fields are part of the key by which an end finds its begin."""
+        """Read a begin or an end. The key of a pair has the values of the fields: an end finds its begin by an equal
+        key.
+        """
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -145,7 +147,8 @@ class EventReader:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
-        if stale and kind == Kind.NAME:  # a task or type of another run gives no name in this run
+        # a task or type of an earlier run must not name events of this run
+        if stale and kind == Kind.NAME:
             kind = Kind.INSTANT
         elif event.role == "type":
             name, about, rest = self._type(event, values[0], rest)
@@ -162,8 +165,8 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Return the label of a task type, the JSON members that state the type in an event's attributes, and the
-        bytes after the label.
+        """Store the label of a task type, which is at the beginning of `data`. Return the label, the JSON members with
+        the label's key, and the bytes after the label.
 
         The label ends at the first zero byte."""
         model = event.mcv[0]

@@ -1,4 +1,4 @@
-"""Describe a type of ovni event: name, payload, and the span that the event opens or closes (see `table`)."""
+"""Describe one type of ovni event: its name, its payload, and the span that the event opens or closes (see `table`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of pairs whose spans nest only with spans of the same channel."""
+"""Roles of pairs that have a separate stack: their spans nest only with spans of the same channel."""
 
 JUMBO = frozenset({"type", "deltas"})
 
@@ -14,10 +14,10 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload of at least `size` bytes.
+    """The fields of a payload that has at least `size` bytes.
 
-    The layout has the struct of the fields, the field names, and the templates that write the values into JSON and into the
-    key of a pair."""
+    The layout has the struct of the fields, their names, and the templates that write their values as JSON members and
+    into the key of a pair."""
 
     size: int
     struct: Struct
@@ -27,11 +27,11 @@ class PayloadLayout(NamedTuple):
 
 
 class EventType(NamedTuple):
-    """A type of event: a line of the module `table`, for one of the MCVs in this line.
+    """A type of ovni event, which has one MCV. A line of the module `table` describes it.
 
-    `opens`: whether an event of a pair is the begin, or None for an event outside of pairs.
+    `opens`: whether an event of a pair is the begin, or None for an event that belongs to no pair.
     `channel`, `begin`: the channel of a pair, and the MCV of the pair's begin.
-    `layouts`: the possible payload layouts by byte order, the longest first.
+    `layouts`: the layouts that the payload may have, by byte order, the longest first.
     """
 
     mcv: str
@@ -49,11 +49,11 @@ class EventType(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The minimum size (bytes) of the payload."""
+        """Minimum size (bytes) of the payload."""
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the channel of an event with these field values. Each type of mark is a separate channel."""
+        """Return the channel of an event whose fields have these values. Each type of mark is a separate channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 

@@ -29,10 +29,10 @@ HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
 
 JUMBO = 0x10
 JUMBO_MAX = 2097135
-"""Maximum size (bytes) of a jumbo's data. A jumbo must fit into libovni's buffer of 2 MiB."""
+"""Maximum size (bytes) of the data in a jumbo. A whole jumbo must fit into libovni's buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
-"""Upper limit of a valid clock: 9 years in nanoseconds since the start of the node."""
+"""Upper limit of a valid clock (ns): 9 years after the start of the node."""
 
 _CANDIDATE = re.compile(
     b"[\\x00-\\x0f\\x13](?:%s)"
@@ -46,7 +46,9 @@ _CANDIDATE = re.compile(
 
 
 class Numbers(NamedTuple):
-    """The structs of one byte order: `head` for flags, MCV and clock, and `size` for the size of a jumbo."""
+    """The structs that read numbers in one byte order: `head` for flags, MCV and clock, and `size` for the size of a
+    jumbo.
+    """
 
     head: Struct
     size: Struct
@@ -79,7 +81,7 @@ def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | st
 
 
 def plain_payload(flags: int) -> int:
-    """Return the size of the payload of an event that is not a jumbo."""
+    """Return the size (bytes) of the payload of an event with these flags. The event must not be a jumbo."""
     low = flags & 0xF
     return low + 1 if low else 0
 
@@ -90,7 +92,7 @@ def find_event(
     """Return the position of the first event that begins in `buffer[begin:stop]` and has at most `limit` bytes, and
     True.
 
-    If there is none, return the position before which certainly no event begins, and False."""
+    If there is no event, return False and a position: certainly no event begins before it."""
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO

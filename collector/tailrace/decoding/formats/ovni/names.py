@@ -24,25 +24,29 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""Maximum number of stored task types, tasks and marks. Beyond the maximum, the oldest is removed, and events refer to it by
-key."""
+"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and events have
+its key instead of its name."""
 MARKED_MAX = 64
-"""Maximum number of marks with a cached name and cached members."""
+"""Maximum number of marks whose name and JSON members are cached."""
 NAME_MAX = 256
-"""Maximum number of characters of a stored name."""
+"""Maximum number of characters of a stored name. Events have the key of a longer name."""
 
 Named = tuple[str | None, str]
-"""A name, or None if the name is unknown, and the members of the attributes that refer to the name."""
+"""A name or None, and JSON members for the attributes. If the name is None, the members have the key of the name."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
-"""A function that returns the name of an event from the fields of its payload."""
+"""A function that names an event. It returns the name and JSON members, given the names of the stream, the type of the
+event, and the values of its fields.
+"""
 
 
 class NamesState(msgspec.Struct):
     """The state of `Names`.
 
-    The state has the labels of task types by model and id ("V7"), the types of tasks by model and id, and the titles and labels
-    of marks by the part of their keys after "mark:". It also has the keys that events refer to and that have no name yet."""
+    `types`: the labels of task types, by model and id ("V7").
+    `tasks`: the types of tasks, by model and id.
+    `marks`: the titles and labels of marks, by the part of their keys after "mark:".
+    `asked`: the keys that events refer to and that have no name."""
 
     process: str = ""
     types: dict[str, str] = {}
@@ -52,21 +56,24 @@ class NamesState(msgspec.Struct):
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
-"""Memory (bytes) of a type or mark with the longest name, and of a task."""
+"""Memory (bytes) of a type or mark with the longest name, and memory of a task."""
 
 
 class Names:
-    """The names of one stream. Tasks are evicted first, marks last."""
+    """The names of tasks, task types and marks that one stream defines. If memory is short, tasks are evicted first,
+    marks last.
+    """
 
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
-        # An OrderedDict: in a plain dict, the search for the oldest task would pass over all removed tasks.
+        # In a plain dict, a search for the oldest task would read the empty places of all removed tasks.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.asked = AskedNames(state.asked)
         self.evicted = 0
-        self._marked: dict[tuple[int, int], Named] = {}  # cache of the results of `of_mark`
+        # cache of the results of `of_mark`, by type and value
+        self._marked: dict[tuple[int, int], Named] = {}
 
     @property
     def held(self) -> int:
@@ -107,7 +114,7 @@ class Names:
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Store the name of a mark. Return the previous name of `key`, or None."""
+        """Store the name of a mark. Return the name that `key` had before, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
@@ -145,7 +152,9 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """Return the name of a mark event: the label of the value or, if no thread defines a label, the title of the type."""
+        """Return the name of a mark event: the label of the mark's value, or the title of the mark's type if no thread
+        defines a label.
+        """
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
@@ -159,7 +168,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """Return the name of an event that sets a mark's value: the title of the mark's type."""
+        """Return the name of an event that sets the value of a mark: the title of the mark's type."""
         marks = self.state.marks
         title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -170,7 +179,7 @@ class Names:
     def _title(self, type_: int) -> str | None:
         """Return the title of a mark's type, or None if it is unknown.
 
-        One of the threads must define the title. Labels of values are optional."""
+        If it is unknown, note the key as asked for: a thread must define each title. Labels of values are optional."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -178,27 +187,29 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return the texts around a task id: before the id in members that refer to a task's name, and before and after the id in
-    members that define the name."""
+    """Return three texts that surround the id of a task in JSON members: the text before the id in members that refer
+    to a task's name, and the texts before and after the id in members that define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
 
 
 def naming(event: EventType) -> Naming | None:
-    """Return the function that names an event, or None if the name in the table is sufficient."""
+    """Return the function that names an event of this type. Return None if each event of the type has the name in
+    `table`.
+    """
     if event.opens is False:
         return None
     return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
 
 
 def gives(key: str) -> str:
-    """Return the members that a `name` row for this key has in its attributes."""
+    """Return the JSON members by which a `name` row states the key that it names."""
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
 def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Return the name of a task's body: the label of the task's type."""
+    """Return the name of an event about a task's body: the label of the task's type."""
     return names.of_task(event.mcv[0], values[0])
 
 
@@ -215,7 +226,9 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store a created task, and return the name to which the events of the task's bodies refer."""
+    """Store a task that the event creates. Return its name, the label of its type. Events about the task's body in
+    other streams refer to this name.
+    """
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

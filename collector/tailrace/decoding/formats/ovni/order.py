@@ -20,15 +20,17 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number of stored buffer beginnings, including the beginning of the stream, and maximum size (bytes) of each."""
+"""Maximum number of stored buffer beginnings, including the beginning of the stream, and maximum size (bytes) of each
+stored beginning.
+"""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
-"""Events that change the state of the thread."""
+"""MCVs of the events that change the state of the thread."""
 
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 
 TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
-"""Events that change the rules by which `EventOrder` checks later events."""
+"""MCVs of the events that change how `EventOrder` checks later events."""
 
 CLOCK_MIN = -(2**63)
 
@@ -41,9 +43,10 @@ class EventOrderState(msgspec.Struct):
     `late`: whether the next event is between OU[ and OU].
     `ran`: whether there was an OHx event.
     `ended`: whether the last state of the thread is dead.
-    `stale`: whether the events belong to an earlier run.
-    `cut`: whether the later run had not ended before the events of the earlier run.
-    `copy`: the stored buffer beginning that is repeated, and the next position in it.
+    `stale`: whether the events belong to an earlier run, whose file a later run has overwritten in part.
+    `cut`: whether the events of the earlier run begin before the later run has ended.
+    `openings`: the stored beginnings of buffers.
+    `copy`: if events are being repeated, the index of the stored beginning that has them, and the next position in it.
     """
 
     first: int = 0
@@ -65,9 +68,9 @@ class EventOrder:
 
     @property
     def floor(self) -> int | None:
-        """The smallest clock with which the next event needs no check, unless the event is in `TURNS`.
+        """Smallest clock that the next event may have to be in order, if the event is not in `TURNS`.
 
-        None if each event must be checked."""
+        None if `take` must check each event."""
         state = self.state
         if state.stale or state.copy:
             return None
@@ -75,24 +78,30 @@ class EventOrder:
 
     @property
     def sorts(self) -> bool:
-        """Whether the next events are late events that must be sorted by clock. Stale and repeated events are not sorted."""
+        """Whether the next events are late events that must be sorted by clock. Stale and repeated events are not
+        sorted.
+        """
         state = self.state
         return state.late and not state.stale and not state.copy
 
     def reach(self, clock: int) -> None:
-        """Set the clock of the last event that was read without a check."""
+        """Note the clock of the last of several events that were read without `take`."""
         if not self.state.late:
             self.state.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
-        """Store the events in `buffer[begin:stop]`, for comparison with repeated events."""
+        """Store the events in `buffer[begin:stop]` as a part of the current buffer's beginning. Later events are
+        compared with them.
+        """
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Take the next event. Return the flaw of its position, and whether a stale tail or a fork begins with the event."""
+        """Check the next event. Return the flaw of its position or None, and whether a stale tail or a repetition
+        begins with it.
+        """
         state = self.state
         if mcv == LATE_END:
             state.late = False

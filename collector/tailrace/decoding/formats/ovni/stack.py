@@ -1,13 +1,12 @@
-"""Match ends to begins: the open spans of one thread.
+"""Match the end events of one thread to its begin events, with a stack of the open spans.
 
-Ends match begins of the same channel, the last begin first. The channels that describe the work of the thread
-nest within one another and form one stack. The parent of a span is therefore the innermost open span of any
-library: a call to MPI in the body of a task is a child of the body. Channels that describe something else
-(`table.OWN`) are separate.
+An end matches the last begin of the same channel. The channels that describe the work of the thread nest within one
+another and form one stack. The parent of a span is therefore the innermost open span of any library: a call to MPI in
+the body of a task is a child of the body. Channels that describe something else (`table.OWN`) are separate.
 
-An end without an open begin is unmatched. An end that matches a span below the top of its
-channel also closes the later spans of the channel. The ends of these spans are missing, and the spans
-would prevent later ends of the thread from finding their begins.
+An end without an open begin is unmatched. An end that matches a span below the top of its channel also closes the later
+spans of the channel. The ends of these spans are missing, and the spans would prevent later ends of the thread from
+finding their begins.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 OPEN_MAX = 512
-"""Maximum number of open spans of one thread on each of the two stacks. Beyond the maximum, the oldest span is removed."""
+"""Maximum number of open spans on each of the two stacks of a thread. Beyond the maximum, the oldest span is removed.
+"""
 
 Open = tuple[str, str, int]
-"""An open span: its channel, the key that its end must have (unique to the channel), and its id."""
+"""An open span: its channel, the key that its end must have, and its id. Keys of different channels differ."""
 
 
 class StackState(msgspec.Struct):
-    """The nested open spans, the separate open spans, and the number of spans ever begun."""
+    """The nested open spans, the open spans with separate stacks, and the number of spans that have begun so far."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -49,7 +49,9 @@ class Stack:
         return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest open spans, the separate spans before the nested spans."""
+        """Evict the oldest open spans until `size` bytes are free: first those with separate stacks, then the nested
+        ones.
+        """
         for spans in (self.state.alone, self.state.nested):
             given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))
             del spans[:given]
@@ -57,7 +59,9 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span. Return the id of the span and the id of its parent."""
+        """Open a span. Return its id, and the id of its parent or None. `own`: whether its channel has a separate
+        stack.
+        """
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)
@@ -69,7 +73,9 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span. Return the id of the span, or None if no span matches, and the flaw."""
+        """Close a span. Return its id, or None if no open span matches, and the flaw of the end or None. `own`: whether
+        the span's channel has a separate stack.
+        """
         spans = self.state.alone if own else self.state.nested
         crossed = None
         for i in range(len(spans) - 1, -1, -1):
@@ -84,10 +90,10 @@ class Stack:
 
     @property
     def innermost(self) -> int | None:
-        """The id of the innermost open span."""
+        """Id of the innermost open span, or None if no span is open."""
         return self.state.nested[-1][2] if self.state.nested else None
 
     def clear(self) -> None:
-        """Remove all open spans, because they belong to another run."""
+        """Remove all open spans, because the next events belong to another run."""
         self.state.nested.clear()
         self.state.alone.clear()

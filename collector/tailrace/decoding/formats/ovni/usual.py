@@ -27,8 +27,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """The part of an `EventPlan` for a usual event that has fields or is on a separate channel (see
-    `PayloadLayout`)."""
+    """How to read the payload of a usual event. An `EventPlan` has this part if the event has fields or a channel with
+    a separate stack (see `PayloadLayout`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -40,7 +40,7 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How a usual event is read: kind, name, category, attributes, channel, MCV of the pair's begin, and fields.
+"""How to read a usual event: kind, name, category, attributes, channel, MCV of the pair's begin, and `Fields` or None.
 
 If the event has fields, the plan has only the beginning of the attributes."""
 
@@ -70,11 +70,11 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""The plans of usual events by byte order, then by flags and MCV."""
+"""Plans of the usual events, by byte order, then by flags and MCV."""
 
 
 class UsualReader:
-    """Reads the usual events of one thread. The arguments are the arguments of `EventReader`."""
+    """Reads the usual events of one thread. The arguments are those of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -86,8 +86,11 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read from `at` up to the first unusual or incomplete event. Return the position of this event, and the last clock
-        before the event. `offset` is the offset of the buffer's first byte in the stream."""
+        """Read events from `at` on, up to the first unusual or incomplete event. Return the position of this event, and
+        the clock of the event before it.
+
+        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of a usual event.
+        """
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state
         nested = state.nested
@@ -137,7 +140,9 @@ class UsualReader:
     def _read_fields(
         self, plan: EventPlan, fields: Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
-        """Return the name, attributes, id and parent of an event, or None for an end that does not match the last open span."""
+        """Return the name, attributes, id and parent of an event. Return None for an end that does not match the last
+        open span.
+        """
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]
         stack = self._stack
         name: str | None = plan[1]

@@ -35,7 +35,9 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 BLANKS = "  "
-"""The first bytes of a file of release 1.0.8. The tracer replaces these blanks by a bracket when it finishes."""
+"""The two bytes at the beginning of an unfinished file of release 1.0.8. The tracer replaces these blanks by a bracket
+when it finishes.
+"""
 
 _OURS = frozenset(
     {
@@ -43,13 +45,13 @@ _OURS = frozenset(
         KEY, SCOPE, NAMES_OF_MEMBERS, FLAW_OF_ROW,
     }
 )  # fmt: skip
-"""Members of the attributes that the decoder adds to the fields of a record."""
+"""Names of the attributes that the decoder adds to the fields that a producer wrote in a record."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class DFTracerEncoder:
-    """Encodes the records of one file."""
+    """Encodes the records of one DFTracer file as lines."""
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()
@@ -57,8 +59,8 @@ class DFTracerEncoder:
         self._phases: tuple[str, ...] = NUMBERS
         self._of: dict[str, tuple[str, ...]] = {}  # the spellings of `ph`, by PID
         self._coming = False  # whether `_phases` belong to the process of the next record
-        self._bracket = False  # whether a bracket is open
-        self._begin = 0  # the offset of the first line
+        self._bracket = False  # whether a written opening bracket lacks its closing bracket
+        self._begin = 0  # the offset of the first line of the file
 
     @property
     def added(self) -> dict[str, int]:
@@ -98,7 +100,8 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the bytes of a record of brackets, and empty bytes for any other session record without a stream.
+        """Return the original text of the record "bracket", which stands for a line of brackets. Return empty bytes for
+        any other session record without a stream.
 
         The tracer writes no newline after the last bracket."""
         if record.name != "bracket":
@@ -117,9 +120,9 @@ def _members(text: str | None) -> Texts:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return the fields of a record as JSON texts, in the order of the release.
+    """Return the fields of a record as JSON texts by key, in the order in which the record's release writes them.
 
-    `texts` has the record's attributes, and `phases` has the spellings of `ph`."""
+    `texts` has the record's attributes. `phases` has the release's spellings of `ph`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     if "ticks_per_second" in texts:
         theirs.pop("ph", None)
@@ -127,7 +130,7 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
     if record.start is None:
         phases = (
             NUMBERS if "type" in texts else TEXTS
-        )  # in metadata, only `type` shows a release with numbers as `ph`
+        )  # in metadata, only the field `type` shows that the release writes `ph` as a number
     if record.kind == Kind.NAME:
         name = _naming(record, texts, theirs)
     elif record.kind == Kind.COUNTER:
@@ -149,10 +152,10 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 
 
 def _numbers(record: Record, texts: Texts) -> Texts:
-    """Return the texts of the numbers that are columns of the table.
+    """Return the JSON texts of the fields pid, tid, ts and dur, whose values are columns of the table.
 
-    The numbers are in quotes if the arguments have the names of file and host instead of hashes, as before release 1.0.
-    They are also in quotes if a number like 007 is not valid JSON."""
+    The numbers are in quotes if the arguments have the names of the file and the host instead of hashes, as before
+    release 1.0. The numbers are also in quotes if one of them, such as 007, is not a valid JSON number."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -167,9 +170,9 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the `name` field (FH, HH or SH) of a record that gives a name to a hash.
+    """Return the value of the field `name` (FH, HH or SH) of a record that gives a name to a hash.
 
-    Add the record's arguments to `theirs` if they are not there."""
+    If the fields `theirs` have no arguments, add the arguments of such a record."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

@@ -1,4 +1,4 @@
-"""Write one DFTracer record in the spelling of a release. The tracer does not escape strings."""
+"""Write one DFTracer record in the spelling of a tracer release. The tracer does not escape strings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tailrace.decoding.formats.dftracer.salvage import BITS, COMMA
 from tailrace.decoding.json_object import read_object
 
 REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
-"""Flaws of records that were not valid JSON in the original file."""
+"""Flaws of a record whose line in the original file was not valid JSON."""
 
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
-"""The order of the common fields of events and of counters. Other fields follow, and `args` comes last.
+"""The order of the common fields in events, and their order in counters. Other fields follow, and `args` comes last.
 
-The id must be the first field, because the decoder repairs no record with an id elsewhere."""
+The id must be the first field, because the decoder repairs no record in which the id is elsewhere."""
 
 _NAMES = {bits: name for name, bits in BITS.items()}
 
@@ -28,10 +28,10 @@ COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 
 
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
-    """Return all fields of a record in the order of the release.
+    """Return all fields of a record in the order in which the release writes them.
 
-    `theirs` has the fields with the producer's own text; if the order of the release would change their order, put them
-    last instead."""
+    `theirs` has the fields that the table stores with the producer's own text. If the order of the release would change
+    the order among these fields, put them last instead."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
@@ -46,7 +46,8 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 
 
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
-    """Return the fields of a record as a line. The line gets the flaw that the record had in the original file."""
+    """Return the fields of a record as a line. If the record had the flaw `flaw` in the original file, the line has the
+    same flaw."""
     if flaw in REPAIRED:
         return as_written(fields)
     line = plain_json(fields)
@@ -62,7 +63,8 @@ def plain_json(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Return the fields as the tracer writes them. Repairs of strings and numbers are undone."""
+    """Return the fields as JSON without escapes, as the tracer writes them. Strings and numbers that a repair changed
+    get their original text."""
     parts = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -75,7 +77,8 @@ def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the fields with all strings as valid UTF-8, and with null for nan and inf."""
+    """Return the fields as valid JSON: strings that are not UTF-8 get replacement characters, and nan and inf become
+    null."""
     found = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -88,7 +91,8 @@ def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return the original bytes of a value, given the repaired JSON text (see `salvage`)."""
+    """Return the bytes that the tracer wrote for a value. `text` is the JSON text that a repair made from them (see
+    `salvage`)."""
     if text.startswith('"'):
         string: str = json.loads(text)
         return b'"' + string.encode(errors="surrogateescape") + b'"'

@@ -29,21 +29,23 @@ HEADING = "rank       hostname             offset_median        offset_mean     
 COLUMNS = len(HEADING.split())
 
 REFUSED = frozenset({"bad_payload", "clock_back", "duplicate", "stale_tail", "unknown_event"})
-"""Flaws of events that ovni's tools refuse."""
+"""Flaws of events that ovni's tools refuse, so that a repair leaves these events out."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """Facts that the streams of one trace share: lines of the table of clock offsets by host, and looms by name."""
+    """Facts that the encoders of one trace's streams share: lines of the table of clock offsets by host, and looms by
+    name.
+    """
 
     lines: dict[str, str] = {}
     looms: dict[str, Loom] = {}
 
 
 class OvniEncoder:
-    """Encodes the stream of one thread."""
+    """Encodes the records of one thread as an ovni stream, and its metadata as documents."""
 
     def __init__(self, repair: bool) -> None:
         self._counts: Counter[str] = Counter()
@@ -53,7 +55,7 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        # The JSON texts of documents by name. The name of the thread's own document is "".
+        # The JSON texts of documents by name. The document of the thread itself has the name "".
         self._texts: dict[str, str] = {}
         self._headed = False
         self._left_out = False
@@ -108,7 +110,9 @@ class OvniEncoder:
         return found
 
     def _session(self, record: Record) -> bytes:
-        """Store the facts of a session record. Return the bytes of the stream header if the record is the header."""
+        """Store the facts of a session record. If the record is the stream header, return the header's bytes, otherwise
+        empty bytes.
+        """
         about = _read(record.attributes or "{}")
         if record.name == "header":
             self._order = ">" if "byte_order" in about else "<"
@@ -123,15 +127,15 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # A record about a missing host may have truncated lines.
+                # The record for a host without a line in the table may have truncated lines.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""
 
     def _header(self) -> bytes:
-        """Return the stream header, or empty bytes if it is already written.
+        """Return the stream header, or empty bytes if the encoder has already returned it.
 
-        A stream with a damaged header gets a new header only in a repair."""
+        If the header of the original stream was damaged, only a repair calls this function."""
         if self._headed:
             return b""
         self._headed = True
@@ -139,6 +143,6 @@ class OvniEncoder:
 
 
 def _rank(line: str) -> tuple[int, str]:
-    """Return the sort key of a line in the table of clock offsets."""
+    """Return the key by which the lines of the table of clock offsets are sorted: the rank, then the line."""
     rank = line.split(maxsplit=1)[0]
     return (int(rank) if rank.isdecimal() else 0, line)

@@ -1,7 +1,7 @@
-"""Track the open spans of an encoded ovni stream, and write the missing end events.
+"""Track the open spans of an ovni stream that is being encoded, and write the missing end events.
 
-Spans end in the reverse order of their begins, at the latest clock. A paused thread resumes, and each thread that
-ran ends.
+Spans end in the reverse order of their begins, at the stream's latest clock. A paused thread resumes, and each thread
+that ran ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HALTED = frozenset({"OHp", "OHw"})
 
 
 class OpenEvent(NamedTuple):
-    """A begin event without an end so far. `channel` is the result of `EventType.channel_of`."""
+    """A begin event whose end has not been written. `channel` is the result of `EventType.channel_of`."""
 
     id: int | None
     event: EventType
@@ -37,7 +37,7 @@ class OpenEvent(NamedTuple):
 
 
 class OpenStream:
-    """The open spans and the state of one thread. `added` counts the added end events, by MCV."""
+    """The open spans of one thread and the thread's state. `added` counts the end events that a repair adds, by MCV."""
 
     def __init__(self, added: Counter[str]) -> None:
         self.models: set[str] = set()
@@ -48,9 +48,9 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event, with the fields of its begin if its own fields are missing.
+        """Return an end event. If its own fields are missing, add the fields of its begin.
 
-        The row of a separate end lacks these fields."""
+        The row of a separate end lacks these fields, because they equal those of the begin."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
@@ -59,7 +59,7 @@ class OpenStream:
         return half
 
     def take(self, record: Record, half: Half) -> None:
-        """Update the open spans and the thread's state with an event that has been written."""
+        """Update the open spans and the state of the thread with an event that is being written."""
         mcv = half.mcv.encode()
         event = EVENTS.get(mcv)
         clock = (record.end if half.ends else record.start) or 0
@@ -85,7 +85,8 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the end events that must be written before the end `half`: the ends of the open spans inside its span.
+        """Return the end events that a repair must write before the end `half`: those of the open spans that began
+        inside its span.
 
         Return None if the end has no begin. The repair then leaves out the end."""
         if not half.ends:
@@ -96,7 +97,7 @@ class OpenStream:
         return b"".join(self._end(each, record.end or 0, order) for each in reversed(inside[1:]))
 
     def close(self, order: str) -> bytes:
-        """Return the events that end the open spans and the thread."""
+        """Return the missing end events of the open spans, and the events that end the thread."""
         events = [self._end(each, self._clock, order) for each in reversed(self._open)]
         self._open.clear()
         if self._state and self._state != _DIE:
@@ -105,7 +106,9 @@ class OpenStream:
         return b"".join(events)
 
     def _inside(self, id_: int | None) -> list[OpenEvent]:
-        """Return the open span with this id and the later open spans of its channel, or an empty list for an unknown id."""
+        """Return the open span with this id, and the open spans of the same channel that began after it. Return an
+        empty list if no open span has this id.
+        """
         for i in range(len(self._open) - 1, -1, -1):
             ended = self._open[i]
             if id_ is not None and ended.id == id_:

@@ -1,4 +1,4 @@
-"""Encode the record of one ovni event as bytes, the inverse of the module `event`."""
+"""Encode the record of one ovni event as bytes. This is the inverse of the module `event`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, Kind, Record
 
 Members = dict[str, Any]
-"""The members of a record's attributes."""
+"""The attributes of a record, by name."""
 
 USUAL_JUMBO = JUMBO | 3
 PAYLOAD_MAX = 16
@@ -24,7 +24,8 @@ _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The MCV, the attributes and the flaw of one event. A span has two such halves, a begin and an end (`ends`)."""
+    """The MCV, the attributes and the flaw of one event. A span consists of two events, a begin and an end (`ends`),
+    each of which is a `Half`."""
 
     mcv: str
     members: Members
@@ -33,10 +34,12 @@ class Half(NamedTuple):
 
 
 def said(record: Record) -> Half | None:
-    """Return the MCV, attributes and flaw of a record's event, or None if the record is not an event.
+    """Return the MCV, attributes and flaw of the event from which a record was made, or None if the record is not an
+    event.
 
-    The attributes of a span are the attributes of its end, then of its begin (`rows.fields.united`), each after its flaw. If
-    begin and end have an equal payload or equal flags, the span may have only the value of the end."""
+    In a span, the attributes of the end come first, then those of the begin (`rows.fields.united`). A flaw precedes the
+    attributes of its event. If begin and end have an equal payload or equal flags, the span may have only the value of
+    the end."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -65,7 +68,8 @@ def said(record: Record) -> Half | None:
 
 
 def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> PayloadLayout | None:
-    """Return the longest payload layout of an event type whose fields are all in `members`, or None."""
+    """Return the longest payload layout of an event type whose fields are all in `members`. Return None if there is
+    none."""
     for layout in event.layouts[order]:
         if members.keys() >= set(layout.names):
             return layout
@@ -79,7 +83,7 @@ def values_of(layout: PayloadLayout, members: Mapping[str, Any]) -> tuple[int, .
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
     """Return the bytes of an event.
 
-    If several encodings are possible, prefer an encoding with the record's original size."""
+    If several encodings are possible, prefer one that has the size of the original event."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     ways = [
@@ -119,7 +123,7 @@ def _plain_flags(payload: bytes) -> bytes:
 
 
 def _payloads(record: Record, half: Half, event: EventType | None, order: str) -> Iterator[bytes]:
-    """Yield the possible payloads of the event, the likeliest first."""
+    """Yield the payloads that the original event may have had, the likeliest first."""
     members = half.members
     rest = bytes.fromhex(members.get("payload", ""))
     layout = None
@@ -133,7 +137,7 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        yield fields + b"\0"  # without a label, the name is the number of the type
+        yield fields + b"\0"  # an event without a label gets the number of the type as its name
         yield fields
     elif "deltas" in members:
         deltas = members["deltas"]

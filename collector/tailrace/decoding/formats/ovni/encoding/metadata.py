@@ -1,7 +1,7 @@
-"""Amend a thread's metadata, so that ovni's emulator accepts a thread that was killed.
+"""Amend the metadata of a thread that was killed, so that ovni's emulator accepts the thread.
 
 The emulator requires the finished flag of the thread, the models of its events, and at least one CPU of each loom.
-libovni writes this metadata when a thread ends. A thread without metadata gets metadata derived from its path.
+libovni writes these members when a thread ends. A thread without metadata gets metadata derived from its path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODELS = {
 """The versions of the models whose events are in `table`."""
 
 VERSION = 3
-"""The version of the metadata that has a single document for each thread."""
+"""The version of ovni's metadata in which each thread has a single document."""
 
 CPUS_MAX = 65_536
 """Upper limit of a CPU index. A larger index is damaged data."""
@@ -30,13 +30,15 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Loom(msgspec.Struct):
-    """The CPUs of a loom. `declared` has the physical ids in the metadata by CPU index, and `used` the indexes in events."""
+    """The CPUs of a loom. `declared` has the physical ids that the metadata gives, by CPU index. `used` has the CPU
+    indexes in events.
+    """
 
     declared: dict[int, int] = {}
     used: set[int] = set()
 
     def declare(self, cpus: object) -> None:
-        """Add the CPUs in the metadata of one thread."""
+        """Add the CPUs that the metadata of one thread declares."""
         for cpu in cpus if isinstance(cpus, list) else ():
             about = cpu if isinstance(cpu, dict) else {}
             index, physical = about.get("index"), about.get("phyid")
@@ -44,14 +46,14 @@ class Loom(msgspec.Struct):
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
-        """Add the CPU index of an event."""
+        """Note the CPU index in an event."""
         if 0 <= index < CPUS_MAX:
             self.used.add(index)
 
     def lacking(self) -> list[dict[str, int]]:
-        """Return the CPUs that no metadata declares, and mark them as declared.
+        """Return the CPUs whose index no metadata declares, and mark them as declared.
 
-        The emulator requires all indexes from 0 on. The physical ids of the added CPUs are invented."""
+        The emulator requires all indexes from 0 to the highest. The physical ids of these CPUs are invented."""
         taken = set(self.declared.values())
         found = []
         for index in range(max(self.used | self.declared.keys() | {0}) + 1):
@@ -64,7 +66,7 @@ class Loom(msgspec.Struct):
 
 
 def ovni_of(text: str) -> dict[str, Any]:
-    """Return the member `ovni` of the metadata, or an empty dict."""
+    """Return the member `ovni` of a metadata document, or an empty dict if there is none."""
     ovni = _read(text).get("ovni")
     return ovni if isinstance(ovni, dict) else {}
 
@@ -72,7 +74,9 @@ def ovni_of(text: str) -> dict[str, Any]:
 def amended(
     text: str | None, place: StreamOrigin, loom: Loom, models: set[str], added: Counter[str]
 ) -> str:
-    """Return the metadata of a thread with the missing members added. `added` counts the additions."""
+    """Return the metadata of a thread, with the members that ovni's emulator requires. `added` counts the members that
+    were missing.
+    """
     metadata: dict[str, Any] = {"version": VERSION} if text is None else _read(text)
     if metadata.get("version") != VERSION:
         return text or "{}"
@@ -93,7 +97,7 @@ def amended(
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
-    """Return the members of `ovni` metadata that follow from a thread's path and from the models of its events."""
+    """Return members of a thread's metadata that follow from the thread's path and from the models of its events."""
     loom, pid, tid = place.stream.split("/")
     return {
         "lib": {"version": "unknown", "commit": "unknown"},
