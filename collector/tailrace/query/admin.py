@@ -21,8 +21,8 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return at most ANSWER_BYTES of the page `path` from the admin endpoint at `address`. Also return the page if its
-    HTTP status is 503, which reports an unhealthy collector.
+    """Return the page `path` from the admin endpoint at `address`, at most its first ANSWER_BYTES bytes. A page with
+    HTTP status 503, which reports an unhealthy collector, is returned, too.
 
     Raise OSError if the endpoint does not answer or refuses the request, and StoreError if the token file contains no
     token.
@@ -31,7 +31,7 @@ def page(admin: AdminConfig, address: str, path: str) -> bytes:
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
         request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
-    # Do not use a proxy from environment variables: the endpoint is on this host or in this network.
+    # Ignore a proxy in environment variables, because the endpoint is on this host or in this network.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -51,7 +51,7 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the configured certificate; None without TLS.
+    """Return a TLS context that trusts only the configured certificate. Return None if no certificate is configured.
 
     The context does not check the host name, because clients may reach the endpoint under any address.
     """

@@ -1,4 +1,4 @@
-"""Read the rows that an SQL statement returns page by page, while DuckDB still computes further rows.
+"""Read the rows that an SQL statement returns page by page, while DuckDB computes further rows.
 
 DuckDB does not convert all types to Python exactly: it cuts nanoseconds off, and turns months into days. Therefore
 DuckDB first converts all values to text, except numbers, truth values and text.
@@ -31,15 +31,16 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of messages of DuckDB errors whose cause is not a file.
+"""Pattern of the messages of DuckDB errors that no file causes.
 
-When DuckDB returns rows through Arrow, it raises all errors as OSError, so only the message shows the cause.
+When DuckDB returns rows through Arrow, it raises each error as OSError. Only the message then shows whether a file is
+the cause.
 """
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""Pattern of the names of the views' columns with JSON objects.
+"""Pattern of the names of those columns of the views that have JSON objects.
 
-If a statement returns two columns of one name, DuckDB appends a number to the second.
+If a statement returns two columns of one name, DuckDB appends a number to the second name.
 """
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
@@ -47,16 +48,17 @@ _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 class Shape(StrEnum):
     TEXT = "text"
-    """For text output: numbers stay numbers, and all other values become text."""
+    """Conversion of values for output as text: numbers stay numbers, and all other values become text."""
     JSON = "json"
-    """For JSON output: numbers and truth values stay as they are.
+    """Conversion of values for output as JSON: numbers and truth values stay as they are.
 
-    JSON, nested values, and the views' columns with JSON objects become JSON text. All other values become text.
+    Values of type JSON, nested values, and the JSON objects in the views' columns become JSON text. All other values
+    become text.
     """
 
 
 class AnswerColumn:
-    """One column of the rows that a statement returns.
+    """One column of the rows that a statement returns: its name, its DuckDB type, and how its values are converted.
 
     Column names are unique, because DuckDB appends numbers to repeated names.
     """
@@ -70,9 +72,9 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether the values are JSON texts to be inserted in JSON output without quotes.
+        """Whether JSON output has the values of this column as nested JSON, without quotes around them.
 
-        In a column with `objects` set, only texts that are JSON objects are inserted so.
+        If `objects` is true, this applies only to texts that are JSON objects.
         """
         self.objects = objects
         self.sql = f"c{index}"
@@ -85,7 +87,7 @@ class AnswerColumn:
 
 
 class RowPages:
-    """Pages of rows as tuples, with the values as DuckDB converts them to Python.
+    """The rows of a statement as pages of tuples, with the values as DuckDB converts them to Python.
 
     The constructor runs the statement and reads the first page.
     """
@@ -99,7 +101,7 @@ class RowPages:
         keep(self)
 
     def next_page(self) -> Page:
-        """Return the next rows, at most PAGE_ROWS; return an empty page after the last row.
+        """Return the next page of at most PAGE_ROWS rows. After the last row, return an empty page.
 
         Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
         statement.
@@ -114,7 +116,7 @@ class RowPages:
 
 
 class RowAnswer(RowPages):
-    """Pages of rows as tuples in the order of `columns`, without loss of precision."""
+    """The rows of a statement as pages of tuples in the order of `columns`. No value loses precision."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
@@ -124,7 +126,9 @@ class RowAnswer(RowPages):
 
 
 class ArrowAnswer:
-    """Arrow record batches with DuckDB's own types. The constructor runs the statement and reads the first batch."""
+    """The rows of a statement as Arrow record batches with DuckDB's own types. The constructor runs the statement and
+    reads the first batch.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
         relation = connection.sql(statement.sql, params=statement.parameters)
@@ -148,7 +152,7 @@ class ArrowAnswer:
             duckdb.Error,
             OSError,
             ValueError,
-        ) as error:  # OSError and ValueError come from pyarrow
+        ) as error:  # pyarrow raises OSError and ValueError
             raise _broken_off(error) from error
 
 
@@ -174,7 +178,9 @@ def _columns(
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return SQL that runs the statement and converts each column whose values Python cannot represent exactly."""
+    """Return SQL that runs the statement, and converts to text each column whose values Python cannot represent
+    exactly.
+    """
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

@@ -42,13 +42,13 @@ from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
-"""Name of the view on which all other views are built.
+"""Name of the inner view on which all other views are built.
 
-It shows the rows of `stored`, except those of replaced sessions and copies.
+It shows the rows of `stored`, except those of sessions that another session replaces, and those of copies.
 """
 
 FEW_ROWS = "part.kept_few"
-"""Name of the table in `KEPT` with all rows of rare kinds. The other tables in `KEPT` are filled from it."""
+"""Name of the table that holds all rows of rare kinds. The other tables in `KEPT` are filled from this table."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
@@ -63,7 +63,7 @@ _MADE_OF = {
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""For each table, the table from which it is filled, which must be filled before."""
+"""For each table in `KEPT`, the table from which it is filled. This other table must be filled first."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -73,28 +73,28 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of different conditions on start times whose begins are kept in a table for one snapshot.
+"""Maximum number of different conditions on start times for which the table of begins is limited, for one snapshot.
 
-For any further condition, all begins of the snapshot are put in the table.
+For any further condition, the table gets all begins of the snapshot.
 """
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits `stored` to those files that may contain rows in one of the given regions.
+"""Function that limits the view `stored` to those files that may contain rows in one of the given regions.
 
-None stands for all files.
+None as an argument stands for all files.
 """
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Do not limit the files that `stored` reads. This is the default."""
+    """Leave the files that `stored` reads unlimited. `prepare` uses this function if the caller gives no other."""
 
 
 class Stated(Protocol):
-    """Facts about a snapshot that the table's log states, so that no data file has to be read."""
+    """Facts about a snapshot that are in the table's log, so that no data file has to be read for them."""
 
     @property
     def untimed(self) -> int | None:
-        """Return the number of rows without a time; None if the log does not state it."""
+        """Number of rows in the snapshot without a time, or None if the log does not state it."""
 
 
 class Definition(NamedTuple):
@@ -106,9 +106,9 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """The views that are already defined in one database.
+    """Knows which views are defined in one database, and defines further views when statements need them.
 
-    The facts about the snapshot, such as whether it contains late names, decide which SQL defines a view.
+    The SQL that defines a view depends on facts about the snapshot, such as whether it contains late names.
     """
 
     def __init__(self) -> None:
@@ -122,19 +122,19 @@ class ViewCatalog:
 
     @property
     def whole(self) -> bool:
-        """Return whether all views are already defined in the database."""
+        """Whether all views are defined in the database."""
         return self._defined.keys() >= _definitions(self._facts).keys()
 
     @property
     def timed(self) -> bool:
-        """Return whether it is known that no row lacks a time that could be computed from its session's clock."""
+        """Whether it is certain that no row lacks a time that the clock of the row's session determines."""
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about the snapshot, because `stored` now shows another one. `stated` is what the log states
-        about the new one.
+        """Forget all facts about the snapshot, because `stored` now shows another snapshot. `stated` has the facts that
+        the log states about it.
 
-        When a statement needs the tables with rows of `stored`, they are filled again.
+        The next statement that needs one of the tables in `KEPT` fills this table again.
         """
         self._stated = stated
         self._filled.clear()
@@ -152,13 +152,13 @@ class ViewCatalog:
         """Define the views that an SQL statement names, and fill the tables from which these views read. Raise DuckDB's
         errors.
 
-        `regions` limits the rows that the statement reads (see `table.Region`); None stands for all rows. `pick` limits
-        the files that are read.
+        `regions` limits the rows that the statement reads (see `table.Region`). None stands for all rows. `pick` is the
+        function that limits the files from which `stored` reads.
         """
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views, those for users and the inner ones. Raise DuckDB's errors."""
+        """Define all views, both those for users and the inner views. Raise DuckDB's errors."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -187,9 +187,9 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table with the rows of rare kinds.
+        """Fill the table with the rows of rare kinds from the data files.
 
-        Derive from it the facts about the snapshot that decide which SQL defines the views.
+        Then find out from this table the facts about the snapshot on which the SQL of the views depends.
         """
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
@@ -212,9 +212,9 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one table of `KEPT`.
+        """Fill one table of `KEPT` from the table with the rows of rare kinds.
 
-        After the table of `name` rows, also fill the table from which names are looked up.
+        After the table of `name` rows, also fill the table in which names are looked up.
         """
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
@@ -225,10 +225,10 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill the table of begins and the table of begins without a span, limited to rows in `regions` and in the
+        """Fill the table of begins, and the table of begins without a span. Both have only rows in `regions` and in the
         regions of earlier statements.
 
-        Rows for earlier statements stay in the tables, because another cursor may still run such a statement.
+        Rows for earlier statements stay in the tables, because another cursor may still run one of these statements.
         """
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
@@ -255,9 +255,10 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Define those of the views and macros in `needed` that are not defined yet.
+        """Define those views and macros in `needed` that are not defined yet.
 
-        Until all are defined, `part.shown` has no rows: otherwise DuckDB would open data files to check each view.
+        Until all of them are defined, `part.shown` has no rows. Otherwise, DuckDB would open data files to check each
+        view.
         """
         definitions = _definitions(self._facts)
         new = {
@@ -318,14 +319,12 @@ _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
 
 
 def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
-    """Return the names of inner views and macros that occur in the given SQL, which this program wrote."""
+    """Return the names of the inner views and macros that occur in `sql`. The SQL must come from this program."""
     return {name for name in _INNER.findall(sql) if name in definitions}
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:
-    """Return the given names of views, macros and tables, and the names of all views, macros and tables that these need
-    directly or indirectly.
-    """
+    """Return the given names, and the names of all views, macros and tables that they need directly or indirectly."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

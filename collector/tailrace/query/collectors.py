@@ -1,7 +1,8 @@
-"""Find the collectors that ever wrote to a store, and the health of each, from the heartbeat rows in the table.
+"""Find the collectors that ever wrote to a store, and the health of each collector, from the heartbeat rows in the
+table.
 
 For a collector on another host, the table is the only source of facts. If its newest heartbeat is too old, the
-collector counts as *silent*, because its present health is unknown. The health in this heartbeat is then ignored.
+collector counts as *silent*: its present health is unknown, and the health in this heartbeat is ignored.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time (seconds) that is added to these intervals before a collector counts as silent.
+"""Time (seconds) that is added to `BEATS_MISSED` heartbeat intervals before a collector counts as silent.
 
-It allows for the commit of a heartbeat and for clocks that differ.
+The commit of a heartbeat takes time, and the clocks of two hosts may differ.
 """
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
@@ -40,7 +41,7 @@ ELSEWHERE = (
 
 
 class _About(msgspec.Struct):
-    """The attributes of a heartbeat row in the table."""
+    """The attributes of a heartbeat row in the table: facts about the collector that wrote the row."""
 
     collector: str = MAIN
     identity: str = ""
@@ -54,15 +55,15 @@ class _About(msgspec.Struct):
 
 
 class CollectorHistory(msgspec.Struct, kw_only=True):
-    """One collector that wrote to the store, with the figures of its newest heartbeat.
+    """One collector that has written to the store, with the figures in its newest heartbeat.
 
-    Times are Unix nanoseconds; None stands for an unknown figure.
+    Times are Unix nanoseconds. None stands for an unknown figure.
     """
 
     name: str
     host: str
     identity: str
-    """Identity of the collector's spool. It tells collectors with equal names apart."""
+    """Identity of the collector's spool, by which collectors with equal names are distinguished."""
     since: int
     """Time (Unix ns) at which the collector's latest run started."""
     heartbeat: int
@@ -70,11 +71,11 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     """Time (seconds) between two heartbeats of the collector."""
     age_seconds: float
     health: str
-    """Health of the collector. `ok` and `degraded` are what its heartbeat reports, `stopped` and `killed` how its
+    """Health of the collector. The newest heartbeat reports `ok` or `degraded`. `stopped` and `killed` state how the
     latest run ended.
 
-    It is `silent` if the newest heartbeat is too old, and `unknown` if this heartbeat lies too far in the future, so
-    that the clocks differ.
+    `silent` means that the newest heartbeat is too old. `unknown` means that its time lies too far in the future,
+    because the clocks of two hosts differ.
     """
     conditions: str
     silent_since: int | None
@@ -105,7 +106,7 @@ _LIVES = f"""
 
 
 class CollectorWatch:
-    """Determines the health of a store's collectors repeatedly, with one database connection."""
+    """Determines the health of a store's collectors as often as a caller asks, with one database connection."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._store = store
@@ -116,7 +117,7 @@ class CollectorWatch:
         """Return the collectors of the store with their health at the time `now` (Unix ns), from the newest version of
         the table.
 
-        Raise QueryError or StoreError if the table cannot be read; the next call then opens the table again.
+        Raise QueryError or StoreError if the table cannot be read. The next call then opens the table again.
         """
         engine, self._engine = self._engine, None
         if engine is None:
@@ -139,9 +140,10 @@ class CollectorWatch:
 
 
 def gone(store: Path) -> set[str]:
-    """Return the identities of those collectors of a local store that no longer run: no process holds their lock.
+    """Return the identities of those collectors of a local store that no longer run. No process holds the lock of such
+    a collector.
 
-    Raise OSError if a directory of a collector cannot be read.
+    Raise OSError if the directory of a collector cannot be read.
     """
     found = set()
     for directory in directories(store).values():
@@ -154,10 +156,10 @@ def gone(store: Path) -> set[str]:
 def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
-    """Return the collectors with heartbeats in the table, with their health at the time `now` (Unix ns), sorted by name
-    and host.
+    """Return the collectors that have heartbeats in the table, with their health at the time `now` (Unix ns), sorted by
+    name and host.
 
-    `gone` are the identities of collectors that are known to run no more. Raise QueryError or StoreError if the table
+    `gone` has the identities of collectors that certainly run no more. Raise QueryError or StoreError if the table
     cannot be read.
     """
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
@@ -165,13 +167,13 @@ def collectors(
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning that names collectors on other hosts that may have received events which the snapshot lacks.
-    Return an empty text if there are none.
+    """Return a warning that names the collectors on other hosts that may hold events which are not in the snapshot.
+    Return "" if there are none.
 
-    `here` are the identities of collectors that can be asked directly. Any other collector counts unless its last run
-    ended with a normal shutdown, because its newest rows may not be committed yet. For a local store, return an empty
-    text, because `live.ask` finds the collectors by their directories. Raise QueryError or StoreError if the table
-    cannot be read.
+    `here` has the identities of the collectors that can be asked directly. Any other collector is named, unless its
+    last run ended with a normal shutdown, because its newest rows may not be committed yet. For a local store, return
+    "", because `live.ask` finds the collectors by their directories. Raise QueryError or StoreError if the table cannot
+    be read.
     """
     if engine.table.local:
         return ""
@@ -189,7 +191,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return one item for each collector, with the times and the newest heartbeat of its latest run."""
+    """Return one item for each collector, with the times and the newest heartbeat of the collector's latest run."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

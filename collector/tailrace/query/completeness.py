@@ -1,9 +1,10 @@
 """Compute how many events are missing from the rows that a statement or command returns.
 
-Every such answer reports its missing events, and some callers refuse an incomplete answer. Gap rows have a source, a
-session and mostly a stream, but no time. For an answer about a range of time, all gaps of those sessions count that
-were open within the range. A session counts as open from its opening or first seen event to its close or last seen event;
-lost events before or behind, as in a file whose begin is lost, do not count.
+Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer. Gap rows have a
+source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all gaps of those
+sessions that were open within the range. A session counts as open from its opening or first seen event to its close or
+last seen event, whichever is wider. Events that were lost before or after, as in a file whose beginning is lost, do not
+count.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ METADATA = b"tailrace.completeness"
 class Completeness(NamedTuple):
     """How complete an answer is.
 
-    `missing` counts missing events by reason, excluding those that arrived later. `unknown` counts gaps of unknown
-    size. `awaited` counts events that running collectors still wait for. `unasked` is the reason why a running
-    collector did not report what it waits for; it is empty if all did, or if none runs. `selected` states whether any
-    event matches the question at all.
+    `missing` counts missing events by reason, without those that arrived later. `unknown` counts gaps of unknown size.
+    `awaited` counts events for which running collectors still wait. `unasked` is the reason why a running collector did
+    not report the events for which it waits. It is empty if all running collectors did so, or if none runs. `selected`
+    states whether any event matches the question at all.
     """
 
     missing: dict[str, int]
@@ -41,13 +42,13 @@ class Completeness(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether at least one event matches the question, and no event is known to be missing or still awaited."""
+        """Whether at least one event matches the question, and no event is known to be missing or still awaited."""
         short = self.unknown or self.awaited or self.unasked or any(self.missing.values())
         return self.selected and not short
 
     @property
     def text(self) -> str:
-        """Return the completeness as a sentence for people."""
+        """The completeness as a sentence for people."""
         if self.complete:
             return "nothing is known to be missing"
         parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
@@ -59,7 +60,7 @@ class Completeness(NamedTuple):
 
     @property
     def words(self) -> dict[str, object]:
-        """Return the completeness as a dictionary for JSON output."""
+        """The completeness as a dictionary for JSON output."""
         return {"complete": self.complete, **self._asdict()}
 
     def _gaps(self) -> list[str]:
@@ -89,9 +90,9 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Which rows an answer covers (`selection`, `rows`), and which gaps may have cost it rows (`gaps`).
+    """The rows that an answer covers (`selection`, `rows`), and the gaps that may have cost the answer rows (`gaps`).
 
-    For a range of time, `rows` selects the events within the range, and `then` the sessions whose gaps count.
+    For a range of time, `rows` selects the events within the range, and `then` selects the sessions whose gaps count.
     """
 
     selection: Selection
@@ -107,7 +108,7 @@ class Scope(NamedTuple):
 EVERYTHING = Scope.of(Selection())
 
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
-"""SQL for the number of missing events in a group of gaps, limited to 64 bits."""
+"""SQL expression for the number of missing events in a group of gaps, at most 2^63 - 1."""
 
 _MOST = 2**63 - 1
 
@@ -115,8 +116,8 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return the completeness of an answer about `scope`, from the gaps in the snapshot and from the events in `live`,
-    for which running collectors still wait.
+    """Return the completeness of an answer about `scope`. It is computed from the gaps in the snapshot, and from the
+    events in `live`, for which running collectors still wait.
 
     Raise QueryError or StoreError if the gaps cannot be read.
     """
@@ -134,7 +135,7 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 class _Missing:
-    """The missing events of an answer by reason, and the number of gaps of unknown size."""
+    """Counts the missing events of an answer by reason, and the gaps of unknown size."""
 
     def __init__(self, engine: Engine, scope: Scope) -> None:
         self.by_reason: dict[str, int] = {}
@@ -155,8 +156,10 @@ class _Missing:
 
 
 def missing_names(engine: Engine, sessions: Iterable[str]) -> dict[str, int | None]:
-    """Return the number of names, by source, that these sessions refer to and that are missing. None means an unknown
-    number. `sessions` are ids without the suffix of an incarnation."""
+    """Return how many names are missing to which events of the given sessions refer, by source. None stands for an
+    unknown number.
+
+    `sessions` are ids without the suffix that marks an incarnation."""
     if not (listed := ", ".join(map(quote, sorted(sessions)))):
         return {}
     sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND part.root(session) IN ({listed}) GROUP BY source"  # noqa: S608 - quoted
@@ -164,8 +167,10 @@ def missing_names(engine: Engine, sessions: Iterable[str]) -> dict[str, int | No
 
 
 def asking_sessions(engine: Engine, sources: Iterable[str], since: int) -> set[str]:
-    """Return the sessions of these sources that refer to names which they lack, and that were not closed before `since`
-    (Unix ns). Only session rows of the days from `since` on are read, unless there are such sessions."""
+    """Return those sessions of the given sources that lack names to which their events refer, and that were not closed
+    before `since` (Unix ns).
+
+    First search only the session rows of the days from `since` on. If they contain no such session, return at once."""
     listed = ", ".join(map(quote, sorted(sources)))
     day = f"make_timestamp({since // 1000})::DATE"
     asking = f"SELECT DISTINCT part.root(session) FROM stored WHERE kind = 'session' AND day >= {day} AND source IN ({listed}) AND contains(attributes, '\"asks\"')"  # noqa: S608 - quoted
@@ -182,9 +187,9 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
-    """Return those of the given sessions that may have been open in the range of time.
+    """Return those of the given sessions that may have been open in the range of time `then`.
 
-    The times in session rows prove this for most sessions, so events are read only for the others.
+    For most sessions, the times in their session rows prove this. Events are read only for the others.
     """
     words = then.by_words
     known = "SELECT source, session FROM part.worded_times WHERE"
@@ -197,10 +202,10 @@ def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Sessi
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether any event matches the question.
+    """Return whether any event matches the question of an answer.
 
-    Events of the collector itself, such as heartbeats, count only if the selection names their source: they prove
-    nothing about a producer.
+    Events of the collector itself, such as heartbeats, count only if the selection names their source, because they
+    prove nothing about a producer.
     """
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
@@ -224,10 +229,10 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """Selects rows by a filter, and by times from `since` (inclusive) to `until` (exclusive), in Unix nanoseconds. None
-    stands for no limit.
+    """Selects rows by a selection, and by times from `since` (inclusive) to `until` (exclusive), in Unix nanoseconds.
+    None stands for no limit.
 
-    If there is a limit, a row without a time is not selected.
+    If there is a limit, rows without a time are not selected.
     """
 
     selection: Selection = Selection()
@@ -236,19 +241,19 @@ class Window(NamedTuple):
 
     @property
     def rows(self) -> RowCondition:
-        """Return the SQL condition for a view with a column `time`."""
+        """SQL condition for a view with a column `time`."""
         return all_of([self.selection.condition, *self._times()])
 
     @property
     def of_sessions(self) -> RowCondition:
-        """Return the SQL condition for a view without a column `time`: it selects rows by the times of their session."""
+        """SQL condition for a view without a column `time`. It selects rows by the times of their sessions."""
         return all_of([self.selection.condition, *self._sessions()])
 
     @property
     def scope(self) -> Scope:
-        """Return the scope for the completeness of an answer about these rows.
+        """Scope for the completeness of an answer about these rows.
 
-        It includes the gaps of all sessions that may have been open in the range of time.
+        The scope includes the gaps of all sessions that may have been open in the range of time.
         """
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])

@@ -33,18 +33,21 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Beginnings of the links in /proc of those descriptors that libraries keep open.
+"""Beginnings of the link texts in /proc/self/fd for the kinds of descriptors that libraries keep open.
 
 Regular files are left out, because libraries open and close them all the time.
 """
 
 
 class _DatabaseHome:
-    """The process that opened the first table: its PID (`home`, None before that) and its descriptors."""
+    """The process that opened the first table: its PID (`home`, None before that) and the descriptors that the library
+    opened.
+    """
 
     home: int | None = None
     descriptors: dict[str, str]
-    """For each descriptor number of the library that reads tables, what the descriptor referred to when it was opened.
+    """For each descriptor of the library that reads tables: its number, and what the descriptor referred to when it was
+    opened.
     """
     kept: weakref.WeakSet[Any]
 
@@ -57,10 +60,10 @@ _process = _DatabaseHome()
 
 
 def first_opened(opening: Callable[[], T]) -> T:
-    """Call `opening` to open a table, and return its result. At the first call in a process, record which descriptors
-    the library opened.
+    """Call `opening` to open a table, and return its result. At the first call in a process, note which descriptors the
+    library has opened.
 
-    Raise StoreError if this process cannot open tables any more: it was forked, or its descriptors were closed.
+    Raise StoreError if this process cannot open tables any more, because it was forked or its descriptors were closed.
     """
     check_process()
     if _process.home is not None:
@@ -77,23 +80,25 @@ def first_opened(opening: Callable[[], T]) -> T:
 def keep(inherited: T) -> T:
     """Register an object of the database, and return it.
 
-    The object is never destroyed in a forked child, or after the program has closed the library's descriptors.
+    A registered object is never destroyed in a forked child, nor after the program has closed the library's
+    descriptors.
     """
     _process.kept.add(inherited)
     return inherited
 
 
 def is_whole() -> bool:
-    """Return whether this process still has the threads and descriptors of its database, or has not opened a table yet.
+    """Return whether this process still has the threads and descriptors of its database. Also return True if it has not
+    opened a table yet.
 
-    If the result is False, nothing of the database may be destroyed: this would wait for threads that do not exist
-    here, or close files of the program.
+    If the result is False, no object of the database may be destroyed. Otherwise, the program would wait for threads
+    that do not exist in this process, or would close its own files.
     """
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Some of these descriptors may belong to other threads, which opened them at the same moment and may close them. So
-    # half of the descriptors suffice.
+    # Other threads may have opened some of these descriptors at the same moment, and may close them. So the process
+    # counts as whole if half of the descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()
@@ -101,7 +106,9 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError if this process cannot use its database any more: it was forked, or its descriptors were closed."""
+    """Raise StoreError if this process cannot use its database any more, because it was forked or its descriptors were
+    closed.
+    """
     if is_whole():
         return
     if _process.home != os.getpid():
@@ -118,7 +125,7 @@ def check_process() -> None:
 def finalize(
     owner: object, end: Callable[..., object], *given: object
 ) -> weakref.finalize[..., Any]:
-    """Call `end(*given)` when `owner` is destroyed or this process exits. In a forked child, nothing is called."""
+    """Call `end(*given)` when `owner` is destroyed or this process exits. In a forked child, do not call it."""
     return weakref.finalize(owner, _end_at_home, os.getpid(), end, *given)
 
 
@@ -135,7 +142,7 @@ class PipeEnd(io.RawIOBase):
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take over the pipe of `stream`: duplicate its descriptor, and close `stream`."""
+        """Take over the pipe of `stream`: duplicate the descriptor of `stream`, and close `stream`."""
         self._writes = stream.writable()
         self._number = os.dup(stream.fileno())
         stream.close()
@@ -161,7 +168,7 @@ class PipeEnd(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close the copy of this pipe end that a forked child inherited.
+        """Close this pipe end in a forked child, which inherited a copy of it.
 
         Otherwise the process at the other end would not notice when the parent closes the pipe.
         """
@@ -179,7 +186,7 @@ class PipeEnd(io.RawIOBase):
 
 
 def _leads_to(number: int | str) -> str:
-    """Return what a descriptor refers to, as its link in /proc shows; empty if the descriptor is closed."""
+    """Return what a descriptor refers to, as its link in /proc/self/fd shows. Return "" if the descriptor is closed."""
     try:
         return str((_DESCRIPTORS / str(number)).readlink())
     except OSError:
@@ -194,7 +201,9 @@ def _open_descriptors() -> dict[str, str]:
 
 
 def _hold_all() -> None:
-    """Keep all registered objects alive for ever, so that not even the end of the interpreter destroys them."""
+    """Keep all registered objects alive until the process is gone, so that not even the end of the interpreter destroys
+    them.
+    """
     if _process.kept:
         atexit.register(_mute_libraries)
     while _process.kept:
@@ -210,11 +219,11 @@ def _in_child() -> None:
 
 def _mute_libraries() -> None:
     """Redirect the C library's `stderr` to /dev/null. Otherwise, DuckDB's binding would print a line at exit for each
-    object that was never destroyed.
+    of its objects that was never destroyed.
 
     Python's own standard error does not use this stream.
     """
-    with suppress(ValueError, AttributeError):  # a C library without these symbols
+    with suppress(ValueError, AttributeError):  # the C library does not have these symbols
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
         ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")

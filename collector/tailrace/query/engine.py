@@ -1,9 +1,10 @@
 """Run SQL in DuckDB over one snapshot (version) of the table.
 
 Before the first statement, DuckDB's configuration is locked. From then on, DuckDB can open only files in the table's
-directory, use no network, load no extension and change no setting. `statement` restricts statements further. DuckDB
-itself reads the files of a local table; this is 3 to 20 times as fast as reading them through Arrow (10 M rows, few of
-them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
+directory, use no network, load no extension and change no setting. The module `statement` restricts statements further.
+
+DuckDB itself reads the files of a local table. This is 3 to 20 times as fast as reading them through Arrow (10 M rows,
+few of them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from tailrace.store.refusal import line
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Maximum number of snapshots that a read tries, if files of a snapshot are deleted by upkeep during the read."""
+"""Maximum number of snapshots that a read tries. A read must try another snapshot if upkeep deletes files of the
+snapshot during the read.
+"""
 
 SPILL_DIRECTORY = "spill"
 """Name of the directory in which DuckDB stores temporary data that does not fit into memory.
@@ -41,7 +44,7 @@ It is in the private directory of the statement's process.
 """
 
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
-"""SQL that derives the column `day` from a file's path, because the data files do not contain it.
+"""SQL expression that derives the column `day` from a file's path, because the data files do not contain this column.
 
 DuckDB's option `hive_partitioning` would also treat directories above the table as columns, and needs ten times as
 long.
@@ -97,39 +100,41 @@ class Engine:
         return keep(other)
 
     def restrict(self, source: str) -> None:
-        """Let all views show only rows of one source. Raise StoreError if the table cannot be read."""
+        """Let all views show only the rows of one source. Raise StoreError if the table cannot be read."""
         self._source = source
         self._show()
 
     @property
     def version(self) -> int:
-        """Return the version number of the table that this engine reads."""
+        """Version number of the table that this engine reads."""
         return self.table.version()
 
     @property
     def empty(self) -> bool:
-        """Return whether the snapshot consists of no files, and therefore has no rows."""
+        """Whether the snapshot consists of no files, and therefore has no rows."""
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether it is newer than the version before."""
+        """Move to the newest version of the table. Return whether this version is newer than the version that the
+        engine read before.
+        """
         newer = self.table.refresh()
         if newer:
             self._show()
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Run an SQL statement up to its first rows, and return an object that reads all rows.
+        """Run an SQL statement up to its first rows. Return an object from which the caller reads all rows.
 
-        If files of the snapshot are deleted meanwhile, run the statement again on the newest version of the table.
+        If upkeep deletes files of the snapshot meanwhile, run the statement again on the newest version of the table.
         """
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a statement of this program, and yield its rows one by one. Text from outside must be a parameter, or
-        quoted.
+        """Run a statement whose text comes from this program, and yield its rows one by one. A value from outside must
+        be a parameter, or quoted.
 
         The statement is not checked, because a check would plan it a second time. Its columns are not converted, so
         they must be numbers, truth values or text.
@@ -139,7 +144,9 @@ class Engine:
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Run an SQL statement up to its first rows, and return an object that reads all rows as Arrow record batches."""
+        """Run an SQL statement up to its first rows. Return an object from which the caller reads all rows as Arrow
+        record batches.
+        """
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
@@ -150,7 +157,7 @@ class Engine:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of how much of the running statement is done, from 0 to 1; 0 if DuckDB has no
+        """Return DuckDB's estimate of how much of the running statement is done, from 0 to 1. Return 0 if DuckDB has no
         estimate. Any thread may call this.
         """
         return max(self.connection.query_progress(), 0.0) / 100
@@ -160,7 +167,7 @@ class Engine:
             self.connection.close()
 
     def prepare_all(self) -> None:
-        """Define all views, so that a caller can use `connection` directly."""
+        """Define all views, so that a caller can run statements on `connection` directly."""
         self._based(self._prepare_all)
 
     def _prepare_all(self) -> None:
@@ -174,9 +181,9 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Limit `stored` to those files of a local table that may contain rows in one of the regions.
+        """Limit the view `stored` to those files of a local table that may contain rows in one of the regions.
 
-        None stands for all files.
+        None as `regions` stands for all files.
         """
         if not self.table.local:
             return
@@ -192,7 +199,7 @@ class Engine:
         """Define the views that an SQL statement needs, limit the files to those that may contain its rows, and return
         the result of `run`.
 
-        If files of the snapshot are deleted meanwhile, do all this again on the newest version of the table.
+        If upkeep deletes files of the snapshot meanwhile, do all this again on the newest version of the table.
         """
 
         def attempt() -> T:
@@ -204,8 +211,8 @@ class Engine:
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
         """Return the statement if it passes the checks of `statement.examine`.
 
-        If it contains an unknown name, define all views before the error is raised, so that DuckDB can suggest similar
-        names in the error.
+        If the statement contains an unknown name, define all views and check again, so that DuckDB's error suggests
+        similar names.
         """
         try:
             return examine(self.connection, sql, parameters)
@@ -216,15 +223,15 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare`, which reads the table. If files of the snapshot are deleted meanwhile, call it again on the
-        newest version of the table.
+        """Call `prepare`, which reads the table. If upkeep deletes files of the snapshot meanwhile, call it again on
+        the newest version of the table.
 
-        Raise StoreError if the table cannot be read, QueryError if the call was interrupted.
+        Raise StoreError if the table cannot be read, and QueryError if the call was interrupted.
         """
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
-        """Let the views show the table's current version."""
+        """Let the views show the version of the table that is open now."""
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)
@@ -233,10 +240,10 @@ class Engine:
 def connect(
     table: TableReader, limits: Limits, room: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB connection with a locked configuration and the view `stored` over the table's snapshot.
+    """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot.
 
-    Temporary data that does not fit into memory goes to a directory in `room`, which is the working directory. Without
-    `room`, it goes to a new directory, which is removed with the connection.
+    Temporary data that does not fit into memory goes to a directory in `room`, which is then the working directory.
+    Without `room`, temporary data goes to a new directory, which is removed together with the connection.
     """
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
@@ -259,7 +266,7 @@ def connect(
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
     """Limit how many bytes of temporary data DuckDB writes to disk.
 
-    A statement sets this limit, because DuckDB 2.0 ignores it in the configuration of `connect`.
+    An SQL statement sets this limit, because DuckDB 2.0 ignores the setting in the configuration that `connect` gives.
     """
     spill = limits.spill
     if spill is None and limits.memory is not None:
@@ -269,9 +276,9 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB estimate the progress of statements, without printing it.
+    """Make DuckDB estimate the progress of statements, without printing the estimate.
 
-    In a notebook without ipywidgets, DuckDB refuses this setting; there is no progress then.
+    In a notebook without ipywidgets, DuckDB refuses this setting, so that there is no estimate.
     """
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
@@ -281,10 +288,11 @@ def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
 def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
-    """Define the view `stored` with the rows of the table's snapshot, limited to one source if `source` is given.
+    """Define the view `stored` with the rows of the table's snapshot. If `source` is given, limit the view to the rows
+    of this source.
 
-    If files of the snapshot are deleted meanwhile, use the newest version of the table. Raise StoreError if the table
-    cannot be read, QueryError if the read was interrupted.
+    If upkeep deletes files of the snapshot meanwhile, use the newest version of the table. Raise StoreError if the
+    table cannot be read, and QueryError if the read was interrupted.
     """
 
     def attempt() -> None:
@@ -297,7 +305,9 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Set the variables and relations from which `stored` reads, on one connection. Each connection has its own."""
+    """Set the variables and relations from which `stored` reads. They belong to one connection, so each connection
+    needs this call.
+    """
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -311,7 +321,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Set the list of files from which `stored` reads, for a local table."""
+    """Set the list of files from which `stored` reads. The table must be local."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 
@@ -321,18 +331,18 @@ def on_current(
     refusal: Callable[[Exception], TailraceError],
     moved: Callable[[], None] | None = None,
 ) -> T:
-    """Return the result of `attempt`. If files of the snapshot are deleted meanwhile, move the table to its newest
+    """Return the result of `attempt`. If upkeep deletes files of the snapshot meanwhile, move the table to its newest
     version, call `moved`, and repeat.
 
-    Raise QueryError if `attempt` was interrupted, StoreError if files are deleted too fast, and the result of `refusal`
-    for any other error.
+    Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files too fast, and the result of
+    `refusal` for any other error.
     """
     for _ in range(ATTEMPTS):
         try:
             return attempt()
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:  # OSError comes from a pyarrow dataset
+        except (duckdb.Error, OSError) as error:  # a pyarrow dataset raises OSError
             if not overtaken(table):
                 raise refusal(error) from error
             if moved is not None:
@@ -345,10 +355,10 @@ def unreadable(table: TableReader, error: Exception) -> StoreError:
 
 
 def overtaken(table: TableReader) -> bool:
-    """Move the table to its newest version, if files of the version in use were deleted. Return whether the table
-    moved.
+    """Move the table to its newest version if files of its present version were deleted. Return whether the version has
+    changed.
 
-    Raise StoreError if a file is missing that the newest version needs as well.
+    Raise StoreError if a file is missing that also belongs to the newest version.
     """
     missing = table.missing_files()
     if table.local and not missing:
@@ -384,7 +394,7 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 
 
 def _reading(table: TableReader) -> str:
-    """Return a SELECT statement over all rows of a local table. Columns that the table does not have yet are null."""
+    """Return a SELECT statement over all rows of a local table. If an old table lacks a column, the column is null."""
     if not table.file_uris():
         return f"FROM ({nothing()})"
     lacking = table.lacking()
@@ -394,7 +404,7 @@ def _reading(table: TableReader) -> str:
 
 
 def _of(source: str | None) -> str:
-    """Return a WHERE clause that selects the rows of a source; empty if `source` is None."""
+    """Return a WHERE clause that selects the rows of a source, or "" if `source` is None."""
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 

@@ -1,7 +1,7 @@
 """Build SQL conditions on columns of views.
 
-Every value is a parameter, written as a question mark. Column names are those of this program, never text from a
-caller.
+Each value becomes a parameter, written as a question mark. Column names come from this program, never from a caller's
+text.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
 
 
 class RunLabel(NamedTuple):
-    """A label that a user gave to a run. It selects the sessions of all runs with this label."""
+    """A label that a user gave to a run: a key and a value. It selects the sessions of all runs with this label."""
 
     key: str
     value: str
@@ -59,10 +59,10 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Selects sessions by rank, node and job. A session must match each list that is given; None stands for no
-    restriction.
+    """Selects sessions by rank, node and job. If a list is given, a session must match one of its items. None stands
+    for no restriction.
 
-    A job id also matches the job's steps.
+    A job id also matches the steps of this job.
     """
 
     ranks: tuple[int, ...] | None = None
@@ -71,7 +71,7 @@ class JobFilter(NamedTuple):
 
     @property
     def conditions(self) -> Iterator[RowCondition]:
-        """Yield an SQL condition on `part.places` for each restriction."""
+        """SQL conditions on the view `part.places`, one for each list that is given."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
@@ -82,8 +82,10 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Selects rows by source, by the beginning of the session id, by stream, by labels (a session must have all of
-    them), and by rank, node and job. None stands for no restriction.
+    """Selects rows by source, by the beginning of the session id, by stream, by labels, and by rank, node and job. None
+    stands for no restriction.
+
+    A session must have all of the labels.
     """
 
     sources: tuple[str, ...] | None = None
@@ -111,14 +113,14 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """Return the SQL condition for a view with the columns by which this selection restricts."""
+        """SQL condition for a view that has the columns by which this selection restricts rows."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
     def gaps(self) -> RowCondition:
-        """Return the SQL condition for gaps that may have cost selected rows.
+        """SQL condition for the gaps that may have cost the selected rows events.
 
-        It includes gaps whose stream or session is unknown.
+        The condition includes gaps whose stream or session is unknown.
         """
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
@@ -142,19 +144,21 @@ class Selection(NamedTuple):
 
 
 class Then(NamedTuple):
-    """A range of time. It selects the sessions that may have been open in it (see `Window`)."""
+    """A range of time, from `since` to `until` (Unix ns). It selects the sessions that may have been open within it
+    (see `Window`).
+    """
 
     since: int | None
     until: int | None
 
     @property
     def by_times(self) -> RowCondition:
-        """Return the SQL condition on `part.session_times`. A session whose times are unknown is selected, too."""
+        """SQL condition on the view `part.session_times`. It also selects sessions whose times are unknown."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_words(self) -> RowCondition:
-        """Return an SQL condition on `part.worded_times`, which needs no events.
+        """SQL condition on the view `part.worded_times`, for which no events must be read.
 
         It selects only sessions that `by_times` selects, but not all of them.
         """

@@ -1,10 +1,10 @@
 """Follow a table: yield each row once, when it is committed.
 
-A follower reads each new version's files from the table's log. Upkeep deletes a version from the log after a quarter of
-an hour. A follower that was stopped for longer reads a snapshot instead, and yields those rows in it that lie behind
-its *marks*. A mark is a position in a session's bytes up to which the follower has yielded rows; a span counts at the
-position of its end. Thus no row is yielded twice. The only rows that may be left out are gap rows that were found late
-and lie before the mark.
+A follower reads the table's log to learn the files of each new version. Upkeep deletes the log entry of a version after
+a quarter of an hour. A follower that was stopped for longer reads a snapshot instead. It then yields the rows behind
+its *marks*. A mark is a position in a session's bytes up to which the follower has yielded rows. For a span, the
+position of its end counts. Thus no row is yielded twice. Only gap rows that were found late and lie before the mark may
+be left out.
 
 `Commits` reads the rows that each version added, from the log of a local table or of a table behind a URL. Merging
 files also creates a version, without new rows: its entries in the log have `dataChange` false. See the Delta
@@ -32,12 +32,12 @@ from tailrace.rows.schema import COLUMNS
 PAGE_ROWS = 2000
 
 FollowedRow = tuple[Any, ...]
-"""A row as it is stored: the values of all COLUMNS, with `day` as a date."""
+"""A row with the stored values of all COLUMNS. The column `day` is a date."""
 
 
 class Commit(NamedTuple):
-    """The changes of one version of the table: the files with new rows, and the paths of all files that it added and
-    removed.
+    """The changes of one version of the table: the files with new rows, and the paths of all files that the version
+    added and removed.
     """
 
     new: list[AddedFile]
@@ -72,9 +72,10 @@ class Commits:
         self._files = PyFileSystem(DeltaStorageHandler(root, options or None))
 
     def read(self, version: int) -> Commit | None:
-        """Return what a version changed.
+        """Return the changes of a version.
 
-        Return None if the log does not contain the version: it does not exist yet, or was deleted by upkeep.
+        Return None if the log does not contain the version, because the version does not exist yet or upkeep has
+        deleted it.
         """
         path = f"_delta_log/{version:020}.json"
         try:
@@ -99,7 +100,7 @@ class Commits:
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
         """Yield the rows of a data file page by page.
 
-        Raise FileNotFoundError if upkeep has deleted the file, StoreError if it cannot be read.
+        Raise FileNotFoundError if upkeep has deleted the file, and StoreError if the file cannot be read.
         """
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
@@ -118,20 +119,21 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Groups of row kinds with a mark of their own, by kind. All other kinds share one mark for each session.
+"""Name of the group to which a kind of row belongs. Each group of a session has its own mark, and so have all other
+kinds together.
 
-Gap, heal and session rows have the number of bytes received so far as their offset, which exceeds the offsets of
-records in later rows. The begins of open spans are written at a commit, after records with greater offsets.
+The offset of a gap, heal or session row is the number of bytes received so far. It exceeds the offsets of records in
+later rows. The begins of open spans are written at a commit, after records with greater offsets.
 """
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
 """Indices of the columns by which two rows are compared.
 
-`day` and `wall` are left out, because the two ways of reading return them in different types.
+`day` and `wall` are left out, because a follower reads rows in two ways, which return these columns in different types.
 """
 
 LOOK_EVERY = 16
-"""Number of times that the next version is not found in the log, after which the newest version is looked up.
+"""Number of calls that find no next version in the log, after which the newest version is looked up.
 
 Usually the next version does not exist yet, but upkeep may also have deleted it.
 """
@@ -142,10 +144,10 @@ FollowedKey = tuple[str, str, str]
 
 
 class Mark:
-    """How far the rows of one session and kind have been yielded: the greatest offset, and the hashes of the rows at
-    this offset.
+    """How far a follower has yielded the rows of one session and group of kinds: the greatest offset, and the hashes of
+    the rows at this offset.
 
-    Several rows can have one offset; the collector's own rows all have.
+    Several rows can have one offset. The collector's own rows all have the same.
     """
 
     __slots__ = ("hashes", "offset")
@@ -213,9 +215,9 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Set the marks so that all rows that the table has now count as yielded.
+        """Set the marks so that all rows now in the table count as yielded.
 
-        Return a reader of this version of the table.
+        Return a reader of the version with these rows.
         """
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
@@ -226,9 +228,9 @@ class Follower:
         return engine.table
 
     def _has_lost_the_thread(self) -> bool:
-        """Return whether the log no longer contains the next version although the table has later ones.
+        """Return whether the log lacks the next version although the table has later versions.
 
-        Only each `LOOK_EVERY`th call looks this up.
+        Only each `LOOK_EVERY`th call checks this.
         """
         self._misses += 1
         if self._misses % LOOK_EVERY:
@@ -237,8 +239,8 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield those rows of the newest snapshot that lie behind the marks, because versions between were deleted or
-        merged.
+        """Yield those rows of the newest snapshot that lie behind the marks. The log lacks the next versions, because
+        upkeep has deleted or merged them.
         """
         for _ in range(ATTEMPTS):
             self._table.refresh()
@@ -268,10 +270,10 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet, judged by its mark in `given`.
+    """Return whether a row has not been yielded yet, judged by the marks in `given`.
 
-    A row exactly at the mark has been yielded if its hash is among the mark's hashes. Remove this hash then, so that it
-    counts for one row.
+    If the row lies exactly at its mark, it has been yielded if its hash is among the mark's hashes. Remove this hash
+    then, so that it stands for one row only.
     """
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
@@ -289,7 +291,7 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position in the session's bytes at which the record of this row ended."""
+    """Return the position in the session's bytes at which the record of a row ended."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

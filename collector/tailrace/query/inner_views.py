@@ -289,9 +289,9 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""SQL that adds gaps for names that events of a session ask for and that never arrived.
+"""SQL that adds a gap for each name that events of a session refer to and that never arrived.
 
-They come after all other gaps of a session. It is used only if a session asks for names.
+These gaps come after all other gaps of the session. The SQL is used only if events of some session refer to names.
 """
 
 SUMS = """
@@ -352,7 +352,7 @@ LEFT JOIN part.damaged_sources AS d USING (source);
 """
 
 EVENTS = ("annotation", "counter", "instant", "span")
-"""The kinds of rows that make up most of a table."""
+"""The kinds of rows that make up most of a table. Rows of all other kinds are rare."""
 
 _FEW_ROWS = "FROM stored WHERE " + " AND ".join(f"kind <> '{kind}'" for kind in EVENTS)
 
@@ -366,10 +366,10 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of spans that have no row of the whole span yet. A span row has the same offset as its begin
-row.
+"""SQL for the begin rows of spans for which the table has no row of the whole span yet. The begin row and the row of
+the whole span have the same offset.
 
-`within` is replaced by a condition that limits which span rows are read.
+The caller replaces `within` by a condition that limits which span rows are read.
 """
 
 KEPT = {
@@ -393,15 +393,15 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""For each table with copied rows, the SQL that selects its rows; in the order in which the tables are filled.
+"""The SQL that selects the rows of each table with copied rows, in the order in which the tables are filled.
 
 One pass over the data files copies the rows of all rare kinds into `part.kept_few`. All other tables are filled from
 this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`, so that DuckDB reads the other
-columns only for those pages of a file with such a row. With `IN` and a list of kinds, DuckDB would read all columns.
+columns only for those pages of a file with a rare row. With `IN` and a list of kinds, DuckDB would read all columns.
 
-If a statement reads only some regions, `kept_begins` and `kept_open` contain only the begins in them. `kept_ends`
-contains the ends whose begins the collector had forgotten to save memory. Such a span's begin row has its other
-columns.
+If a statement reads only some regions, `kept_begins` and `kept_open` contain only the begins in these regions.
+`kept_ends` contains the ends whose begins the collector had forgotten to save memory. The other columns of such a span
+are in its begin row.
 """
 
 FOUND = """
@@ -414,11 +414,11 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds, on which the definitions of the views depend.
+"""SQL that returns facts about the rows of rare kinds. The SQL of the views depends on these facts.
 
-The columns are: number of rows without a time; number of those with a start; whether there are begins; names by id;
-names by key; sessions that may replace another one or be a copy; sessions that ask for names; and more than one session
-that a client announced.
+The columns are: the number of rows without a time; the number of those with a start; and whether there are begins,
+names by id, names by key, sessions that may replace another session or be a copy, sessions that refer to names by key,
+and several sessions that a client announced.
 """
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
@@ -456,8 +456,8 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is replaced by
-a condition that limits which rows are searched.
+"""SQL that fills a table with those sessions of followed files that are copies of other sessions. The caller replaces
+`within` by a condition that limits which rows are searched.
 
 A file counts as a copy if it rests (is taken to grow no more) with the same content as another file of the same rank. A
 file that was truncated, rewritten or replaced is no copy, because a later run may write equal bytes elsewhere. Two runs
@@ -486,8 +486,8 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions that no view shows (replaced sessions and copies), and deletes their rows
-from the table of rare kinds.
+"""SQL that fills a table with the hidden sessions, which no view shows: sessions that another session replaces, and
+copies. It also deletes the rows of these sessions from the table of rare kinds.
 """
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
@@ -496,7 +496,9 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`: all rows of `stored`, except those of hidden sessions (`replacing`) and
-    events that another session of the same client also has (`moved`).
+    """Return the SQL of the view `part.shown`, which shows the rows of `stored`.
+
+    If `replacing` is true, the view leaves out the rows of hidden sessions. If `moved` is true, it leaves out events
+    that another session of the same client also has.
     """
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

@@ -1,13 +1,13 @@
-"""Limit the memory, processor time and elapsed time of an SQL statement, with limits that the operating system's kernel
-enforces on a separate process.
+"""Limit the memory, processor time and elapsed time of an SQL statement. The statement runs in a separate process, on
+which the operating system's kernel enforces the limits.
 
 DuckDB checks its own limits only between two steps of its work. A single step may take very long, for example a
 function that sleeps, pads a text to a gigabyte or recurses deeply. Therefore an untrusted statement runs in a process
 that the kernel kills at a limit. The program that started this process reports the reason (`verdict`).
 
-`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which takes a
-millisecond. The child writes directly to the terminal, file or pipe of the parent. Thus no output is copied, and a slow
-reader slows the child down.
+`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, so that the fork takes
+only a millisecond. The child writes directly to the terminal, file or pipe of the parent. Thus no output is copied, and
+a slow reader slows the child down.
 """
 
 from __future__ import annotations
@@ -33,29 +33,31 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Part of a statement's memory limit that DuckDB gets as its own limit.
+"""Share of a statement's memory limit that DuckDB gets as its own limit, from 0 to 1.
 
-The rest is for memory that DuckDB does not count.
+The other 20 % are for memory that DuckDB does not count.
 """
 
 MACHINES_SHARE = 0.8
-"""Part of the machine's memory that a statement may use if no limit is configured.
+"""Share of the machine's memory that a statement may use if no limit is configured, from 0 to 1.
 
-Without it, the kernel could kill another process, such as the collector, when memory runs out.
+Without this limit, a statement could use up the memory, and the kernel could then kill another process, such as the
+collector.
 """
 
 SPILL = 10
-"""Default limit for the bytes of temporary data that a statement may write to disk, as a multiple of its memory limit.
+"""How many bytes of temporary data a statement may write to disk by default, as a multiple of the statement's memory
+limit.
 """
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one SQL statement.
 
-    `seconds` is the time until its last row is read; None stands for no limit. `memory` (bytes) does not include the
-    memory of an idle database; None stands for 80 % of the machine's memory. `threads` is the number of threads; None
-    stands for all processors. `spill` is the number of bytes that may be written to disk when memory runs out; None
-    stands for ten times the memory.
+    `seconds` is the time until the last row of the answer is read; None stands for no limit. `memory` (bytes) does not
+    include the memory of an idle database; None stands for 80 % of the machine's memory. `threads` is the number of
+    threads; None stands for all processors. `spill` is the number of bytes that may be written to disk when memory runs
+    out; None stands for ten times the memory.
     """
 
     seconds: float | None = None
@@ -65,11 +67,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Apply the time limits to this process; they cannot be removed again. Also make the process end when its parent
-    ends.
+    """Apply the time limits of a statement to this process. They cannot be removed again. Also let the kernel end this
+    process when the process's parent ends.
 
     `lifeline` is the read end of a pipe whose write end only the parent has. This process ignores Ctrl-C, because the
-    parent handles it. The libraries' output to standard error at exit is discarded; Python's own standard error still
+    parent handles it. Output of libraries to standard error at exit is discarded. Python's own standard error still
     works.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -86,7 +88,7 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Limit this process to the memory limit in addition to the memory that it has now.
+    """Limit the memory of this process to its present memory and the memory limit of a statement.
 
     The limit cannot be removed again.
     """
@@ -97,7 +99,7 @@ def bound_memory(limits: Limits) -> None:
 
 @contextmanager
 def memory_limit_named(limits: Limits) -> Iterator[None]:
-    """Raise QueryError with the limit in its text in place of a MemoryError of the block."""
+    """Turn a MemoryError in the `with` block into a QueryError whose text names the limit."""
     try:
         yield
     except MemoryError:
@@ -108,9 +110,9 @@ def memory_limit_named(limits: Limits) -> Iterator[None]:
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Return an error text that explains why a signal ended a statement's process.
+    """Return an error text that states why a signal ended the process of a statement.
 
-    `status` is the negative exit code of the process.
+    `status` is the negative exit code of this process.
     """
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
@@ -128,7 +130,7 @@ def _end_with(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[
         0
-    ]:  # The other end was closed before the kernel watched it.
+    ]:  # The other end was closed before the kernel began to watch it.
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -137,7 +139,9 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Return the size (bytes) of this process's private writable memory, which the kernel compares with RLIMIT_DATA."""
+    """Return the size (bytes) of this process's private writable memory. The kernel compares this size with
+    RLIMIT_DATA.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
@@ -152,11 +156,11 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Run the rest of the command in a forked child. In the child, apply the time limits and return the path of a
+    """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of a
     private directory.
 
-    The parent waits until the child ends, and removes the directory. It then exits with the child's exit code
-    (SystemExit), or raises QueryError if a signal ended the child. On Ctrl-C it kills the child.
+    The parent does not return. It waits until the child ends, and removes the directory. Then it exits with the child's
+    exit code (SystemExit), or raises QueryError if a signal ended the child. On Ctrl-C it kills the child.
     """
     room = make_room()
     sys.stdout.flush()
@@ -170,7 +174,7 @@ def go_apart(limits: Limits) -> str:
     os.close(lifeline)
     try:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # KeyboardInterrupt is the usual case
+    except BaseException:  # Usually, the exception is a KeyboardInterrupt.
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         _clear_notice()
@@ -186,7 +190,7 @@ def go_apart(limits: Limits) -> str:
 def make_room(what: str = "query") -> str:
     """Create an empty private directory for temporary files, and return its path.
 
-    Raise QueryError if it cannot be created.
+    Raise QueryError if the directory cannot be created.
     """
     try:
         return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
@@ -197,7 +201,7 @@ def make_room(what: str = "query") -> str:
 
 
 def _clear_notice() -> None:
-    """Clear the line of the terminal on which the child showed the elapsed time."""
+    """Clear the line of the terminal on which the child process showed the elapsed time."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

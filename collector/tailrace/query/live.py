@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream that have not arrived, and for which a collector still waits.
+    """Events of a stream that have not arrived, and for which a running collector still waits.
 
-    `session` and `stream` are None if only the source is known.
+    `events` is their number. `session` and `stream` are None if only the source is known.
     """
 
     source: str
@@ -36,12 +36,12 @@ class AwaitedEvents(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The reports of a store's running collectors, merged into one.
+    """The reports of all running collectors of a store, merged into one.
 
-    `sources` are the names of the collectors' sources, even those without rows in the table. `awaited` are the events
-    for which the collectors still wait. `unasked` is the reason why a collector did not answer, and empty if all
-    answered; the others' answers are included nevertheless. `here` are the identities of all collectors with a
-    directory on this host.
+    `sources` are the names of the collectors' sources, including sources without rows in the table. `awaited` are the
+    events for which the collectors still wait. `unasked` is the reason why a collector did not answer, or "" if all
+    collectors answered. If one did not, the report still has the answers of the others. `here` has the identities of
+    all collectors with a directory on this host.
     """
 
     sources: frozenset[str] = frozenset()
@@ -50,12 +50,12 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return those events for which collectors wait that may belong to the selection."""
+        """Return those awaited events that may belong to the selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 
 NOBODY = Live()
-"""The report if no collector runs: no collector waits for an event."""
+"""The report of a store without a running collector, in which no events are awaited."""
 
 UNFINISHED = (
     "{whose} was killed, and its next start will commit what it had received;"
@@ -72,7 +72,8 @@ OVERTAKEN = "the table had a newer version each time after the collector had ans
 TRIES = 10
 """Maximum number of times that the collectors are asked about one snapshot.
 
-An answer counts only if no commit came in between; collectors commit once a second and answer much faster.
+An answer counts only if the collectors commit nothing while they are asked. They commit once a second and answer much
+faster.
 """
 
 LiveLook = Callable[[], Live]
@@ -95,7 +96,7 @@ class _Heartbeat(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """Those fields of a collector's status page (`figures.Status`) that this module reads."""
+    """The fields of a collector's status page (`figures.Status`) that this module reads."""
 
     sources: dict[str, _Source]
     heartbeat: _Heartbeat
@@ -105,10 +106,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers of a store's running collectors, by collector name.
+    """The answers of a store's running collectors, by the name of the collector.
 
-    `unasked` states why a collector did not answer, or why one may run without being seen; it is empty if there is
-    none. `here` are the identities of all collectors with a directory on this host.
+    `unasked` states why a collector did not answer, or why a collector may run although this process cannot see it. It
+    is "" if neither is the case. `here` has the identities of all collectors with a directory on this host.
     """
 
     answers: dict[str, T]
@@ -117,9 +118,11 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collectors on this configuration's store which events they still wait for. Return their merged answer.
+    """Ask the running collectors of the configuration's store for which events they still wait. Return their answers,
+    merged into one.
 
-    The answer may be newer than a snapshot that was taken before; `beside` returns one that matches.
+    The answer may be newer than a snapshot that the caller has opened before. `beside` returns an answer that matches a
+    snapshot.
     """
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
@@ -133,9 +136,9 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector of this configuration's store that may run on this host for its status.
+    """Ask each collector of the configuration's store that may run on this host for its status.
 
-    Return the fields of `type_` in each status.
+    Return those fields of each status that the type `type_` has.
     """
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
@@ -161,12 +164,12 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return for which events the collectors still wait, matching the given snapshot. First move the snapshot to the
-    newest version if necessary.
+    """Return the events for which the collectors still wait, so that the answer matches the snapshot. If necessary,
+    move the snapshot to the newest version first.
 
     An event that the snapshot lacks is either awaited by a collector, or already committed as missing in a newer
     version. Therefore an answer matches only if no newer version exists after `ask` has returned it. Collectors on
-    other hosts cannot be asked; if the table shows that such a collector may still run, `unasked` names it. Raise
+    other hosts cannot be asked. If the table shows that such a collector may still run, `unasked` names it. Raise
     QueryError or StoreError if the table cannot be read.
     """
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table

@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of a text that a spreadsheet may take for a formula, even if it removes white space first."""
+"""First characters of texts that a spreadsheet may take for a formula, even if it removes white space at the beginning.
+"""
 
 _SPECIAL = re.compile('[,"\r\n]')
-"""Pattern of the characters for which a CSV field needs quotes."""
+"""Pattern of the characters that require quotes around a CSV field."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""Pattern of DEL and the C1 control characters in UTF-8.
+"""Pattern of DEL and the C1 control characters in UTF-8. `write_json` escapes them.
 
-The JSON encoder escapes all other control characters itself.
+The JSON encoder itself escapes all other control characters.
 """
 
 
@@ -69,7 +70,7 @@ def write_csv(
 ) -> None:
     """Write rows as CSV, with the column names in the first line.
 
-    With `safe`, put a `'` before each text that a spreadsheet may take for a formula.
+    If `safe` is true, put a `'` before each text that a spreadsheet may take for a formula.
     """
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
@@ -86,7 +87,7 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as a CSV field: as the module `csv` writes it, but with quotes around an empty text.
+    """Return a value as a CSV field, as the module `csv` writes it, but write an empty text as a quoted empty field.
 
     In Python 3.11, `csv` writes an empty text like a null.
     """
@@ -108,10 +109,10 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The file to which the CSV writer writes, with LF as the end of each line.
+    """The file that Python's CSV writer writes to. It ends each line with LF.
 
-    The CSV writer puts quotes around each field that contains a character of its line terminator. So its line
-    terminator is CR LF, to get quotes for both, and this class then writes only LF.
+    The CSV writer puts quotes around each field that contains a character of its line terminator. Its line terminator
+    is therefore CR LF, so that fields with either character get quotes. This class then writes only LF.
     """
 
     END = "\r\n"
@@ -132,14 +133,15 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    out.flush()  # also write the end of the stream, which is all there is without rows
+    # This also writes the end of the stream. If there are no rows, nothing else is written.
+    out.flush()
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return a text that is valid JSON for insertion in JSON output, and any other text as a string.
+    """Return a text so that the JSON encoder inserts it unchanged if it is valid JSON, and as a JSON string otherwise.
 
-    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. With `only_objects`, only a JSON
-    object is inserted.
+    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. If `only_objects` is true, only a
+    JSON object is inserted unchanged.
     """
     if only_objects and not text.startswith("{"):
         return text
@@ -157,9 +159,11 @@ def _escape(match: re.Match[bytes]) -> bytes:
 NULL = "-"
 GAP = "  "
 LEAST = 6
-"""Minimum width (terminal cells) to which a column may be cut."""
+"""Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
-"""Width (terminal cells). Columns are not cut below it while columns remain that may be left out instead."""
+"""Width (terminal cells) below which no column of a table is cut while the table still has columns that may be left
+out.
+"""
 IDS = frozenset({"session", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 
@@ -174,10 +178,10 @@ def layout(
     heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a table, without line ends.
+    """Yield the lines of a table for people, without line ends.
 
-    `width` is the terminal's width in cells; with None, nothing is cut. `spare` are names of columns that may be left
-    out if the table is too wide, in this order. `heading` styles the first line.
+    `width` is the terminal's width in cells. If it is None, nothing is cut. `spare` has the names of columns that may
+    be left out if the table is too wide, the least important first. `heading` styles the first line.
     """
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
@@ -216,10 +220,10 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the columns to show in a table that is `width` cells wide.
+    """Return the indices of the columns that a table of `width` cells shows.
 
-    The `empty` columns are shown only if all columns fit without cuts. Then `spare` columns are left out one by one,
-    until the others fit with at least a readable width.
+    The `empty` columns are shown only if all columns fit without cuts. After that, `spare` columns are left out one by
+    one, until each other column can have at least `READABLE` cells.
     """
     readable = [
         w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
@@ -235,10 +239,10 @@ def _chosen(
 
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths of columns, reduced so that their sum is at most `room`; the widest columns are reduced first.
+    """Return the widths of columns, reduced so that their sum is at most `room`. The widest columns are reduced first.
     Return None if they cannot be reduced enough.
 
-    Columns marked in `fixed` keep their width.
+    Columns whose item in `fixed` is true keep their width.
     """
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
@@ -270,15 +274,17 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return the text, cut if necessary so that it occupies at most `width` terminal cells.
+    """Return a text that occupies at most `width` terminal cells. If the text is longer, cut it.
 
-    An ellipsis replaces what is cut.
+    An ellipsis replaces what is cut off.
     """
     return text if cells(text) <= width else _cut(text, width)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
-    """Yield for each row a heading and one line for each column, for tables that are too wide."""
+    """Yield the lines of a table that is too wide for the terminal: for each row, a heading and one line for each
+    column.
+    """
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):
         yield heading(f"row {number}")
@@ -296,9 +302,9 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return the text cut to exactly `width` terminal cells, including an ellipsis.
+    """Return the text cut so that it occupies exactly `width` terminal cells, including an ellipsis.
 
-    A path is cut at its beginning, any other text at its end.
+    A path loses its beginning, any other text its end.
     """
     if text.isascii() and text.startswith("/") and width > 1:
         return f"…{text[1 - width :]}"

@@ -1,7 +1,8 @@
-"""Run calls of an engine in a thread, so that Ctrl-C can interrupt them and a terminal can show the elapsed time.
+"""Run calls of a query engine in a thread. The main thread can then react to Ctrl-C, and show the elapsed time on a
+terminal.
 
-DuckDB handles no signals while it runs a statement. So the statement runs in a thread, and the main thread waits for
-it.
+DuckDB handles no signals while it runs a statement. Therefore the statement runs in a thread of its own, and the main
+thread waits for it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class Patience:
-    """Runs calls of an engine in a thread.
+    """Runs calls of a query engine in a thread of its own.
 
-    `notice` is the terminal on which to show the elapsed time; None shows nothing.
+    `notice` is the terminal that shows the elapsed time, or None to show nothing.
     """
 
     def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
@@ -39,7 +40,7 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Run `call` in the thread.
+        """Run `call` in the thread, and wait for it.
 
         Return its result, or raise its error. On KeyboardInterrupt, interrupt the engine.
         """

@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
-"""Maximum length (characters) of an error text.
+"""Maximum length (characters) of an error text that a statement's process sends.
 
-It is needed because an error text may quote a statement of any length.
+An error text may quote a statement of any length.
 """
 
 FAILURES: dict[str, type[TailraceError]] = {
     each.__name__: each for each in (BrokenOffError, QueryError, StoreError)
 }
-"""Error classes by name.
+"""The error classes that a statement's process can send, by name.
 
-An error of these classes in a statement's process is raised again in the program with the same class.
+If the process sends an error of one of these classes, the program raises an error of the same class.
 """
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Beginnings of DuckDB's names for number types whose values a frame contains as text, because MessagePack cannot
-represent them.
+"""Beginnings of DuckDB's names for number types whose values MessagePack cannot represent. A frame contains such values
+as text.
 """
 
 
@@ -84,8 +84,8 @@ class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """First frame of an answer: the version of the table, and the names and types of the columns, or the number of
-    rows.
+    """First frame of an answer. It has the version of the table, and the names and types of the columns. For a question
+    about the number of rows, it has this number instead of columns.
     """
 
     version: int
@@ -94,16 +94,18 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error as a statement's process sends it: its text, and the name of its class, a key of `FAILURES`."""
+    """An error that a statement's process sends to the program: the text of the error, and the name of its class, which
+    is a key of `FAILURES`.
+    """
 
     text: str
     error: str
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure that represents an error.
+        """Return the failure that a statement's process sends for an error.
 
-        If the error's class is not in `FAILURES`, use its base class there, or else StoreError.
+        If the error's class is not in `FAILURES`, use its base class in `FAILURES`. If there is none, use StoreError.
         """
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
@@ -113,7 +115,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def is_large(type_: str) -> bool:
-    """Return whether values of a DuckDB type may not fit in 64 bits, so that frames contain them as text."""
+    """Return whether values of a DuckDB type may not fit in 64 bits. Frames contain such values as text."""
     return type_.startswith(_LARGE)
 
 
@@ -124,7 +126,7 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame; None at the end of the stream.
+    """Return the content of the next frame, or None at the end of the stream.
 
     Raise EOFError if the stream ends within a frame.
     """
@@ -142,11 +144,11 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""Size (bytes) of a pipe's buffer in Linux by default; reads from the pipe are buffered in this size."""
+"""Default size (bytes) of a pipe's buffer in Linux. A program reads an answer from a pipe in pieces of this size."""
 
 
 class StoreVersion:
-    """The location of a store, and the version of its table that statements read."""
+    """The location of a store, and the version of its table that statements are to read."""
 
     def __init__(self, store: str, options: dict[str, str], version: int) -> None:
         self.store = store
@@ -155,7 +157,7 @@ class StoreVersion:
 
 
 class RemoteEngine:
-    """Runs statements over a store in separate processes, with the same methods and errors as `Engine`."""
+    """Runs statements over a store in separate processes. It has the same methods and errors as `Engine`."""
 
     def __init__(self, place: StoreVersion, limits: Limits) -> None:
         self._place = place
@@ -184,7 +186,7 @@ class RemoteEngine:
             self._worker.end()
 
     def progress(self) -> float:
-        """Return 0: the progress of a statement in another process is unknown."""
+        """Return 0, because the progress of a statement in another process is unknown."""
         return 0.0
 
     def close(self) -> None:
@@ -200,7 +202,9 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process that runs one statement. When the process ends, its private directory is removed."""
+    """The process that runs one statement, as the program that has started it sees it. When the process has ended, its
+    private directory is removed.
+    """
 
     def __init__(
         self,
@@ -212,7 +216,7 @@ class Worker:
     ) -> None:
         self._limits = limits
         self.finished = False
-        """Whether the process has ended without an error, so that its answer is complete."""
+        """Whether the process has ended without an error. Its answer is then complete."""
         room = make_room()
         question = FramedQuestion(
             store=place.store,
@@ -245,15 +249,15 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the decoded content of the next frame of the answer; None at the end.
+        """Return the decoded content of the next frame of the answer, or None after the last frame.
 
-        Raise QueryError or StoreError if the process failed.
+        Raise QueryError or StoreError if the process has failed.
         """
         if self.finished:
             return None
         try:
             data = read_frame(self.answer)
-        except (EOFError, ValueError):  # ValueError: another thread has closed the pipe
+        except (EOFError, ValueError):  # another thread has closed the pipe (ValueError)
             data = None
         if data is None:
             self.finish()
@@ -261,7 +265,7 @@ class Worker:
         return msgspec.msgpack.decode(data, type=type_)
 
     def finish(self) -> None:
-        """Wait until the process has ended, after its answer has ended.
+        """Wait until the process has ended. The caller must have read the whole answer.
 
         Raise the error that the process reports. Raise QueryError if a signal ended the process, or the program
         interrupted it.
@@ -337,7 +341,8 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        if batch is None:  # at the end, or if the process was ended between two batches
+        # either the answer has ended, or the process was ended between two batches
+        if batch is None:
             self._worker.finish()
         return batch
 

@@ -135,7 +135,7 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table from which names are looked up."""
+"""SQL that fills the table `part.known`, in which names are looked up."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -154,9 +154,10 @@ FROM (
   )
 )
 """
-"""SQL that replaces the keys in rows by the names that were assigned to them, as far as these are known.
+"""SQL that replaces the keys in rows by the names that `name` rows assign to these keys. If no row assigns a name to a
+key, the key stays.
 
-`rows` is replaced by the name of a view.
+The caller replaces `rows` by the name of a view.
 """
 
 
@@ -193,31 +194,31 @@ GROUP BY source, session, word;
 """
 
 NAMES = (_NAMES, _PRODUCERS)
-"""The SQL of the macros and views that look up names, and the SQL of the view that shows what producers report about
+"""Two texts of SQL: the macros and views that look up names, and the view with the facts that producers report about
 themselves.
 """
 
 
 class RowFacts(NamedTuple):
-    """Which steps the rows of a snapshot need before views can show them.
+    """Facts about the rows of a snapshot. They determine which steps turn stored rows into the rows that views show.
 
-    Until the facts about the snapshot are known, all are True.
+    While a fact is unknown, it is True.
     """
 
     begun: bool = True
-    """Whether the snapshot has begin rows, whose spans may have been stored later."""
+    """Whether the snapshot has begin rows. The whole span of a begin may be a later row."""
     asked: bool = True
-    """Whether the snapshot has rows that assign a name to a key."""
+    """Whether the snapshot has rows that assign a name to a key. Events may have the key instead of the name."""
     late: bool = True
-    """Whether the snapshot has rows that assign a name to an id, stored after events with this id."""
+    """Whether the snapshot has rows that assign a name to an id, which were stored after events with this id."""
     untimed: bool = True
-    """Whether the snapshot has rows without a time, because they were stored before the epoch of their session's clock
-    was known.
+    """Whether the snapshot has rows without a time. They were stored before the epoch of their session's clock was
+    known.
     """
     lacking: bool = True
-    """Whether events of a session ask for names by keys, so that some of these names may be missing."""
+    """Whether events of a session refer to names by keys, so that some of these names may be missing."""
     moved: bool = True
-    """Whether a client has several sessions in the snapshot."""
+    """Whether the snapshot has several sessions of one client."""
 
 
 _CURRENT = "FROM part.shown"
@@ -226,7 +227,7 @@ FROM part.shown WHERE kind <> 'begin'
 UNION ALL
 FROM part.kept_open
 """
-"""SQL for all rows, except begin rows whose span is stored as well."""
+"""SQL for all rows, except begin rows for which the table also has the row of the whole span."""
 
 _SPANS = "SELECT *, false AS open FROM part.shown WHERE kind = 'span'"
 _NO_SPANS = f"{_SPANS} AND false"
@@ -237,19 +238,21 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
-"""SQL for spans with a begin row and no row of the whole span.
+"""SQL for the spans that have a begin row, and no row of the whole span.
 
 Such a span is still open, or it ended after the collector had forgotten its begin.
 """
 _SPANS_BEGUN = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
-"""SQL for all spans, whether they have ended or are still open."""
+"""SQL for all spans, both those that have ended and those that are still open."""
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that fills in names which arrived after the events with their ids. `rows` is replaced by the name of a view."""
+"""SQL that gives rows the names that arrived after the events with the same ids. The caller replaces `rows` by the name
+of a view.
+"""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -259,8 +262,8 @@ FROM {rows} AS e
 LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
-"""SQL that computes missing times of rows from their session's clock, if its epoch is known now. `rows` is replaced by
-the name of a view.
+"""SQL that computes the missing times of rows from the clock of their session, if the epoch of this clock is known now.
+The caller replaces `rows` by the name of a view.
 
 Rows that have a time are selected unchanged, so that DuckDB can skip parts of files by a condition on time.
 """
@@ -275,7 +278,7 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream: numbers, times and count.
+"""SQL that summarises the stored events of each stream: their sequence numbers, times and count.
 
 For rows without a stored time, only the first and last start are selected, from which the times can be computed. Two
 measures halve the running time: the format is no group column, since a session has only one format; and the condition
@@ -298,15 +301,15 @@ LEFT JOIN part.clocks AS c USING (source, session)
 """
 """SQL for the range of time in which each session may have had events.
 
-It begins at the session's opening or earliest event, whichever is earlier, and ends at its close or latest event,
-whichever is later. Null stands for an unknown time; `ends` is null while the session is open.
+The range begins at the session's opening or earliest event, whichever is earlier, and ends at its close or latest
+event, whichever is later. Null stands for an unknown time. `ends` is null while the session is open.
 """
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, by name, with only the steps that `facts` require.
+    """Return the SQL of the views that show rows, by view name. The views contain only the steps that `facts` require.
 
-    Each view comes after those that it uses.
+    Each view comes after the views that it uses.
     """
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
@@ -374,7 +377,7 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of clients with more than one session, and returns these sessions.
+"""SQL that fills a table with the sessions of those clients that have several sessions, and returns these sessions.
 
 If an announcement arrived after events, it has a session of its own, which then resumes the session of these events.
 The table contains the session with the events instead.
@@ -530,7 +533,8 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the SQL of the views of gaps, and of a view with the previous session of each session's client.
+    """Return the SQL of the views of gaps, and of a view that has, for each session, the previous session of the same
+    client.
 
     `moved` states whether any client has several sessions.
     """

@@ -38,18 +38,18 @@ READERS = frozenset(
 """Names of the table functions that a user's statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""Names of table functions that only the views may call, because their arguments are file paths or addresses in this
-process's memory.
+"""Names of table functions that only the views may call. Their arguments are file paths, or addresses in this process's
+memory.
 """
 
 REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
-"""Names of functions that a user's statement must not call.
+"""Names of functions that a statement of a user must not call.
 
 They reveal paths of the table or of this process, or run another statement that was not checked.
 """
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words in the name of a plan's step which show that the step writes."""
+"""Words that occur in the name of a step of DuckDB's plan if the step writes."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -59,7 +59,7 @@ _LINE = re.compile(r"(?m)^LINE (\d+):")
 
 
 Parameters = Sequence[object] | Mapping[str, object]
-"""Values for the parameters of an SQL statement: a sequence for `?`, or a mapping for `$name`."""
+"""Values for the parameters of an SQL statement: a sequence for `?`, or a mapping by name for `$name`."""
 
 
 class Statement(NamedTuple):
@@ -73,14 +73,16 @@ class Statement(NamedTuple):
 def examine(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
 ) -> Statement:
-    """Check the SQL text, and return the single statement in it. Raise QueryError if the statement must not run."""
+    """Check that the SQL text is a single statement that only reads, and return the statement. Raise QueryError if it
+    must not run.
+    """
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
     except (
         duckdb.Error,
         ValueError,
-    ) as error:  # ValueError: DuckDB's Python binding does not know this kind of statement
+    ) as error:  # DuckDB's Python binding does not know this kind of statement (ValueError)
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
@@ -98,7 +100,9 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """Return the statement without its final semicolon and what follows, so that the text can be put in parentheses."""
+    """Return a statement without its final semicolon and the text after it, so that the statement can be put in
+    parentheses.
+    """
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
     data = statement.encode(errors="surrogatepass")  # DuckDB counts positions in bytes
     if ends and data[ends[-1] :].startswith(b";"):
@@ -107,9 +111,9 @@ def _without_semicolon(statement: str) -> str:
 
 
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-    """Raise QueryError if the statement's text calls a function that is not allowed.
+    """Raise QueryError if the text of a statement calls a function that is not allowed.
 
-    This happens before DuckDB evaluates any function.
+    This check runs before DuckDB evaluates any function of the statement.
     """
     serialized = connection.execute(
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
@@ -126,7 +130,9 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    """Yield each function that a syntax tree calls: its name in capitals, and whether it is called as a table function."""
+    """Yield each function that a statement's syntax tree calls: its name in capitals, and whether the statement uses it
+    as a table.
+    """
     waiting = [(tree, False)]
     while waiting:
         node, gives_table = waiting.pop()
@@ -142,13 +148,12 @@ def _calls(tree: object) -> Iterator[tuple[str, bool]]:
 def _examine_plan(
     connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters
 ) -> None:
-    """Let DuckDB plan the statement without running it. Raise QueryError if a step of the plan is not allowed."""
+    """Let DuckDB plan a statement without running it. Raise QueryError if a step of the plan is not allowed."""
     try:
         explain = f"EXPLAIN (FORMAT json)\n{statement}"
         plan = connection.execute(explain, parameters).fetchall()[0][1]
     except duckdb.IOException:
-        # The files of the snapshot may have been deleted. This is no fault of the statement, and the caller tries
-        # again.
+        # Upkeep may have deleted the files of the snapshot. The statement is not at fault, and the caller tries again.
         raise
     except duckdb.Error as error:
         raise QueryError(_LINE.sub(_line_before, str(error))) from error
@@ -160,9 +165,9 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield for each step of a plan its name, and the name of the table function that it calls, or None.
+    """Yield the name of each step of a plan, and the name of the table function that the step calls, or None.
 
-    Both are in capitals.
+    Both names are in capitals.
     """
     for step in plan:
         function = step["extra_info"].get("Function")
@@ -171,13 +176,15 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 
 
 def _line_before(line: re.Match[str]) -> str:
-    """Return the line number of an error message, minus the line that this module put before the statement."""
+    """Return the line number of an error message, reduced by the line that `_examine_plan` has put before the
+    statement.
+    """
     return f"LINE {int(line[1]) - 1}:"
 
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Names of inner views (in the schema `part`) that read no data files while a statement runs: their rows have been
+"""Names of inner views (in the schema `part`) that read no data files while a statement runs. Their rows have been
 copied to tables before.
 """
 
@@ -190,10 +197,10 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""Views that show each stored row at most once, with those of their columns (among `_TEXTS` and `_NUMBERS`) that show
-the stored values.
+"""Names of the views that show each stored row at most once. For each view: those of its columns, among `_TEXTS` and
+`_NUMBERS`, that show the stored values.
 
-If a statement uses any other column name, it has defined the column itself.
+If a column of a statement has any other name, the statement itself has defined the column.
 """
 
 _WORD = re.compile(r"\w+")
@@ -215,9 +222,9 @@ SyntaxNode = dict[str, Any]
 def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
-    """Return the regions of the table in which all rows lie that a statement can read.
+    """Return the regions of the table that contain all rows which a statement can read.
 
-    Return None if it can read all rows, or DuckDB cannot parse it.
+    Return None if the statement can read all rows, or DuckDB cannot parse it.
     """
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
@@ -232,7 +239,8 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions of the table in which all rows lie that a statement can read; None if it can read all rows.
+    """Return the regions of the table that contain all rows which a statement can read. Return None if it can read all
+    rows.
 
     `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it.
     """
@@ -274,16 +282,16 @@ def _nodes(tree: object) -> Iterator[SyntaxNode]:
 
 
 def _is_plain(table: SyntaxNode) -> bool:
-    """Return whether a FROM clause names a single table or view, without renaming columns and without taking a sample."""
+    """Return whether a FROM clause is a single table or view, without new names for its columns and without a sample."""
     return (
         table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
     )
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return the bounds of columns that a condition of a WHERE clause implies.
+    """Return the bounds of columns that follow from the condition of a WHERE clause.
 
-    Each row that matches the condition lies within all of them.
+    The values of each row that matches the condition lie within all of these bounds.
     """
     if condition is None:
         return {}
@@ -306,9 +314,9 @@ def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Paramet
 def _comparison(
     node: SyntaxNode, table: SyntaxNode, parameters: Parameters
 ) -> Iterator[tuple[str, Bounds]]:
-    """Yield the column that a comparison restricts, and the bounds of its values.
+    """Yield the column that a comparison restricts, and the bounds of the column's values.
 
-    Yield nothing for a comparison that restricts no column with statistics.
+    Yield nothing if the comparison restricts no column of the view `table` that has statistics.
     """
     if node["type"] == "COMPARE_BETWEEN":
         compared = node["input"], [node["lower"], node["upper"]]
@@ -351,14 +359,14 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
 
 
 def _behind(prefix: str) -> str | None:
-    """Return a text that sorts after all texts that begin with `prefix`; None if there is none."""
+    """Return the least text that sorts after all texts with the beginning `prefix`, or None if there is none."""
     kept = prefix.rstrip(_LAST)
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
-    """Return the name of the column to which a node of the syntax tree refers; None if it refers to no column of the
-    view with statistics.
+    """Return the name of the column to which a node of a statement's syntax tree refers. Return None if it is not a
+    column with statistics in the view `table`.
     """
     if node["type"] != "COLUMN_REF":
         return None
@@ -369,7 +377,7 @@ def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
 
 
 def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
-    """Return the integer or text that a node of the syntax tree stands for, as a literal or a parameter.
+    """Return the integer or text that a node of a statement's syntax tree has as a literal or a parameter.
 
     Return None for any other node.
     """

@@ -1,8 +1,8 @@
-"""Open one version of the table for DuckDB, and find the files in it that a statement needs to read.
+"""Open one version of the table for DuckDB, and find the files of this version that a statement needs to read.
 
-A file is left out only if the statistics about it in the table's log prove that no row of it can match. A column may
-lack statistics if another program wrote the file, or if its texts are too long. A condition on such a column leaves out
-no file.
+A file is left out only if the statistics about it in the table's log prove that none of its rows can match the
+statement. A column may lack statistics if another program wrote the file, or if its texts are too long. A condition on
+such a column leaves out no file.
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ class Bounds(NamedTuple):
 
 
 Region = Mapping[str, Bounds]
-"""Bounds of columns by name. A row lies in the region if all its values lie within the bounds."""
+"""The bounds of columns, by column name. A row lies in the region if each value lies within the bounds of its column.
+"""
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in the regions meet: on `time` if every row has a time, else on `start`.
+    """Return an SQL condition that all rows in the regions meet. If `timed` is true, which means that every row has a
+    time, the condition is on `time`, otherwise on `start`.
 
-    It is `true` if the regions allow no such condition.
+    Return `true` if the regions do not limit these columns.
     """
     conditions = []
     for region in regions or ():
@@ -74,9 +76,10 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """The entries of the table's log about the data files of one version.
+    """The statistics in the table's log about the data files of one version.
 
-    They state path, number of rows, and least and greatest values of columns. Files are numbered by their position in the log.
+    For each file, they state the path, the number of rows, and the least and greatest values of columns. Files are
+    numbered by their position in the log.
     """
 
     def __init__(self, table: DeltaTable) -> None:
@@ -90,8 +93,8 @@ class FileStatistics:
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
         """Return the numbers of the files that may contain a row in one of the regions.
 
-        Unless `timed` states that all rows have times, a row without a stored time may lie in any range of time,
-        because its time may follow from its session's clock.
+        A row without a stored time may lie in any range of time, because the clock of its session may determine its
+        time. If `timed` is true, there are no such rows.
         """
         found: set[int] = set()
         for region in regions:
@@ -100,7 +103,7 @@ class FileStatistics:
 
     @property
     def untimed(self) -> int | None:
-        """Return how many rows of the table have no time; None if the log does not state it."""
+        """Number of rows of the table that have no time, or None if the log does not state it."""
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
@@ -123,7 +126,7 @@ class FileStatistics:
         return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
-        """Return one statistic from the log for all files, such as `min.time`; None where the log lacks it."""
+        """Return one statistic about all files, such as `min.time`. The value of a file is None if the log lacks it."""
         if name not in self._read:
             number = self._columns.get(name)
             values = (
@@ -136,7 +139,7 @@ class FileStatistics:
 
 
 class AddedFile(NamedTuple):
-    """A Parquet file of the table with rows of one day. `path` is relative to the table."""
+    """A Parquet file of the table with the rows of one day. `path` is relative to the table."""
 
     path: str
     day: date
@@ -151,7 +154,7 @@ class TableReader(TableSnapshot):
     """
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
-        """Open version `version` of the table if it still can be read, else the newest version."""
+        """Open version `version` of the table if it can still be read, otherwise the newest version."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
@@ -163,9 +166,9 @@ class TableReader(TableSnapshot):
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
-        """Change into the directory `room`.
+        """Change the working directory of this process to `room`.
 
-        Create a link to a local table there, so that DuckDB sees no other path of the host.
+        If the table is local, create a link to it there, so that DuckDB sees no other path of the host.
         """
         os.chdir(room)
         if self.local:
@@ -174,17 +177,17 @@ class TableReader(TableSnapshot):
 
     @property
     def watched(self) -> bool:
-        """Return whether a running collector uses the store.
+        """Whether a running collector uses the store.
 
-        Return True if this is unknown: for a store behind a URL, or if the collectors' directories cannot be read.
+        True if this is unknown: for a store behind a URL, or if the collectors' directories cannot be read.
         """
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
     @property
     def watchers(self) -> list[str] | None:
-        """Return the names of the collectors that run on the store; None if they are unknown, for example for a store
-        behind a URL.
+        """Names of the collectors that run on the store. None if they are unknown, for example for a store behind a
+        URL.
         """
         if not self.local:
             return None
@@ -196,7 +199,7 @@ class TableReader(TableSnapshot):
 
     @property
     def statistics(self) -> FileStatistics:
-        """Return what the table's log states about the files of this version. The log is read once for each version."""
+        """The statistics in the table's log about the files of this version. The log is read once for each version."""
         if self._statistics[0] != self._table.version():
             self._statistics = self._table.version(), FileStatistics(self._table)
         return self._statistics[1]
@@ -210,8 +213,8 @@ class TableReader(TableSnapshot):
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
         """Return the files of a local table that may contain rows in one of the regions.
 
-        If no file may, return one file, because DuckDB needs a file to learn the columns. `timed` is that of
-        `FileStatistics.numbers`.
+        If no file may contain such rows, return one file nevertheless, because DuckDB needs a file to find out the
+        columns. `timed` states whether all rows have times (see `FileStatistics.numbers`).
         """
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
@@ -224,21 +227,21 @@ class TableReader(TableSnapshot):
         return [AddedFile(path, day) for day, _, path in sorted(rows)]
 
     def missing_files(self) -> list[str]:
-        """Return those files of this version that do not exist any more; an empty list for a table behind a URL."""
+        """Return those files of this version that no longer exist. For a table behind a URL, return an empty list."""
         if not self.local:
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
 
     def lacking(self) -> set[str]:
-        """Return the names of columns that this table does not have yet, because an older collector created it."""
+        """Return the names of columns that this table lacks, because an older version of Tailrace created the table."""
         return {field.name for field in SCHEMA.fields} - {
             field.name for field in self._table.schema().fields
         }
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """Return this version as a pyarrow dataset, for a table whose files DuckDB cannot open itself.
+        """Return this version as a pyarrow dataset. It is used for a table whose files DuckDB cannot open itself.
 
-        Raise StoreError if it cannot be read.
+        Raise StoreError if the table cannot be read.
         """
         try:
             dataset = self._table.to_pyarrow_dataset()
@@ -251,7 +254,7 @@ class TableReader(TableSnapshot):
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
 
     def _go_to(self, version: int) -> None:
-        """Open a version of the table, or the newest version if that one no longer exists."""
+        """Open a version of the table. If this version no longer exists, open the newest version."""
         try:
             self._table.load_as_version(version)
         except (DeltaError, OSError):

@@ -1,5 +1,5 @@
-"""Refuse a command or query that names a source, session, stream, label, rank, node or job that does not exist: an
-empty answer would be misleading.
+"""Refuse a command or query that names a source, session, stream, label, rank, node or job that does not exist. An
+empty answer to it would be misleading.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ LISTED = 20
 def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completeness:
     """Return the completeness of an answer about `scope`.
 
-    Raise UnknownError if its selection contains a name that does not exist.
+    Raise UnknownError if the scope's selection contains a name that does not exist.
     """
     check(engine, scope.selection, live)
     return completeness(engine, scope, live)
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError if the selection contains a source, session, stream, label, rank, node or job that does not
+    """Raise UnknownError if a selection contains a source, session, stream, label, rank, node or job that does not
     exist.
 
-    A source exists if a row or a running collector has it. A session must exist in the selected sources, a stream in
-    the selected sources and sessions. At least one session must have all of the labels, and at least one must match
-    rank, node and job together.
+    A source exists if a row or a running collector has it. A session must exist in the selected sources, and a stream
+    in the selected sources and sessions. At least one session must have all of the labels. At least one session must
+    match rank, node and job together.
     """
     sources, sessions, streams, labels, job = selection
     if sources is not None:
@@ -130,5 +130,5 @@ def _begins(session: str | None, beginning: str) -> bool:
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    """Return a sort key that sorts decimal numbers by value, so that stream 2 comes before stream 10."""
+    """Return a key for sorting names: decimal numbers are sorted by value, so that stream 2 comes before stream 10."""
     return (len(name), name) if name.isdecimal() else (0, name)

@@ -47,18 +47,19 @@ SELECT source, session, stream, substream, "offset", name, start, "end", time, d
   CASE WHEN parent_held.stops >= stops THEN parent_held.name END AS parent_name
 FROM found WHERE held IS NULL
 """
-"""SQL that finds for each span the span that encloses it in the same stream and substream, by their times.
+"""SQL that finds the parent of each span: the span in the same stream and substream that encloses it, judged by their
+times.
 
 The level of a span is the number of spans that are open when it begins: a running sum over all begins and ends in order
-of time. If spans nest, the enclosing span is the last one before it whose level is lower by one. Two sorts suffice for
-this, however many spans there are. If spans overlap without nesting, this last span may already have ended; then the
-span has no parent.
+of time. If spans nest, the parent is the last span before it whose level is lower by one. Two sorts suffice for this,
+however many spans there are. If spans overlap without nesting, this last span may already have ended. Then the span has
+no parent.
 """
 
 
 class ViewColumn(NamedTuple):
     name: str
-    type: str  # DuckDB's name of the type
+    type: str  # the name of the type in DuckDB
     meaning: str
 
 

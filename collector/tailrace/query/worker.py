@@ -1,7 +1,7 @@
-"""Run one SQL statement in a process of its own, which `remote` starts as `tailrace.query.worker`.
+"""Run one SQL statement in a process of its own, which the module `remote` starts as `tailrace.query.worker`.
 
-The question arrives on standard input. When the program no longer wants the answer, it closes standard input, which
-ends this process. The answer goes to standard output, and an error to standard error (see `remote`).
+The question arrives on standard input. If the program no longer wants the answer, it closes standard input, and this
+process ends. The answer goes to standard output, and an error to standard error (see `remote`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_
 
 
 def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
-    """Run the statement of a question, and write the answer to `out`. Raise QueryError or StoreError."""
+    """Run the statement of a question, and write the answer to `out`. Raise QueryError or StoreError if the statement
+    fails.
+    """
     sql, values = question.sql, question.parameters
     if question.form is AnswerForm.COUNT:
         count = engine.count(sql, values)
@@ -70,7 +72,7 @@ def main() -> None:
 def _leave(code: int) -> None:
     """Exit at once with the exit code `code`.
 
-    Do not wait for the database: the answer is written, or no longer wanted.
+    Do not wait for the database, because the answer is either written or no longer wanted.
     """
     sys.stderr.flush()
     os._exit(code)
