@@ -14,17 +14,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LATEST = 2**63 - 1
-"""Latest time (ns) that all export formats support; the earliest is 0. Rows outside are omitted, and ends are
-clipped."""
+"""Latest time (ns) that all export formats support. The earliest time is 0. Rows outside of this range are omitted, and
+later ends are replaced by the latest time."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 """SQL condition that selects the rows that a timeline draws.
 
-The condition excludes kinds. With a list of drawn kinds instead, DuckDB would expect few rows, and keep them
+The condition excludes kinds of rows. If it listed the drawn kinds instead, DuckDB would expect few rows, and keep them
 all in memory for the join with the sessions' clocks."""
 
 SessionKey = tuple[str, str]
-"""Source and session id."""
+"""Key of a session: the name of its source, and its id."""
 
 FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
@@ -34,15 +34,15 @@ FROM sessions AS s WHERE {chosen}
 
 
 DEEPEST = 256
-"""Maximum depth of nested spans that is drawn in a lane. The limit of Perfetto is 512."""
+"""Maximum depth of nested spans that are drawn in one lane. Perfetto can draw at most 512."""
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
   WHEN 'et3' THEN start
   ELSE seq END"""
-"""SQL expression for the number of an event by which gaps refer to events.
+"""SQL expression for the number that an event has in its stream. Gaps name missing events by these numbers.
 
-It is the column `seq`, except in formats that count in another way (see the pages of the formats)."""
+The number is in the column `seq`, except in formats that count in another way (see the pages of the formats)."""
 
 _PLACED = {
     (True, True): "between two events",
@@ -50,7 +50,9 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""Description of where a gap lies, by whether an event is known before the gap and after the gap."""
+"""Text that states where a gap lies. The key states whether an event before the gap is known, and whether an event
+after it is known.
+"""
 
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
@@ -59,16 +61,18 @@ ORDER BY source, session, stream, first, "offset", reason, id
 """
 
 StreamPlace = tuple[str, str, str]
-"""Source, session and stream of a gap. The stream is empty if it is unknown."""
+"""Source, session and stream of a gap. The stream is "" if it is unknown."""
 
 
 class Ticks(NamedTuple):
-    """The length of a session's ticks. `rate` is the number of ticks in a second, or None if it is unknown."""
+    """The length of the clock ticks of a session. `rate` is the number of ticks in a second, or None if it is unknown."""
 
     rate: float | None
 
     def ns(self, ticks: int) -> int:
-        """Convert ticks to nanoseconds, rounded as in the SQL views. A tick of unknown length counts as 1 ns."""
+        """Return the nanoseconds of a number of ticks, rounded as in the SQL views. A tick of unknown length counts as
+        1 ns.
+        """
         rate = self.rate
         if rate is None or rate <= 0 or rate == 1e9:
             return ticks
@@ -80,9 +84,9 @@ class Ticks(NamedTuple):
 class SessionClock(NamedTuple):
     """The clock of a session, and the session's position on the time axis.
 
-    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the
-    start of the first row and the end of the last row. Without drawn rows, `first` and `last` are the times at
-    which the session was opened and closed. The maximum is `LATEST`; None means unknown.
+    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
+    of the first row and the end of the last row. If the session has no drawn rows, they are the times at which the
+    session was opened and closed. They are at most `LATEST`, and None if they are unknown.
     """
 
     source: str
@@ -119,8 +123,8 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return the time (ns) of a tick that is not the start of a row, such as an end without a begin. None
-        as in `place`."""
+        """Return the time (ns) on the axis of a tick that is not the start of a row. For example, this is the tick of
+        an end without a begin. Return None in the same cases as `place`."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
@@ -134,8 +138,8 @@ class SessionClock(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The range of a session's drawn rows, separately for three groups: rows with wall time (`first_time`, and
-    ticks), rows without wall time (aligned ticks), and ends without a begin (ticks)."""
+    """The range of a session's drawn rows, separately for three groups: rows with wall time (their times and ticks),
+    rows without wall time (aligned ticks), and ends without a begin (ticks)."""
 
     source: str
     session: str
@@ -150,8 +154,8 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts about a session from the view `sessions`: its clock, its open and close times, its run and its
-    peer."""
+    """Facts about a session in the view `sessions`: its clock, the times at which it was opened and closed, its run and
+    its peer."""
 
     source: str
     format: str
@@ -171,12 +175,12 @@ class Facts(NamedTuple):
 
     @property
     def zero(self) -> int | None:
-        """Return the Unix time (ns) of tick 0, or None if the epoch or a plausible rate is unknown."""
+        """Unix time (ns) of tick 0, or None if the epoch or a plausible tick rate is unknown."""
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of sessions with their positions on the axis, sorted by source and session id.
+    """Return the clocks of sessions, with the sessions' positions on the time axis, sorted by source and session id.
 
     A session may have an extent, facts, or both."""
     of_rows = {(e.source, e.session): e for e in extents}
@@ -184,7 +188,7 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
     for key, facts_of in known.items():
         if (
             facts_of.zero is not None and key in of_rows
-        ):  # rows without a stored time cannot be placed on the axis of wall time
+        ):  # without a stored time, a row has no place on the axis of wall time
             of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)
@@ -195,13 +199,13 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return the name of the axis of a session without wall time: its source, and its run or else the session
-    itself."""
+    """Return the key of the time axis of a session without wall time: its source, and the name of its run. A session
+    without a run has an axis of its own."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
 def _shifts(extents: Iterable[Extent], facts: dict[SessionKey, Facts]) -> dict[SessionKey, int]:
-    """Return the time (ns) of tick 0 on each axis without wall time, by axis."""
+    """Return the time (ns) of tick 0 on each axis without wall time, by the key of the axis."""
     firsts: dict[SessionKey, int] = {}
     opened: dict[SessionKey, int] = {}
     for extent in extents:
@@ -253,7 +257,7 @@ def _session(extent: Extent, facts: Facts, shifts: dict[SessionKey, int]) -> Ses
 
 
 class Gap(NamedTuple):
-    """A row of the view `gaps`."""
+    """A row of the view `gaps`, with the columns that exports and timelines need."""
 
     source: str
     session: str
@@ -280,11 +284,11 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return the begin and end (ns) of a gap, and a description of where it lies. Return None if the times are
-    unknown.
+    """Return the begin and end (ns) of a gap on the time axis, and a text that states where it lies. Return None if
+    its begin or its end is unknown.
 
-    `before` and `behind` are the times of the events before and after the gap, None for a missing event. The
-    limit is then the session's first or last time."""
+    `before` and `behind` are the times of the events before and after the gap, or None if there is no such event. The
+    first or last time of the session then takes the place of the event."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

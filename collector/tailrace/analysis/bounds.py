@@ -24,11 +24,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 LostCount = int | None
-"""Upper bound on a number of lost events; None if the number is unknown."""
+"""Upper bound on a number of lost events, or None if the number is unknown."""
 
 
 class Interval(NamedTuple):
-    """The least and the greatest value that a figure can have. None means that the figure has no bound on this side."""
+    """The least and the greatest value that a figure of spans can have. None means that the figure has no bound on this
+    side.
+    """
 
     low: int | None
     high: int | None
@@ -51,8 +53,8 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""The interval of each figure of a group, by the figure's name. It is None if no span has a known duration and no span
-is lost."""
+"""The interval of each figure of a group of spans, by the figure's name. The interval is None if no span of the group
+has a known duration and no span is lost."""
 
 
 def _range(low: str, high: str, least: int) -> str:
@@ -65,15 +67,16 @@ def _range(low: str, high: str, least: int) -> str:
 
 
 def total_loss(*losses: LostCount) -> LostCount:
-    """Return the sum of numbers of lost events; None if one of them is unknown."""
+    """Return the sum of several numbers of lost events. Return None if one of them is unknown."""
     known = [loss for loss in losses if loss is not None]
     return sum(known) if len(known) == len(losses) else None
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration that a lost span can have, given the least seen duration: 0, or None if a seen
-    duration is negative. A clock that was set back once may have been set back more often, so lost durations are
-    then unbounded."""
+    """Return the least duration that a lost span can have. `least` is the least duration of the seen spans, or None.
+
+    Return 0, or None for no bound if a seen duration is negative: a clock that was set back once may have been set back
+    more often."""
     return None if least is not None and least < 0 else 0
 
 
@@ -82,21 +85,23 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks (from 1, in ascending order) of the two seen durations between which the quantile `share` of all
-    spans lies. A rank below 1 stands for the least possible duration, and a rank above `seen` for no bound."""
+    """Return the ranks (from 1, in ascending order) of two seen durations. The quantile `share` of all spans, including
+    the lost ones, lies between these durations.
+
+    A rank below 1 stands for the least duration that a span can have, and a rank above `seen` for no bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 
 
 def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the minimum of all spans. `seen` is the minimum of the seen spans, and `lowest` is the
-    least duration that a lost span can have."""
+    """Return the interval in which the minimum of all spans lies. `seen` is the minimum of the seen spans, and `lowest`
+    is the least duration that a lost span can have."""
     return Interval(seen, seen) if lost == 0 else Interval(lowest, seen)
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the sum or the maximum of all spans. `seen` is that of the seen spans; lost spans can only
-    increase it, unless durations can be negative (`lowest` is None)."""
+    """Return the interval in which the sum or the maximum of all spans lies. `seen` is the sum or the maximum of the
+    seen spans. Lost spans can only increase it, unless durations can be negative (`lowest` is None)."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

@@ -25,7 +25,9 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span of one lane that has ended. The time during which it is innermost counts for `owner`."""
+    """A span of one lane that has ended. `owner` is the group or node of spans to which its time is assigned, for the
+    time during which it is the innermost span.
+    """
 
     start: int
     end: int
@@ -33,11 +35,11 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return, for each owner, the time (in the unit of the spans) during which one of its spans is the innermost open
-    span.
+    """Return, for each owner, the time during which one of its spans is the innermost open span, in the unit of the
+    spans.
 
-    The spans must be sorted by start; if two spans start together, the outer one comes first. A span that ends before
-    it begins has no share."""
+    The spans must be sorted by start. If two spans start together, the outer span must come first. A span that ends
+    before it begins gets no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -51,8 +53,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Count the time from `now` to `moment` for the innermost open spans in `shared`, remove spans that end by `moment`
-    from `open_spans`, and return `moment`."""
+    """Add the time from `now` to `moment` to the owners of the innermost open spans in `shared`. Remove spans that end
+    by `moment` from `open_spans`. Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -66,7 +68,9 @@ def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K,
 
 
 DEEPEST = 200
-"""Maximum depth of the nodes. A deeper span counts for the node of the enclosing span at this depth."""
+"""Maximum depth of the nodes of a flame graph. The time of a deeper span is assigned to the node of its ancestor at
+this depth.
+"""
 
 UNITS = ("ns", "ticks")
 
@@ -81,10 +85,11 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 
 
 class FlameNode(NamedTuple):
-    """One node of a flame graph. `parent` is the index of the enclosing node, which comes earlier in the list of nodes.
+    """One node of a flame graph: all spans with one name, and with the same names of enclosing spans. `parent` is the
+    index of the enclosing node, which comes earlier in the list of nodes.
 
-    `own` is the time during which a span of the node is innermost. `total` is the sum of `own` over the node and all
-    nodes below it."""
+    `own` is the time during which a span of the node is the innermost open span. `total` is the sum of `own` over the
+    node and all nodes below it."""
 
     parent: int | None
     name: str | None
@@ -94,17 +99,17 @@ class FlameNode(NamedTuple):
 
 
 class FlameGraph(NamedTuple):
-    """A flame graph in one unit of time. `open` is the number of selected spans that have not ended, which no node
-    includes."""
+    """A flame graph whose times have one unit. `open` is the number of selected spans that have not ended. They belong
+    to no node."""
 
     unit: str
     nodes: list[FlameNode]
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return at most `most` nodes with the largest totals, and the number of nodes left out.
+        """Return the `most` nodes with the largest totals, and the number of nodes that are left out.
 
-        A node is never returned without its parent, whose total is at least as large."""
+        A node is never returned without its parent, because the parent's total is at least as large."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
@@ -127,7 +132,7 @@ class _Nodes:
         self.counts: list[int] = []
 
     def count(self, parent: int | None, name: str | None) -> int:
-        """Add 1 to the span count of the node with this name and parent, and return the node's index."""
+        """Count a span for the node with this name and parent, and return the node's index. Add the node if it is new."""
         place = self._places.setdefault((parent, name), len(self._made))
         if place == len(self._made):
             self._made.append((parent, name))
@@ -148,10 +153,10 @@ class _Nodes:
 
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
-    """Return the flame graph of the spans that overlap a window. A span counts only with its part within the window.
-    `unit` selects the spans whose time is in `ns` or in `ticks`.
+    """Return the flame graph of the spans that overlap a window. Only the part of a span within the window counts.
+    `unit` selects the spans whose time is in `ns`, or those whose time is in `ticks`.
 
-    Read every span of the window in order. Raise QueryError or StoreError if the table cannot be read."""
+    All spans of the window are read in order. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = {}
     for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
@@ -164,7 +169,9 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane, cut at the bounds of the window. The owner of a span is the index of its node."""
+    """Yield the spans of one lane, cut off at the bounds of the window. The owner of each span is the index of its
+    node.
+    """
     enclosing: list[tuple[int, int]] = []
     for row in rows:
         begin, length, name = row[4:]
@@ -194,7 +201,9 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition for spans that overlap the window. A span that has not ended counts as endless."""
+    """Return the SQL condition for spans that overlap the window. A span that has not ended counts as a span without
+    end.
+    """
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

@@ -51,41 +51,41 @@ do stream 0, the number may be taken some time after the clock was read, so only
 client announced have an order. A line of ET3 has the number of its tick, and no wall time."""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
-"""Size in bytes of the smallest event, for the formats in which one unreadable stretch of bytes may hold several events
-that no number counts."""
+"""Size (bytes) of the smallest event, by format. In these formats, one unreadable stretch of bytes may hold several
+events, and no number shows how many."""
 
 STACKED = ("et3", "ovni")
-"""Formats in which the end of a span does not name its begin, but belongs to the last open begin."""
+"""Formats in which the end of a span does not name its begin. Such an end belongs to the last open begin."""
 
 UNNUMBERED_ENDS = ("jets",)
-"""Formats whose ends of spans have no number, so that a missing end does not show."""
+"""Formats in which the ends of spans have no number, so that the loss of an end does not show."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of records that are not parts of spans, so that gaps of these kinds lack no span."""
+"""Kinds of records that are not parts of spans. A gap that lacks records of these kinds lacks no span."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for groups of spans that a gap has, too, so that a gap counts only for groups with its values."""
+"""Keys for grouping spans that gaps have, too. A gap counts only for groups with the gap's own values of these keys."""
 
 RENAMED = ("name", "category")
-"""Keys for groups of spans whose values may be in a record of their own. If that record is missing, a span may be in a
+"""Keys for grouping spans whose values may be in separate records. If such a record is missing, a span may be in a
 wrong group."""
 
 ANY = ""
-"""Value of `stream` in a gap whose stream is unknown."""
+"""The text in the column `stream` of a gap whose stream is unknown."""
 
 COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
-"""Columns of `spans` by which spans can be grouped. All other keys are names in the spans' attributes."""
+"""Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""Time in nanoseconds after which a session is taken to have no lost event, counted from its close and its last seen event.
-Clocks of producers that differ more from the collector's show it by the times of seen events."""
+"""Time (ns) after which a session can have no more lost events, counted from its close and from its last seen event. If
+the clocks of producer and collector differ by more, the times of seen events show this."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The gaps of one stream that touch a selection of spans. `events` is their number of missing events, and `names`
-    is whether records with names are missing. `unit` is the unit of durations in the session."""
+    """The gaps of one stream that touch a selection of spans. `events` is the number of their missing events, and
+    `names` states whether records with names are among these. `unit` is the unit of durations in the session."""
 
     source: str
     session: str
@@ -97,13 +97,13 @@ class TouchingGaps(NamedTuple):
 
 
 class Losses:
-    """The losses that touch the spans of a window."""
+    """The lost events that may be spans of a window, or that may have changed spans of the window."""
 
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
-        """Read the gaps that touch the window. `by` contains the keys by which spans are grouped. `whole` is the
-        completeness of the window, with the number of events that may still arrive."""
+        """Read the gaps that touch the spans of the window. `by` has the keys by which spans are grouped. `whole` is
+        the completeness of the window, which includes the number of events that may still arrive."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
@@ -120,7 +120,7 @@ class Losses:
         return not self._gaps and self._everywhere == 0
 
     def of(self, group: Sequence[str | None], unit: str) -> LostCount:
-        """Return the number of lost events that may be spans of a group; None if it is unknown."""
+        """Return how many lost events may be spans of a group. Return None if the number is unknown."""
         values = []
         for at, key in self._places:
             other = {"session": DAMAGED_SESSION, "stream": ANY}.get(key)
@@ -129,8 +129,8 @@ class Losses:
         return total_loss(self._everywhere, *found)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
-        """Return SQL that adds a column `doubtful` to measured spans: whether a span's duration or group is in doubt.
-        It leaves out spans that are certainly still open, because they have no duration."""
+        """Return SQL that adds a column `doubtful` to the given spans. It states whether the duration or the group of a
+        span is in doubt. Spans that are certainly still open are left out, because they have no duration."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
@@ -153,9 +153,10 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether spans may be in a wrong group because of a gap, whose missing records contain names,
-        parents or depths. Events of DFTracer contain their own names, but some of their attributes are in records of
-        their own."""
+        """Return whether a gap may have put spans into wrong groups, because its missing records contain names, parents
+        or depths.
+
+        Events of DFTracer contain their own names, but some of their attributes are in separate records."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -190,12 +191,12 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gap after its begin: by offset and, for gaps with numbers, by ticks. If only a
+"""SQL that joins to each span the next gap after its begin: by offset and, if the gap has numbers, by ticks. If only a
 later record showed that events are missing, the gap may lie anywhere before that record."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield, for each stream, the gaps that touch the spans of a window."""
+    """Yield the gaps that touch the spans of a window, summed up for each stream."""
     gaps, since = window.selection.gaps, window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
@@ -213,12 +214,13 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
-    """Return SQL that leaves out the gaps that lie before the time `since`."""
+    """Return SQL that selects the gaps in the table `lost` that do not lie before the time `since`."""
     numbered = f"SELECT DISTINCT session FROM gaps WHERE {gaps.sql} AND {_LAST} IS NOT NULL"  # noqa: S608 - our own words
     sessions = sorted(session for (session,) in engine.rows(numbered, gaps.values))
     if not sessions:
         return RowCondition("FROM lost")
-    chosen = one_of("session", sessions)  # as values, so that the engine skips files
+    # The sessions are values, not a subquery, so that the engine can skip files.
+    chosen = one_of("session", sessions)
     return RowCondition(_SINCE.format(sessions=chosen.sql), (since, *chosen.values))
 
 
@@ -228,7 +230,7 @@ _SMALLEST = " ".join(f"WHEN '{format_}' THEN {size}" for format_, size in SMALLE
 
 _MOST = f"""CASE WHEN reason = 'malformed' AND "first" IS NULL AND remaining IS NOT NULL
   THEN greatest(remaining, {_UNREADABLE} // CASE format {_SMALLEST} END) ELSE remaining END"""
-"""SQL for the greatest number of events that a gap may lack."""
+"""SQL expression for the greatest number of events that a gap may lack."""
 
 _GAPS = f"""
 SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "last", "offset",
@@ -236,8 +238,10 @@ SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "la
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
 FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
 """  # noqa: S608 - our own words
-"""SQL for the gaps whose missing events may be spans. If a gap's count is an estimate, the number of its missing events
-is unknown; if the gap has the numbers of the missing events, only its reason is estimated."""
+"""SQL for the gaps whose missing events may be spans.
+
+If the count of a gap without numbers is an estimate, the number of its missing events counts as unknown. If the gap has
+the numbers of the missing events, only its reason is an estimate."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -275,8 +279,9 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time: those whose numbers are smaller than the number of some event before this
-time. If the times of a stream do not always rise with its numbers, no gap of the stream is left out."""
+"""SQL that leaves out the gaps before a time. A gap lies before the time if its numbers are smaller than the number of
+an event before this time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
+out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """One cell of a heat map: how many spans began in one range of time and have a duration in one range (see
-    `heat_map`)."""
+    """One cell of a heat map (`heat_map`): the number of spans that began in one range of time and whose duration is in
+    one range of durations."""
 
     column: int
     row: int
@@ -36,8 +36,8 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """A heat map without its empty cells. Column n begins at `since` + n * `width` ns. `open` is the number of spans
-    that have not ended, which no cell includes."""
+    """A heat map without its empty cells. Column n begins at `since` + n * `width` (ns). `open` is the number of spans
+    that have not ended. They are in no cell."""
 
     since: int | None
     width: int
@@ -46,8 +46,8 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return a heat map of the spans in a window: the columns are at most `columns` ranges of time, the rows are ranges
-    of duration. It counts the spans with one name, or all spans if `name` is None.
+    """Return a heat map of the spans in a window. Its columns are at most `columns` ranges of time, and its rows are
+    ranges of duration. It counts the spans with one name, or all spans if `name` is None.
 
     Row 0 has durations of at most 0 ns (a span may end before it begins). Row n has durations of 2^(n-1) to 2^n - 1 ns.
     Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError if the table
@@ -61,7 +61,8 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
         return HeatMap(since, 1, [], 0)
     until = last + 1 if window.until is None else window.until
     width = max(-(-(until - since) // columns), 1)
-    # `log2` of a large number may be rounded up, so the SQL compares the duration with the power of two.
+    # `log2` of a large number may be rounded up to the next integer, so the SQL compares the duration with the power of
+    # two.
     sql = (
         "SELECT cell, CASE WHEN duration > 0 THEN 1 + power - (1::HUGEINT << power > duration)::INT ELSE 0 END, count(*)"  # noqa: S608 - our own words
         " FROM (SELECT ((time::HUGEINT - ?) // ?)::BIGINT AS cell, duration,"
@@ -75,19 +76,20 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
 
 
 ATTRIBUTES = "attributes."
-"""Prefix of a word that names an attribute of spans as the key of groups."""
+"""Beginning of the words that name an attribute of spans as a key for grouping, such as `attributes.size`."""
 
 
 class GroupKey(NamedTuple):
-    """A key by which spans are grouped. `word` is its name; `sql` is an SQL expression for its value, a text or null,
-    over a row of `spans`."""
+    """A key by which spans are grouped. `word` is the name that users give. `sql` is the SQL expression for the key's
+    value over a row of `spans`: a text or null."""
 
     word: str
     sql: str
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return the key that a word names: a column, or `attributes.` followed by the name of an attribute.
+        """Return the key for grouping that a word names: a column, or `attributes.` followed by the name of an
+        attribute.
 
         Raise UnknownError, which lists the columns, for any other word."""
         member = word.removeprefix(ATTRIBUTES)
@@ -103,8 +105,8 @@ class GroupKey(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
-    """Return the keys that words name, in order and without duplicates. Raise UnknownError for a word that names no
-    key."""
+    """Return the keys for grouping that words name, in the order of the words and without duplicates. Raise
+    UnknownError for a word that names no key."""
     return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 
@@ -112,26 +114,28 @@ BY_NAME = parse(["name"])
 
 
 _LAST = 2**63 - 2
-"""The greatest time (Unix ns) to which 1 can be added within 64 bits."""
+"""The greatest time (Unix ns) that can be increased by 1 within 64 bits."""
 
 PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
 GroupValues = tuple[str | None, ...]
-"""The values of a group's keys, in the order of the keys: for each, a text or None."""
+"""The values by which a group of spans is defined, one for each key in the order of the keys. A value is a text or
+None.
+"""
 
 _GroupUnit = tuple[GroupValues, str]
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group of spans. Figures of durations are in `unit`; they are None if no span has a known
-    duration.
+    """The figures of one group of spans. Figures of durations are in `unit`. They are None if no span of the group has
+    a known duration.
 
     `self_time` is the time during which a span of the group is the innermost open span (see `flame`). It is None if the
     caller did not request it."""
 
     group: GroupValues
     unit: str
-    """Unit of the durations: `ns`, or `ticks` if the clock has no tick rate."""
+    """Unit of the group's durations: `ns`, or `ticks` if the clock has no known tick rate."""
     ended: int
     open: int
     total: int | None
@@ -143,12 +147,12 @@ class SpanStatistics(NamedTuple):
     p99: int | None
     most: int | None
     bounds: FigureBounds
-    """The interval in which the figure of all spans lies, because spans may be missing, by the figure's name in
-    `FIGURES`."""
+    """For each figure, by its name in `FIGURES`: the interval in which the figure of all spans lies, including spans
+    that may be missing."""
 
     @property
     def seen(self) -> tuple[int | None, ...]:
-        """Return the figures of the spans in the table: all fields from `ended` to `most`, with `open`."""
+        """Figures of the spans that are in the table: the fields from `ended` to `most`."""
         return self[2:12]
 
 
@@ -160,8 +164,9 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""SQL for the spans that meet the condition `rows`, with their duration (`length`) and its unit. The condition is in
-the WHERE clause directly over the view, so that the engine can skip files (`query.statement`)."""
+"""SQL for the spans that meet the condition `rows`. It adds the duration of each span (`length`), and the unit of this
+duration. The condition is in the WHERE clause directly over the view, so that the engine can skip files
+(`query.statement`)."""
 
 
 def statistics(
@@ -172,11 +177,11 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of each group of spans that begin within a window, ordered by descending total. `by` are the
-    keys of the groups. `whole` is what is missing from the window.
+    """Return the figures of each group of spans that begin within a window. Groups are sorted by total, in descending
+    order. `by` has the keys that define the groups. `whole` is the completeness of the window.
 
-    With `self_time`, read every span of the window in order, which takes about a microsecond a span. Raise QueryError
-    or StoreError when the table cannot be read."""
+    If `self_time` is true, all spans of the window are read in order, which takes about a microsecond a span. Raise
+    QueryError or StoreError if the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -212,7 +217,7 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span that began after a window may have ended, although its end did not arrive."""
+    """Return whether a span that began after the window, and has no end in the table, may have ended."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -256,7 +261,7 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[_GroupUnit, FigureBounds]:
-    """Return the intervals of the figures of each group that may lack spans."""
+    """Return the intervals of the figures of all groups that may lack spans, by group and unit."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
@@ -281,8 +286,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[_GroupUnit, CertainSpans],
 ) -> dict[_GroupUnit, dict[str, Interval]]:
-    """Return the intervals of the percentiles of each group. `spans` is SQL for the spans of all groups, with the
-    column `doubtful`."""
+    """Return the intervals of the percentiles of each group, by group and unit. `spans` is SQL for the spans of all
+    groups, with the column `doubtful`."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -312,8 +317,8 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[_GroupUnit, int]],
 ) -> list[int]:
-    """Return the duration with each wanted rank (from 1, in ascending order) among the certain durations of its group,
-    in the order of `wanted`."""
+    """Return the durations that have the wanted ranks in their groups, in the order of `wanted`. Ranks count from 1, in
+    ascending order, and only durations that are not in doubt."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -336,7 +341,7 @@ def _at_ranks(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group of spans, separately for each unit."""
+    """Return the self time of each group of spans, by group and unit."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():
@@ -347,16 +352,16 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. The owner is a span's group, unit and tick rate; the group is None for a span
-    outside the window."""
+    """Yield the spans of one lane. The owner of a span is its group, unit and tick rate. The group is None for a span
+    outside of the window."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans of the window, and later spans that may lie inside one of them. Rows are ordered by lane,
-    then by start."""
+    """Yield the spans of the window that have ended, and later spans that may lie inside one of them. Rows are ordered
+    by lane, then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -368,8 +373,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return a time before which every span begins that may lie inside a span of the window; None if the window has no
-    end."""
+    """Return a time (Unix ns) before which each span begins that may lie inside a span of the window. Return None if
+    the window has no end."""
     if window.until is None:
         return None
     rows = window.rows
@@ -389,4 +394,4 @@ FIGURES = {
     "p99": "p99",
     "max": "most",
 }
-"""The figures of a group of spans: by their names for users, the fields of `SpanStatistics`."""
+"""The figures of a group of spans. For each name that users give: the field of `SpanStatistics`."""

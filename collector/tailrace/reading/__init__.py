@@ -56,21 +56,21 @@ def open(  # noqa: A001 - callers write `tailrace.open`
 ) -> Store:
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
-    `store` is a directory or URL. By default it is the store of the configuration, which is read from the file
-    `config`, or from the file that $TAILRACE_CONFIG names, or is built in, as for the commands. `options` replace the
-    configuration's options for an object store. With `complete_only`, a result from which anything is missing raises
-    IncompleteError instead of returning rows; its `gaps` lists what is missing.
+    `store` is a directory or URL. By default it is the store of the configuration. As for the commands, the
+    configuration is read from the file `config`, or from the file that $TAILRACE_CONFIG names, or is built in.
+    `options` replace the configuration's options for an object store. If `complete_only` is true and events are missing
+    from a result, its methods raise IncompleteError instead of returning rows; the result's `gaps` lists what is
+    missing.
 
-    With `limits`, each question except `stats` runs in a process of its own, which the kernel ends at these limits and
-    which sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
-    wrote. The seconds count until the last row is read. Such a question takes some tenths of a second
-    longer.
+    With `limits`, each question except `stats` runs in a process of its own. The kernel ends this process at the
+    limits, and the process sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that
+    others wrote. The seconds count until the last row is read. Such a question takes some tenths of a second longer.
 
     The database works neither after a fork nor after the loss of its file descriptors (`os.closerange`). If a process
     forks after it has opened a store, all stores raise StoreError in the child: use the start methods `spawn` or
     `forkserver` of `multiprocessing`, or open stores only in the children.
 
-    Raise ConfigError when the configuration is wrong, StoreError when there is no table."""
+    Raise ConfigError if the configuration is wrong, and StoreError if the store has no table."""
     loaded = choose(
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
@@ -107,15 +107,15 @@ class Store:
         return self._select(SPANS, NamedKeywords, keywords)
 
     def events(self, **keywords: Unpack[EventKeywords]) -> Result:
-        """Return all rows of the table. `kind` selects rows of a kind such as span, instant or counter."""
+        """Return all rows of the table. `kind` selects rows of one kind, such as span, instant or counter."""
         return self._select(EVENTS, EventKeywords, keywords)
 
     def counters(self, **keywords: Unpack[NamedKeywords]) -> Result:
-        """Return counters: one row for each value of a counter at a time."""
+        """Return the values of counters: one row for each time at which a counter has a value."""
         return self._select(COUNTERS, NamedKeywords, keywords)
 
     def gaps(self, **keywords: Unpack[GapKeywords]) -> Result:
-        """Return the gaps: which events are missing, and why, less the events that arrived later."""
+        """Return the gaps: which events are missing, and why. Events that arrived later are subtracted."""
         return self._select(GAPS, GapKeywords, keywords, complete_only=False)
 
     def sessions(self, **keywords: Unpack[SessionKeywords]) -> Result:
@@ -131,7 +131,7 @@ class Store:
         return self._select(LABELS, SessionKeywords, keywords)
 
     def nesting(self, **keywords: Unpack[NamedKeywords]) -> Result:
-        """Return the nesting of spans: one row for each span, with the span that encloses it."""
+        """Return the nesting of spans: one row for each span, with the parent span that encloses it."""
         return self._select(NESTING, NamedKeywords, keywords)
 
     def stats(
@@ -141,13 +141,13 @@ class Store:
         self_time: bool = True,
         **keywords: Unpack[StatisticsKeywords],
     ) -> list[SpanStatistics]:
-        """Return counts, durations and percentiles of spans by group, the longest total first. `by` contains columns of
-        `spans`, or `attributes.KEY`, by whose values spans are grouped. `since` and `until` select spans that begin in
-        this time.
+        """Return counts, durations and percentiles of spans by group, the group with the longest total first. `by`
+        contains columns of `spans`, or `attributes.KEY`. Spans with equal values of these form a group. `since` and
+        `until` select spans that begin in this time.
 
-        The figures are computed from the spans in the table. `bounds` has, for each figure, the interval (`low`,
-        `high`) in which the figure lies if missing spans are considered; None means unbounded. If nothing is missing,
-        an interval is one value (`is_point`). Self time takes about a microsecond a span."""
+        The figures are computed from the spans in the table. `bounds` has an interval (`low`, `high`) for each figure.
+        If missing spans are considered, the figure lies in this interval; None means unbounded. If nothing is missing,
+        an interval is one value (`is_point`). The computation of self time takes about a microsecond a span."""
         for unknown in keywords.keys() - StatisticsKeywords.__annotations__.keys():
             raise TypeError(f"Store.stats() got an unexpected keyword argument {unknown!r}")
         keys = parse([by] if isinstance(by, str) else list(by))
@@ -159,26 +159,28 @@ class Store:
         )
 
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
-        """Return the rows of an SQL statement of DuckDB that only reads. It can use the views, which have the names of
-        the methods, such as `spans`. `parameters` are the values for each `?` in order, or for each `$name` by name."""
+        """Return the rows of an SQL statement that only reads, in DuckDB's dialect. It can use the views, which have
+        the names of the methods, such as `spans`. `parameters` are the values for each `?` in order, or for each
+        `$name` by name."""
         return Result(self._snapshot, statement(sql, parameters), complete_only=self._complete_only)
 
     @property
     def completeness(self) -> Completeness:
-        """Return what is missing from the whole table; see `Result.completeness`."""
+        """Completeness of the whole table: the events that are missing, by reason (see `Result.completeness`)."""
         return self._snapshot.completeness(EVERYTHING)
 
     @property
     def version(self) -> int:
-        """Return the version of the table that the present snapshot shows."""
+        """Version number of the table that the present snapshot shows."""
         return self._snapshot.version
 
     def refresh(self) -> bool:
-        """Replace the snapshot by the newest one, and return whether it is newer."""
+        """Replace the snapshot by the newest one. Return whether it is newer than the snapshot before."""
         return self._snapshot.refresh()
 
     def close(self) -> None:
-        """Close the store; further queries raise StoreError. Rows of queries that have started can still be read."""
+        """Close the store. Further queries then raise StoreError. The rows of queries that have started can still be
+        read."""
         self._snapshot.close()
 
     def __enter__(self) -> Self:
@@ -203,8 +205,8 @@ class Store:
         *,
         complete_only: bool | None = None,
     ) -> Result:
-        """Return the rows of a view that keywords select, as a result. Raise TypeError for a keyword that the view does
-        not take."""
+        """Return the rows of a view that keyword arguments select, as a result. Raise TypeError for a keyword that the
+        view does not have."""
         for unknown in given.keys() - accepted.__annotations__.keys():
             raise TypeError(f"Store.{view.name}() got an unexpected keyword argument {unknown!r}")
         demand = self._complete_only if complete_only is None else complete_only

@@ -1,9 +1,9 @@
-"""Translate the keyword arguments of `Store`'s methods into SQL. Every value becomes a parameter of the statement, and
-every column name must be a column of the view.
+"""Translate the keyword arguments of `Store`'s methods into SQL. Each value becomes a parameter of the statement, and
+each column name must be a column of the view.
 
-A query's answer may lack events that are missing from the table. A gap has a source, a session and mostly a stream, but
-no name and no time. The `scope` of a question therefore selects every gap whose events may belong to the question's
-rows.
+The answer to a query may lack events that are missing from the table. A gap has a source, a session and mostly a
+stream, but no name and no time. The `scope` of a question therefore selects each gap whose missing events may belong to
+the question's rows.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
 TimeBound = datetime | str | SupportsIndex
-"""Type of `since` and `until`: a datetime with a time zone, an ISO 8601 text with up to nanoseconds (UTC unless the
-text has a zone), or Unix nanoseconds."""
+"""Type of the keywords `since` and `until`: a datetime with a time zone, an ISO 8601 text with up to nanoseconds (UTC
+unless the text has a zone), or Unix nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
 TextFilter = str | Iterable[str]
-"""Type of a filter on a column: one text, or several texts of which a row must equal one."""
+"""Type of a keyword that filters by a column: one text, or several texts. In each selected row, the column equals one
+of them.
+"""
 
 StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
-"""Labels of runs: values by their keys. The run of a session must have all of the labels."""
+"""Type of the keyword `label`: the values of labels by their keys. The run of a selected session has all of these
+labels.
+"""
 
 RankFilter = int | Iterable[int]
 
 
 class PlaceKeywords(TypedDict, total=False):
-    """Keyword arguments that select sessions, and rows by time."""
+    """Keyword arguments that select sessions, and that select rows by time."""
 
     source: TextFilter | None
     session: TextFilter | None
@@ -58,7 +62,7 @@ class StatisticsKeywords(PlaceKeywords, total=False):
 
 
 class SessionKeywords(PlaceKeywords, total=False):
-    """Keyword arguments that every view takes."""
+    """Keyword arguments that all methods for rows of a view take."""
 
     columns: TextFilter | None
     order: TextFilter | None
@@ -66,7 +70,7 @@ class SessionKeywords(PlaceKeywords, total=False):
 
 
 class StreamKeywords(SessionKeywords, total=False):
-    """Keyword arguments of the views whose rows belong to a stream."""
+    """Keyword arguments of the methods for rows of views that have a column `stream`."""
 
     stream: StreamFilter | None
 
@@ -84,8 +88,8 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """An SQL statement with its parameters, the scope that selects the gaps which concern its answer, and the text of
-    the Python call that made it."""
+    """A question to a store: an SQL statement with its parameters, the scope that selects the gaps which may concern
+    the answer, and the text of the Python call that asked it."""
 
     sql: str
     parameters: Parameters
@@ -94,7 +98,9 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Filters on the rows of a view. A row must match all of them; a filter that is None matches every row."""
+    """The conditions that the rows of a view must meet, by keyword. A row must meet all of them. None stands for no
+    condition.
+    """
 
     source: TextFilter | None = None
     session: TextFilter | None = None
@@ -124,7 +130,7 @@ class Filters(NamedTuple):
         return Window(self.selection, since, until)
 
     def rows(self, view: View) -> RowCondition:
-        """Return the SQL condition that these filters mean for a view. If the view has no column `time`, `since` and
+        """Return these conditions as an SQL condition for one view. If the view has no column `time`, `since` and
         `until` apply to the times of the rows' sessions."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
@@ -136,8 +142,8 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Return the scope that selects the gaps which concern the filtered rows. Gaps have no name and no time, so the
-        filter on names is ignored, and `since` and `until` select sessions."""
+        """Scope that selects the gaps which may concern the selected rows. Gaps have no name and no time. The scope
+        therefore ignores the condition on names, and selects sessions by `since` and `until`."""
         return self.window.scope
 
 
@@ -153,9 +159,9 @@ def select(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Return the question for rows of a view, according to keyword arguments such as those in `EventKeywords`.
+    """Return the question for the rows of a view that keyword arguments such as those in `EventKeywords` select.
 
-    Raise QueryError if a value does not have the type that its keyword takes."""
+    Raise QueryError if a value does not have the type that its keyword requires."""
     filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
@@ -176,21 +182,21 @@ def window_of(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Window:
-    """Return the sources, sessions, streams and times that keyword arguments select (`StatisticsKeywords`). Raise
-    QueryError if a value does not have the type that its keyword takes."""
+    """Return the window of sources, sessions, streams and times that keyword arguments select (`StatisticsKeywords`).
+    Raise QueryError if a value does not have the type that its keyword requires."""
     return Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job)).window
 
 
 def gaps_of(question: Question) -> Question:
-    """Return the question for the gaps that concern the answer to another question."""
+    """Return the question for the gaps that may concern the answer to `question`."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return the question for a given SQL statement. Any gap of the table may concern its answer. Raise QueryError
-    unless `parameters` is a list, tuple or dict."""
+    """Return the question for an SQL statement of the caller. Each gap of the table may concern its answer. Raise
+    QueryError unless `parameters` is a list, tuple or dict."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
@@ -206,7 +212,7 @@ def _columns(view: View, columns: TextFilter | None) -> str:
 
 
 def _order(view: View, order: TextFilter | None) -> str:
-    """Return the SQL ORDER BY clause. A column with the prefix `-` is sorted in descending order."""
+    """Return the ORDER BY clause for the keyword `order`. A column with the prefix `-` is sorted in descending order."""
     if order is None:
         return f" ORDER BY {view.order}" if view.order else ""
     names = [
@@ -234,7 +240,9 @@ def _limit(limit: SupportsIndex) -> int:
 
 
 def labels_of(label: object) -> tuple[RunLabel, ...] | None:
-    """Convert the keyword `label` to a filter. Raise QueryError unless the value maps texts to texts."""
+    """Return the run labels that the keyword `label` selects, or None. Raise QueryError unless the value is a mapping
+    of texts to texts.
+    """
     if label is None:
         return None
     if not isinstance(label, Mapping) or not label:
@@ -243,8 +251,8 @@ def labels_of(label: object) -> tuple[RunLabel, ...] | None:
 
 
 def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
-    """Convert the keywords `rank`, `node` and `job` to a filter. Raise QueryError unless ranks are whole numbers, and
-    nodes and jobs are texts."""
+    """Return the filter by rank, node and job for the keywords of these names. Raise QueryError unless ranks are whole
+    numbers, and nodes and jobs are texts."""
     ranks = None if rank is None else tuple(_whole(rank))
     return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
 
@@ -266,8 +274,8 @@ def _equal(column: str, values: StreamFilter | None) -> Iterable[RowCondition]:
 
 
 def _texts(keyword: str, values: object) -> list[str]:
-    """Return the value of a keyword, which may be one text or several, as a list of texts; a stream may be a number.
-    Raise QueryError for any other type."""
+    """Return the value of a keyword as a list of texts. The value may be one text or several. A stream may also be a
+    number. Raise QueryError for any other type."""
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     texts = []
     for each in several:
@@ -279,8 +287,8 @@ def _texts(keyword: str, values: object) -> list[str]:
 
 
 def unix_ns(time: TimeBound, keyword: str) -> int:
-    """Convert a value of `since` or `until` to Unix nanoseconds. Raise QueryError with the name of the keyword if the
-    value is not a time."""
+    """Return the Unix nanoseconds of a time given for the keyword `since` or `until`. Raise QueryError, which names the
+    keyword, if the value is not a time."""
     if isinstance(time, str):
         return _of_text(time, keyword)
     if isinstance(time, datetime):

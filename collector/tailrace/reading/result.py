@@ -1,7 +1,7 @@
 """Return the rows that answer a query in several forms, and draw the first rows as a small picture.
 
-Notebooks show the first rows as a table, and the spans among them as an SVG. The picture has exactly the rows of the
-table beside it, not all rows of the answer.
+In notebooks, a result shows its first rows as a table, and the spans among these rows as an SVG. The picture has no
+spans of later rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Result:
 
     @property
     def completeness(self) -> Completeness:
-        """Return which events are known to be missing from these rows.
+        """Completeness of these rows: the events that are known to be missing, counted by reason.
 
         - A missing event has a source and a session. Its stream is mostly known; if not, it counts for every stream of
           its session. It has no name, kind or attributes, so filters on these do not exclude it, and neither does
@@ -69,34 +69,38 @@ class Result:
           to its close, or its latest event.
         - The rows of `sql` may depend on any event, so every missing event of the table counts.
         - Only losses count that the collector has found so far. If a collector runs on the store, it is asked once for
-          each snapshot for which events it still waits (`ledger.reorder_time`). If it does not answer, the rows are not
-          called complete. Some losses cannot be found at all (the blind spots in ARCHITECTURE).
-        - If no event matches these sources, sessions, streams and times, the rows are not called complete. A name that
-          occurs neither in the table nor in a running collector raises UnknownError."""
+          each snapshot for which events it still waits (`ledger.reorder_time`). If it does not answer, the rows do not
+          count as complete. Some losses cannot be found at all (the blind spots in ARCHITECTURE).
+        - If no event matches these sources, sessions, streams and times, the rows do not count as complete. A name
+          that occurs neither in the table nor in a running collector raises UnknownError."""
         return self._snapshot.completeness(self._question.scope)
 
     def gaps(self) -> Result:
-        """Return the gaps from which `completeness` is computed, as rows of the view `gaps`."""
+        """Return the gaps from which `completeness` is computed: the rows of the view `gaps` that may concern this
+        result.
+        """
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """Return the same rows as a result that raises IncompleteError if anything is missing: now, or when its rows
-        are read after a refresh."""
+        """Return a result with the same rows that raises IncompleteError if events are missing. Raise it now if they
+        are missing now; the returned result raises it if they are missing after a refresh."""
         self.completeness.demand("`.gaps()`")
         return Result(self._snapshot, self._question, complete_only=True)
 
     def batches(self) -> pyarrow.RecordBatchReader:
-        """Yield the rows as Arrow record batches, while the query finds them. Few batches are in memory at a time."""
+        """Return a reader that yields the rows as Arrow record batches while the query finds them. Few batches are in
+        memory at a time.
+        """
         started = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
         words = {METADATA: json.dumps(started.completeness.words)}
         schema = started.answer.schema.with_metadata(words)
         return pyarrow.RecordBatchReader.from_batches(schema, _batches(started))
 
     def arrow(self) -> pyarrow.Table:
-        """Return all rows as an Arrow table. Its schema's metadata states what is missing, as JSON, under
-        `tailrace.completeness`.
+        """Return all rows as an Arrow table. The metadata of its schema states under `tailrace.completeness` what is
+        missing, as JSON.
 
-        If files are deleted while they are read, read the newest snapshot instead."""
+        If upkeep deletes files while they are read, read the newest snapshot instead."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self.batches().read_all()
@@ -106,9 +110,9 @@ class Result:
 
     def df(self) -> pandas.DataFrame:
         """Return all rows as a pandas data frame. Columns of whole numbers have the type `Int64`, which stays exact
-        even with nulls. `attrs` of the frame states what is missing.
+        even with nulls. The frame's `attrs` state what is missing.
 
-        Raise MissingPackageError without pandas (`pip install 'tailrace[pandas]'`)."""
+        Raise MissingPackageError if pandas is not installed (`pip install 'tailrace[pandas]'`)."""
         library = _package("pandas")
         table = self.arrow()
         exact = {
@@ -122,7 +126,7 @@ class Result:
     def pl(self) -> polars.DataFrame:
         """Return all rows as a polars data frame.
 
-        Raise MissingPackageError without polars (`pip install 'tailrace[polars]'`)."""
+        Raise MissingPackageError if polars is not installed (`pip install 'tailrace[polars]'`)."""
         frame: polars.DataFrame = _package("polars").from_arrow(self.arrow())
         return frame
 
@@ -148,19 +152,19 @@ class Result:
             started.engine.close()
 
     def __bool__(self) -> bool:
-        """Raise TypeError, because a result has no truth value: without it, `if result:` might be mistaken for a check
-        for rows."""
+        """Raise TypeError, because a result has no truth value. Otherwise, `if result:` could be mistaken for a check
+        whether there are rows."""
         raise TypeError("whether there are rows must be asked: use .count()")
 
     def count(self) -> int:
-        """Return the number of rows, without reading them. (There is no `len`, because `list` would call it and thus
-        run the query twice.)"""
+        """Return the number of rows, without reading them. (A result has no `len`, because `list` would call it and
+        thus run the query twice.)"""
         started = self._begin(lambda engine, sql, values: engine.count(sql, values))
         started.engine.close()
         return started.answer
 
     def __repr__(self) -> str:
-        """Return the text of the call that made this result, without running the query. `print` shows rows."""
+        """Return the text of the call that made this result, without running the query. (`print` shows the rows.)"""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
@@ -195,8 +199,10 @@ def _batches(
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Parse a value of a JSON column. Return the text unchanged if it is not valid JSON (DuckDB also writes NaN), or if
-    the column has objects and this text is none."""
+    """Return the decoded value of a text in a JSON column. If `objects` is true, the column has JSON objects, and only
+    these are decoded.
+
+    Return the text unchanged if it is not valid JSON, because DuckDB also writes NaN."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:
@@ -224,16 +230,20 @@ WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
 vertical space between spans."""
 
 LANES = 40
-"""Maximum number of lanes in the drawing, because the first rows of an answer may need more."""
+"""Maximum number of lanes in the drawing. The spans in the first rows of an answer may need more; their lanes are left
+out.
+"""
 
 CUT = 60
-"""Maximum length (characters) of a name in a tooltip. A stream's label has a third of this length."""
+"""Maximum length (characters) of a name in a tooltip. The label of a stream has at most a third of this length."""
 
 PLACE = ("source", "session", "stream", "substream")
 
 
 class Bar(NamedTuple):
-    """A drawn span, with its start and end in units of the axis. `end` is None while the span is open."""
+    """A span to draw, with its start and end in the unit of the drawing's time axis. `end` is None while the span is
+    open.
+    """
 
     place: tuple[str, ...]
     name: str
@@ -242,8 +252,8 @@ class Bar(NamedTuple):
 
 
 def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
-    """Yield the parts of an SVG with the spans among some rows. Yield nothing if there are no spans, or if their times
-    cannot be compared."""
+    """Yield the parts of an SVG that draws the spans among some rows. Yield nothing if there are no spans, or if their
+    times cannot be compared."""
     unit, bars = _bars([column.name for column in columns], page)
     if not bars:
         return
@@ -271,10 +281,11 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the spans to draw among some rows, with the unit of their times.
+    """Return the unit of time of the spans among some rows, and these spans.
 
-    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. Check the
-    types of the values, because an SQL statement may use a column's name for other values."""
+    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. If neither is
+    the case, return no spans. The types of the values are checked, because an SQL statement may use the name of a
+    column for other values."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     wall = [
@@ -295,7 +306,7 @@ def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
 
 
 def _is_span(row: dict[str, Any]) -> bool:
-    """Return whether a row is a span to draw: an open span, or a span that does not end before its start."""
+    """Return whether a row is a span that can be drawn: an open span, or a span that does not end before its start."""
     start, end = row.get("start"), row.get("end")
     if not isinstance(start, int) or "name" not in row:
         return False
@@ -314,8 +325,8 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
-    """Distribute spans over lanes, so that the spans of a lane do not overlap. The lanes of a stream are adjacent.
-    Among spans with the same start, the longest comes first."""
+    """Distribute spans over lanes, so that the spans in one lane do not overlap. The lanes of a stream are adjacent.
+    Spans are placed in order of their start. Of spans with the same start, the longest comes first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))

@@ -1,8 +1,9 @@
-"""Run SQL statements on one snapshot of a store, from any thread, and compute what is missing from each answer.
+"""Run SQL statements on one snapshot of a store, from any thread, and compute which events are missing from each
+answer.
 
-Statements start one after the other, each when the one before has its first rows. If a starting statement finds that
-files of the snapshot were deleted, the store takes the newest snapshot. The remaining rows of an answer are read on a
-connection of its own, independently of other answers.
+Statements start one after the other, each when the statement before has its first rows. If a starting statement finds
+that upkeep has deleted files of the snapshot, the store takes the newest snapshot. The remaining rows of each answer
+are read on a separate connection, independently of other answers.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ T = TypeVar("T")
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
 AnyEngine = Engine | RemoteEngine
-"""Type of the object that runs a statement: an engine in this process, or one in a process of its own with limits."""
+"""Type of the object that runs a statement: an engine in this process, or an engine in a separate process with limits.
+"""
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
-    """A statement's answer, of which the first rows are read: what is missing from it, and the engine that returns the
-    remaining rows. The caller closes the engine."""
+    """A statement's answer whose first rows have been read: the events that are missing from it, and the engine that
+    reads the remaining rows. The caller must close the engine."""
 
     answer: T
     completeness: Completeness
@@ -41,17 +43,17 @@ class StartedAnswer(NamedTuple, Generic[T]):
 
 
 class SnapshotReader:
-    """The state that all results of a store share: one snapshot, and what is missing from the answers computed so far.
+    """The state that all results of a store share: one snapshot, and the completeness of the answers computed so far.
 
-    `look` asks the running collectors which events may still arrive, once for each snapshot (see `live.beside`).
-    Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and UnknownError if a
-    filter names a source, session or stream that does not exist."""
+    `look` asks the running collectors which events may still arrive. It is called once for each snapshot (see
+    `live.beside`). Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and
+    UnknownError if a filter names a source, session or stream that does not exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
     ) -> None:
-        """Open the newest snapshot. With `limits`, each statement runs in a process of its own, which the kernel ends
-        at these limits."""
+        """Open the newest snapshot. If `limits` is given, each statement runs in a separate process, which the kernel
+        ends at these limits."""
         self._limits = limits
         self._look = look
         engine = connect()
@@ -64,18 +66,18 @@ class SnapshotReader:
 
     @property
     def version(self) -> int:
-        """Return the version of the table that this snapshot shows."""
+        """Version number of the table that this snapshot shows."""
         check_process()
         return self._engine().version
 
     def begin(
         self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
     ) -> StartedAnswer[T]:
-        """Start a statement, and compute from the gaps of the same snapshot what is missing from its answer. `ask` runs
-        the statement on an engine, and `scope` selects the gaps that concern it.
+        """Start a statement, and compute from the gaps of the same snapshot which events are missing from its answer.
+        `ask` runs the statement on an engine, and `scope` selects the gaps that concern the answer.
 
-        The caller closes the engine after it has read the answer. Raise IncompleteError if `complete_only` is set and
-        something is missing."""
+        The caller must close the engine after it has read the answer. Raise IncompleteError if `complete_only` is true
+        and events are missing."""
         with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -85,7 +87,8 @@ class SnapshotReader:
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
-                if engine.version != self.version:  # the process found deleted files
+                # the separate process found deleted files and took a newer version
+                if engine.version != self.version:
                     self._engine().refresh()
             raise too_fast(self._engine().table)
 
@@ -96,10 +99,10 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Run trusted statements in this process and return their result. `ask` receives an engine, and what is missing
-        according to `scope`.
+        """Run trusted statements in this process and return their result. `ask` receives an engine, and the
+        completeness of the answer according to `scope`.
 
-        Raise IncompleteError if `complete_only` is set and something is missing."""
+        Raise IncompleteError if `complete_only` is true and events are missing."""
         with self._alone():
             whole = self._completeness(scope)
             if complete_only:
@@ -109,14 +112,16 @@ class SnapshotReader:
             return answer
 
     def refresh(self) -> bool:
-        """Replace the snapshot by the newest one, ask the collectors again, and return whether the snapshot is newer."""
+        """Replace the snapshot by the newest one, and ask the collectors again. Return whether the new snapshot is
+        newer than the one before.
+        """
         with self._alone():
             before = self.version
             self._settle()
             return self.version != before
 
     def close(self) -> None:
-        """Refuse further statements. Answers of which the first rows are read can still be read to their end."""
+        """Refuse further statements. Answers whose first rows have been read can still be read to their end."""
         if is_whole():
             with self._lock:
                 self._open = None
@@ -125,14 +130,16 @@ class SnapshotReader:
     def _alone(self) -> Iterator[None]:
         """Hold the lock in the `with` block, so that statements start one after the other.
 
-        Raise StoreError in a process that cannot use the database, such as a forked child, in which the thread that
-        holds the lock may not exist."""
+        Raise StoreError in a process that cannot use the database, such as a forked child. In such a process, the
+        thread that holds the lock may not exist."""
         check_process()
         with self._lock:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return what is missing according to the gaps that a scope selects. Compute it only once for a snapshot."""
+        """Return the completeness of an answer according to the gaps that `scope` selects. Compute it only once for
+        each snapshot.
+        """
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:
@@ -149,7 +156,7 @@ class SnapshotReader:
         return self._known[scope]
 
     def _settle(self) -> None:
-        """Replace the snapshot by the newest one, and ask the collectors which events may still arrive."""
+        """Replace the snapshot by the newest one, and ask the running collectors which events may still arrive."""
         self._engine().refresh()
         self._live = beside(self._engine(), self._look)
         self._known.clear()
