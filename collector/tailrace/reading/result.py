@@ -326,7 +326,7 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
     """Distribute spans over lanes, so that the spans in one lane do not overlap. The lanes of a stream are adjacent.
-    Spans are placed in order of their start. Of spans with the same start, the longest comes first."""
+    Spans are placed in order of their start. Among spans with the same start, the longest comes first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))
