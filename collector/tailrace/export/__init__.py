@@ -1,9 +1,8 @@
-"""Write a store's events in the formats of other tools, with a description of the missing events.
+"""Write the events of a store in the formats of other tools, with a description of the missing events.
 
-Each format has a module in this package with a function `write(selected, output, progress)`. A format that is
-written to files is listed in `WRITERS`. The function reads the rows from `Selected` or, to draw a timeline,
-from `DrawnRows`. The function writes to the files of `Output`, and returns the number of rows that it left out,
-by kind of row.
+Each format has a module in this package with a function `write(selected, output, progress)`. `WRITERS` lists the
+formats that are written to files. The function reads the rows from `Selected` or, to draw a timeline, from `DrawnRows`.
+It writes to the files of `Output`, and returns the number of rows that it left out, by kind of row.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """One export format that is written to files.
+    """An export format that is written to files.
 
-    `place`: the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the format for
-    users. `pipes`: whether the export may go to a pipe, because one file can hold the whole export."""
+    `place`: the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the format for users.
+    `pipes`: whether an export in this format may go to a pipe, because one file can hold the whole export."""
 
     place: str
     meaning: str
@@ -48,13 +47,14 @@ WRITERS = {
         pipes=False,
     ),
 }
-"""The formats of `tailrace export --to` that are written to files, by name."""
+"""The values of `tailrace export --to` for formats that are written to files. For each value: the format's writer."""
 
 ORIGINAL, OTF2 = "original", "otf2"
 DIRECTORIES = {
     ORIGINAL: "the formats of the producers again, in a directory",
     OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
 }
-"""The formats of `tailrace export --to` that are written to a directory, with a description for users.
+"""The values of `tailrace export --to` for formats that are written to a directory. For each value: a description for
+users.
 
-The modules `original` and `otf2_archive` write them."""
+The modules `original` and `otf2_archive` write these formats."""

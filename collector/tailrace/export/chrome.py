@@ -39,7 +39,8 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 class ChromeTrace:
     """A canvas that writes Chrome's JSON trace format, one JSON object a line.
 
-    A track is an index into `_tracks`, which holds the process id, the thread id and the name of each track."""
+    A track is an index into `_tracks`. An item of `_tracks` has the process id, the thread id and the name of the
+    track."""
 
     def __init__(self, out: BinaryIO, base: int) -> None:
         self._out = out

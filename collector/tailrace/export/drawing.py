@@ -25,10 +25,10 @@ _NEVER = 2**63
 
 
 class Track:
-    """The spans on one track that have not ended yet.
+    """The spans on one track of a drawing that have not ended yet.
 
-    `ends` has their end times, the innermost span last. `latest` is the time of the latest begin or end on the
-    track."""
+    `ends` has their end times, the innermost span last. `latest` is the time of the latest begin or end on the track.
+    """
 
     __slots__ = ("ends", "latest")
 
@@ -38,11 +38,11 @@ class Track:
 
 
 class Nesting:
-    """The tracks for the spans of one lane. Each span goes to the first track on which it nests with the other
+    """Distributes the spans of one lane over tracks. Each span goes to the first track on which it nests with the other
     spans.
 
-    Spans must come ordered by begin, and the longer span first if begins are equal. A span that is out of
-    order, or that overlaps another span without nesting, gets a further track."""
+    Spans must come ordered by begin. If several spans begin at one time, the longer span comes first. A span that is
+    out of order, or that overlaps another span without nesting, gets a further track."""
 
     __slots__ = ("_tracks",)
 
@@ -50,10 +50,10 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Put a span on a track. `end` is None if the span is open.
+        """Put the next span on a track. `end` is None if the span is open.
 
-        Return the track number of the span, and the track number and end time of each span that ends before
-        this span begins."""
+        Return the number of the span's track. Also return the spans that end before this span begins: the track number
+        and the end time of each."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):
@@ -73,7 +73,7 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and end time of each span that has not ended yet, innermost spans first.
+        """Yield the track number and the end time of each span that is still on a track, innermost spans first.
 
         Open spans are left out, because they have no end."""
         for number, track in enumerate(self._tracks):
@@ -89,36 +89,36 @@ NOTES = "notes"
 
 
 class Canvas(Protocol):
-    """A writer of a trace format that draws events on tracks.
+    """A writer of one trace format, which draws events on tracks.
 
-    A track is a number. Begins and ends of one track must nest."""
+    A track is a number that the writer has returned. The begins and ends on one track must nest."""
 
     def summary(self, name: str) -> int:
-        """Create a track that belongs to no session."""
+        """Create a track that belongs to no session, and return it."""
 
     def process(self, session: SessionClock) -> int:
-        """Create the track of a session."""
+        """Create the track of a session, and return it."""
 
     def thread(self, process: int, name: str) -> int:
-        """Create a track for a stream of the session with the track `process`."""
+        """Create a track for a stream, and return it. `process` is the track of the stream's session."""
 
     def track(self, parent: int, name: str) -> int:
-        """Create a further track below `parent`, which is the track of a stream or a session."""
+        """Create a further track below `parent`, and return it. `parent` is the track of a stream or a session."""
 
     def counter(self, parent: int, name: str) -> int:
-        """Create a track for the values of a counter, below the track `parent`."""
+        """Create a track for the values of a counter below the track `parent`, and return it."""
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Begin a slice at `time` (ns). `of` has the slice's attributes."""
+        """Begin a slice of a track at `time` (ns). `of` has the slice's attributes."""
 
     def end(self, track: int, time: int) -> None:
         """End the innermost slice of a track at `time` (ns)."""
 
     def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Draw an event without a duration at `time` (ns). `of` has the event's attributes."""
+        """Draw an event without a duration on a track at `time` (ns). `of` has the event's attributes."""
 
     def count(self, track: int, time: int, value: float) -> None:
-        """Set the value of the counter of a track, valid from `time` (ns) on."""
+        """Set the value of the counter that `track` shows, from `time` (ns) on."""
 
 
 def draw(timeline: DrawnRows, canvas: Canvas) -> None:
@@ -173,7 +173,7 @@ def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
 
 
 class Threads:
-    """The tracks of the sessions and streams in a drawing. Each track is created on first use."""
+    """The tracks of the sessions and streams in a drawing. Each track is created when it is first needed."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -194,15 +194,17 @@ class Threads:
         return self._threads[key]
 
     def of_gaps(self, each: Lost) -> int:
-        """Return the parent track for a gap: the track of its stream or, without a stream, of its session."""
+        """Return the track below which a gap is drawn: the track of its stream or, if its stream is unknown, of its
+        session.
+        """
         return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
 
 
 class Slices:
-    """Draws slices below a parent track, on as many tracks as are needed for the slices of each track to nest."""
+    """Draws slices below a parent track, on several tracks if necessary, so that the slices on each track nest."""
 
     def __init__(self, canvas: Canvas, parent: int, name: str, first: int | None = None) -> None:
-        """Use `first` as the first track of the slices, or a new track called `name` if `first` is None."""
+        """Use the track `first` for the first slices. If `first` is None, create a track called `name` for them."""
         self._canvas = canvas
         self._parent = parent
         self._name = name
@@ -236,7 +238,7 @@ class Slices:
 
 
 class DrawnLane:
-    """Draws the rows of one lane on a canvas."""
+    """Draws the rows of one lane (a stream or substream) on a canvas."""
 
     def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
         self.lane = lane

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 _Row = tuple[Any, ...]
-"""One row of a query's result, with the columns in `_COLUMNS`."""
+"""One row of a query's result, with the columns that `_COLUMNS` lists."""
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
     ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
-"""SQL condition for end rows that need no drawing, because the view `spans` already has their span."""
+"""SQL condition for end rows that must not be drawn, because the view `spans` already has the spans that they end."""
 
 _ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
@@ -47,8 +47,8 @@ SELECT {{columns}} FROM (
 """  # noqa: S608 - our own words
 """SQL for the rows to draw, except begin rows.
 
-The condition on the kind excludes begin rows before views are evaluated. A single scan is sorted, because to
-sort the result of several scans, the database would need more memory than its limit."""
+The condition on the kind excludes begin rows before DuckDB evaluates views. Only one scan is sorted. To sort the result
+of several scans, DuckDB would need more memory than its limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -58,7 +58,7 @@ SELECT {{columns}} FROM (
 WHERE {{events}}
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the few spans of which the table has only a begin row."""
+"""SQL for the few spans for which the table has a begin row, but no row of the whole span."""
 
 _EXTENTS = """
 SELECT source, session, any_value(format), min(time),
@@ -75,8 +75,8 @@ GROUP BY source, session ORDER BY source, session
 class Number(TypedDict):
     """One number of a counter.
 
-    `member` is the number's name within the counter, None if the counter has only one number. `value` is JSON
-    text."""
+    `member` is the number's name within the counter, or None if the counter has only one number. `value` is JSON text.
+    """
 
     member: str | None
     value: str
@@ -89,7 +89,9 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One row to draw, with times in ns. `end` is None for an open span and for a row without a duration."""
+    """One row to draw on a timeline, with times in ns. `end` is None for an open span, and for a row without a
+    duration.
+    """
 
     lane: Lane
     kind: str
@@ -103,16 +105,16 @@ class Item(NamedTuple):
     open: bool
     attributes: str | None
     numbers: list[Number] | None = None
-    """The numbers of a counter, as in the view `counters`."""
+    """Numbers of a counter row, as in the view `counters`. None for a row of another kind."""
 
     @property
     def is_span(self) -> bool:
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the row's attributes, which are a JSON object.
+        """Return the members of the row's attributes.
 
-        If the attributes are other text, return this text under the name `attributes`."""
+        If the attributes are not a JSON object, return their text under the name `attributes`."""
         if self.attributes is None:
             return {}
         try:
@@ -131,7 +133,7 @@ class Item(NamedTuple):
 
 
 class DrawnRows:
-    """The rows of a selection that a timeline draws. `left` counts the rows that cannot be drawn for lack of a
+    """The rows of a selection that a timeline draws. `left` counts the rows that cannot be drawn because they have no
     time, by kind of row."""
 
     def __init__(self, selected: Selected, progress: RowCount) -> None:
@@ -145,15 +147,15 @@ class DrawnRows:
 
     @cached_property
     def first(self) -> int:
-        """Return the earliest time of all sessions and notes, in Unix nanoseconds."""
+        """Earliest time of all sessions and notes, in Unix nanoseconds."""
         firsts = [max(s.first, 0) for s in self.sessions.values() if s.first is not None]
         return min([*firsts, *(note.from_ for note in self.notes)], default=0)
 
     @cached_property
     def notes(self) -> list[Note]:
-        """Return the notes that may concern the selection, except notes about times before 1970.
+        """Notes that may concern the selection, without notes about times before 1970.
 
-        Count the excluded notes in `left`."""
+        The notes that are left out are counted in `left`."""
         notes = self.selected.notes.notes
         placed = [note for note in notes if note.from_ >= 0]
         if len(placed) < len(notes):
@@ -162,17 +164,17 @@ class DrawnRows:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return the filters of the selection that the user has set, by name."""
+        """The filters that the user has set for the selection, by name."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return the clock of a session. For a session that has only gaps, return a clock without facts."""
+        """Return the clock of a session. If the session has only gaps, return a clock without known facts."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
-        """Yield the items to draw by lane, then by start, then by descending end."""
+        """Yield the rows to draw, ordered by lane, then by ascending start, then by descending end."""
         chosen = self.selected.condition(EVENTS)
-        # The clocks must be queried before the rows, because only one query runs at a time.
+        # Query the clocks before the rows, because only one query runs at a time.
         places = self.sessions
         begun = self.selected.few_batches(
             _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values
@@ -233,15 +235,15 @@ class DrawnRows:
 
 
 def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
-    """Merge two sorted sequences of rows into one: `rows` from the table, and `begun`, which are spans with
-    only a begin row."""
+    """Merge two sorted sequences of rows into one: `rows` from the table, and `begun`, the spans for which the table
+    has only a begin row."""
     if not begun:
         return rows
     return merge(rows, begun, key=_place)
 
 
 def _place(row: _Row) -> tuple[object, ...]:
-    """Return the sort key of a row, which sorts as the SQL in `_ORDER` does."""
+    """Return a sort key that sorts rows in the same order as the SQL in `_ORDER`."""
     source, session, stream, substream, _, _, _, _, _, seq, start, end, *_, offset = row
     at = end if start is None else start
     return (
@@ -255,8 +257,8 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Return the member name and the value of a counter's number. The value is None if msgspec cannot represent
-    it."""
+    """Return the member name and the value of one number of a counter. The value is None if msgspec cannot represent
+    the number."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:
@@ -264,7 +266,7 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
 
 
 def session_clocks(selected: Selected) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of the selected sessions, ordered by source and session id."""
+    """Return the clocks of the selected sessions, sorted by source and session id."""
     rows = selected.condition(EVENTS)
     extents = [
         Extent(*row)

@@ -25,12 +25,12 @@ from tailrace.reading.question import unix_ns
 from tailrace.timeline import DRAWN, GAPS_OF, NUMBERS, Gap, SessionClock, StreamPlace, between
 
 Seen = tuple[int, int]
-"""The position of an event (its sequence number or its offset), and the event's start time (ns)."""
+"""Position of an event (its sequence number or its offset), and its start time (ns)."""
 
 
 class Neighbours:
-    """Finds the nearest event below each position in `lows`, and the nearest event above each position in
-    `highs`.
+    """Finds the events that are nearest to gaps: the nearest event below each position in `lows`, and the nearest event
+    above each position in `highs`.
 
     A position is a sequence number, or an offset in a session's bytes."""
 
@@ -40,10 +40,10 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event for the next higher position in `lows` and the next lower position in `highs`, if it
-        is the nearest.
+        """Note an event: for the next higher position in `lows` if it is the nearest below, and for the next lower
+        position in `highs` if it is the nearest above.
 
-        The methods `below` and `above` also search the records of positions farther away."""
+        For positions farther away, `below` and `above` find the event in the notes of the positions between."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -56,16 +56,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time of the event with the highest position below `low`, which must be in `lows`. None if
-        there is none."""
+        """Return the time of the noted event with the highest position below `low`, or None if there is none. `low`
+        must be in `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time of the event with the lowest position above `high`, which must be in `highs`. None if
-        there is none."""
+        """Return the time of the noted event with the lowest position above `high`, or None if there is none. `high`
+        must be in `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -76,13 +76,13 @@ EVENTS_OF = f"""
 SELECT source, session, stream, {NUMBERS} AS number, "offset", time, aligned
 FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
 """  # noqa: S608 - our own words
-"""SQL for the events between which a gap may lie: all events with a start, in the sessions of the gaps."""
+"""SQL for the events between which a gap may lie: all events with a start in the sessions that have gaps."""
 
 
 class Lost(NamedTuple):
-    """A gap with its time range in ns.
+    """A gap to draw, with its range of time (ns).
 
-    `members` has columns of the view `gaps`, and a description of how exact the time range is."""
+    `members` has columns of the view `gaps`, and a text that states between which events the gap lies."""
 
     session: SessionClock
     stream: str
@@ -93,7 +93,9 @@ class Lost(NamedTuple):
 
 
 class Neighbourhood:
-    """The events nearest to the gaps of a selection, by sequence number and by offset, for each stream."""
+    """The events that are nearest to the gaps of a selection, by sequence number and by offset, separately for each
+    stream.
+    """
 
     def __init__(self, gaps: list[Gap]) -> None:
         self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
@@ -118,9 +120,10 @@ class Neighbourhood:
                 found[1].see(offset, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the events nearest before and after a gap, None for a side without an event.
+        """Return the times of the events nearest before and nearest after a gap. A time is None if there is no such
+        event.
 
-        Use the events by offset only if no event is known by sequence number."""
+        Use the events that were found by offset only if none was found by sequence number."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -130,9 +133,9 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps of the selection within its time range, by stream and then by begin.
+    """Yield the gaps of the selection that lie within the selected range of time, ordered by stream, then by begin.
 
-    `timeline.left` counts the gaps without a time and the gaps outside of the time range."""
+    `timeline.left` counts the gaps that have no place in time, and the gaps outside of the selected range."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
@@ -146,9 +149,9 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, even events that the selection excludes.
+    """Pass all events of the sessions with gaps to `around`. These include events that the selection excludes.
 
-    The SQL lists the sessions as values, because for a join DuckDB might hold all events in memory."""
+    The SQL lists the sessions as values, because DuckDB might hold all events in memory for a join."""
     selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -183,7 +186,7 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
 
 
 def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the part of a time range that lies within the selected times, or None if no part does."""
+    """Return the part of a gap's range of time that lies within the selected times. Return None if no part does."""
     filters = timeline.selected.filters
     if filters.since is not None:
         begin = max(begin, since := unix_ns(filters.since, "since"))

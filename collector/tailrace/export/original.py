@@ -56,10 +56,10 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session to export, and the path of the file that the session came from.
+    """A session to export, and the path of the original file from which its bytes came.
 
-    `session` is the id without a restart suffix. `path` is None if the session did not come from a file.
-    `damaged` is whether only a compressed copy can reproduce the session's bytes and losses."""
+    `session` is the id without the suffix of a restart. `path` is None if the session did not come from a file.
+    `damaged`: whether only a compressed copy can reproduce the session's bytes and losses."""
 
     source: str
     session: str
@@ -71,11 +71,11 @@ class Origin(NamedTuple):
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
     """Return a relative path for the copy of each session.
 
-    The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in
-    `.gz` if the producer itself compressed the file, or if `Origin.damaged` is set.
+    The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in `.gz` if
+    the producer itself compressed the file, or if `Origin.damaged` is true.
 
-    If two sessions had the same path, for example because a file was read twice, the later session gets a
-    separate directory."""
+    If two sessions would get the same path, for example because a file was read twice, the copy of the later session
+    gets a separate directory."""
     names: dict[Origin, PurePosixPath] = {}
     sources = defaultdict(list)
     for origin in origins:
@@ -95,17 +95,19 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of a document that a format writes beside its trace file, such as metadata.
+    """Return the path of a document, such as metadata, for the copy of a session. The format of the session writes this
+    document beside its trace file.
 
-    `name` is the path of the trace file's copy. The returned path never leaves the directory of the copy's
-    source."""
+    `name` is the path of the trace file's copy. The returned path never leaves the directory of the copy's source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
 
 
 def _path(origin: Origin) -> str | None:
-    """Return the absolute, normalized path of the session's original file, without the suffix `.gz`."""
+    """Return the absolute, normalized path of a session's original file, without the suffix `.gz`. Return None if the
+    session did not come from a file.
+    """
     return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
 
 
@@ -118,7 +120,7 @@ def _packed(origin: Origin) -> bool:
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
     """Return the deepest directory that contains the run directories of all files of a source.
 
-    The format of a file tells which directory is the run directory."""
+    The format of a file determines which directory is the run directory (`Files.group`)."""
     runs = []
     for origin, path in files:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
@@ -144,7 +146,7 @@ ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
 """SQL for the gaps that a reader of the written copy may not find by itself.
 
-At the same offset, a truncated gzip member sorts before a damaged gzip member."""
+If a truncated and a damaged gzip member are at the same offset, the truncated member comes first."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -154,10 +156,10 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of `size` bytes at an offset in the session's bytes.
+    """A loss of `size` bytes at an offset in the bytes of a session.
 
-    `data` has the damaged bytes, if the loss is a damaged part of a compressed file and the quarantine has its
-    bytes."""
+    If the loss is a damaged part of a compressed file, `data` has the damaged bytes, as far as the quarantine has them.
+    """
 
     offset: int
     detail: str = TORN
@@ -190,11 +192,12 @@ def write(
     quarantine: Sequence[Path],
     added: Counter[str] | None = None,
 ) -> Left:
-    """Write the sessions of a selection. `quarantine` lists the collectors' directories of unreadable bytes.
+    """Write copies of the selected sessions into a directory. `quarantine` lists the directories in which collectors
+    keep unreadable bytes.
 
-    With `added`, repair the traces: leave out unreadable bytes and records that readers refuse, and close open
-    spans and streams. `added` then counts the additions, by kind of addition. Return the number of rows and
-    losses that were left out, by kind."""
+    If `added` is given, repair the traces: leave out unreadable bytes and records that readers refuse, and close open
+    spans and streams. `added` then counts the additions, by kind of addition. Return the number of rows and losses that
+    were left out, by kind."""
     left: Left = Counter()
     files: list[_SessionFile] = []
     runs: defaultdict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
@@ -241,7 +244,7 @@ def write(
 
 
 class _SessionFile:
-    """Writes the file of one session, and the documents that its format puts in the same directory."""
+    """Writes the copy of one session, and the documents that its format puts in the same directory."""
 
     def __init__(
         self,
@@ -273,7 +276,7 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield each row. Count in the attribute `rows` those that the producer wrote, not the collector."""
+        """Yield the given rows. Count in the attribute `rows` those rows that the producer wrote, not the collector."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -301,17 +304,18 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the losses at offsets up to `offset` in the session's bytes, or all losses if `offset` is None.
+        """Write the next losses into the copy: those at offsets up to `offset` in the session's bytes, or all losses if
+        `offset` is None.
 
-        A file that is not a `PackedFile` has no losses to write."""
+        If the copy is not a `PackedFile`, there are no losses to write."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
             out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write the bytes of a record, and return the number of bytes written. Count left-out bytes in
-        `_left_out`."""
+        """Write the bytes of a record, and return their number. If the copy must not have the record, count the
+        record's bytes in `_left_out` instead."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
@@ -327,8 +331,7 @@ class _SessionFile:
 
 @contextmanager
 def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedFile]:
-    """Return a context with the file to write to: compressed if the file's name ends in `.gz`, otherwise as it
-    is."""
+    """Provide the file to which the `with` block writes: compressed if the name ends in `.gz`, otherwise unchanged."""
     if name.suffix != PACKED:
         yield file
         return
@@ -338,17 +341,16 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses bytes with gzip, and reproduces the truncated and damaged places of the original file.
+    """Compresses bytes with gzip, and reproduces the places where the original file was truncated or damaged.
 
-    The file states losses of other kinds in a form that `sources.tail.stated` reads. Equal input gives equal
-    files.
+    For losses of other kinds, it writes a statement that `sources.tail.stated` reads. Equal input gives equal files.
 
-    An empty gzip member follows each truncated or damaged place. Otherwise readers would report a short
-    truncated member after another truncated member as damage."""
+    An empty gzip member follows each truncated or damaged place. Otherwise readers would report a short truncated
+    member after another truncated member as damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._member: Any = None  # a zlib compressor, whose type zlib does not export
+        self._member: Any = None  # a zlib compressor; zlib does not export its type
 
     def write(self, data: bytes, /) -> int:
         if data:
@@ -356,7 +358,9 @@ class PackedFile:
         return len(data)
 
     def lose(self, loss: Loss) -> None:
-        """Write a loss: truncate the gzip member, write the damaged bytes, or write a statement of the loss."""
+        """Write a loss into the copy: truncate the gzip member, write the damaged bytes, or write a statement of the
+        loss.
+        """
         if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
             self._member = None
@@ -373,7 +377,7 @@ class PackedFile:
         self._end(empty=self._out.tell() == 0)
 
     def _end(self, *, empty: bool) -> None:
-        """End the current gzip member. If no member has begun and `empty` is set, write an empty member."""
+        """End the current gzip member. If no member has begun and `empty` is true, write an empty member."""
         if empty or self._member is not None:
             self._out.write(self._begun().flush())
         self._member = None
@@ -394,11 +398,11 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses to reproduce in the copies, by source and session. Count in `left` the losses that a
-    copy cannot show.
+    """Return the losses that the copies must reproduce, by source and session. Count in `left` the losses that a copy
+    cannot reproduce.
 
-    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once
-    more, so that readers find the same bytes after decompression."""
+    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once more,
+    so that readers find the same bytes after decompression."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
@@ -421,8 +425,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads quarantine frames: of the session `of`, unless its caller names another
-    session."""
+    """Return a function that reads frames of unreadable bytes from the quarantine files. It reads the file of the
+    session `of`, unless its caller names another session."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

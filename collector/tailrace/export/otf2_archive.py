@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 10**9
 BUFFER = 256 * 2**10
-"""Size (bytes) of the memory buffer of a location: the minimum that the library `otf2` accepts."""
+"""Size (bytes) of the memory buffer of one location. It is the minimum that the library `otf2` accepts."""
 
 LOST = "lost"
-"""The category by which slices that represent gaps are recognized."""
+"""Category of the slices that stand for gaps."""
 
 _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 
 
 def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
-    """Write the archive `traces.otf2`. Raise ExportError if the package `otf2` is not installed."""
+    """Write the archive `traces.otf2` into the output directory. Raise ExportError if the package `otf2` is not
+    installed.
+    """
     otf2 = library()
     timeline = DrawnRows(selected, progress)
     with otf2.writer.open(
@@ -58,7 +60,7 @@ def library() -> ModuleType:
 
 
 class GroupTrack(NamedTuple):
-    """The location group and the name of a track. The location itself is created with the first event of the
+    """The location group of a track and the track's name. The location itself is created with the first event of the
     track."""
 
     group: Any
@@ -66,7 +68,7 @@ class GroupTrack(NamedTuple):
 
 
 class Otf2Trace:
-    """A canvas that writes an OTF2 archive. A track is an index into `_tracks`."""
+    """A canvas that writes an OTF2 archive. A track is an index into the list `_tracks`."""
 
     def __init__(self, otf2: ModuleType, archive: Any) -> None:  # noqa: ANN401 - the library has no types
         self._modes = otf2.MeasurementMode
@@ -127,7 +129,7 @@ class Otf2Trace:
         self._writer(track).metric(time, self._metrics[track], float(value))
 
     def finish(self) -> None:
-        """Write a leave event for each region that is still open, at the time of the latest event of its track."""
+        """Write a leave event for each region that is still open, at the time of the latest event on its track."""
         for track, inside in self._inside.items():
             while inside:
                 self.end(track, self._latest[track])

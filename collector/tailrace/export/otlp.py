@@ -27,22 +27,22 @@ from tailrace.store.notes import Note
 from tailrace.timeline import SessionClock
 
 LINE_RECORDS = 1000
-"""Maximum number of telemetry records (spans, log records or metrics) in one line of a file."""
+"""Maximum number of telemetry records (spans, log records or metrics) in one line of an output file."""
 
 ERROR = 2
 DEEPEST = 16
-"""Maximum number of levels of nested attribute values. Deeper values are written as JSON text.
+"""Maximum number of levels of nested values in an attribute. Values below this level are written as JSON text.
 
 Readers of protocol buffers refuse more than 100 nested messages, and each level takes up to three messages."""
 
 _SHARED = """
 SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
 """
-"""SQL for the ids that several spans of a session share. From such an id, no unique OpenTelemetry span id can
-be derived."""
+"""SQL for the ids that several spans of one session share. No unique OpenTelemetry span id can be derived from such an
+id."""
 
 _NOTES = SessionClock("notes", "", "")
-"""Stand-in for a session: the OpenTelemetry resource of all notes, which people wrote."""
+"""A stand-in for a session, to which all notes of people belong. It is the OpenTelemetry resource of these notes."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -80,7 +80,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class TelemetryLines:
-    """Collects telemetry records of one kind, and writes those of one session as a line."""
+    """Collects telemetry records of one kind. It writes the records of one session as one line."""
 
     def __init__(self, out: BinaryIO | None, missing: str, *levels: str) -> None:
         self._out = out
@@ -96,7 +96,7 @@ class TelemetryLines:
         self._records.append(record)
 
     def end(self) -> None:
-        """Write the collected records as one line."""
+        """Write the records that were collected since the last call as one line."""
         if self._session is None or self._out is None or not self._records:
             return
         resources, scopes, records = self._levels
@@ -198,7 +198,9 @@ def _time(nanoseconds: int) -> str:
 
 
 def _at_zero(begin: int, end: int = 1) -> Object:
-    """Return attributes that mark a begin or end at time 0, which OpenTelemetry cannot express. Usually empty."""
+    """Return attributes that mark a begin or an end at time 0, because time 0 means unknown in OpenTelemetry. Return an
+    empty dict for all other times.
+    """
     times = {"tailrace.begins": begin, "tailrace.ends": end}
     return {name: time for name, time in times.items() if time == 0}
 
@@ -220,10 +222,10 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the OpenTelemetry id of a span, derived from the session and `number`.
+    """Return the OpenTelemetry id of a span, derived from its session, from `kind` and from `number`.
 
-    If `kind` is `id`, `number` is the span's own id, so that child spans, which know this id, can refer to
-    their parent."""
+    If `kind` is `id`, `number` is the id of the span in the table. Child spans, which have this id as their parent, can
+    then refer to the span."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 

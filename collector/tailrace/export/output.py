@@ -1,7 +1,7 @@
 """Write exports to temporary files, rename them when the export is complete, and show the progress.
 
-`Output` writes the file that the user names and further files in the same directory (`trace.gaps.csv`).
-`Directory` writes a directory. `RowCount` shows the progress of an export on a terminal.
+`Output` writes the file that the user names, and further files in the same directory (`trace.gaps.csv`). `Directory`
+writes a directory. `RowCount` shows the progress of an export on a terminal.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts the rows that an export has read. At the end, the count is the number of rows in the written file.
+    """Counts the rows that an export has read. At the end, the count becomes the number of rows in the written file.
 
-    If `terminal` is not None, the count is shown there during the export."""
+    If `terminal` is not None, the terminal shows the count during the export."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -35,7 +35,7 @@ class RowCount:
         self._said = time.monotonic()
 
     def begin(self, of: int) -> None:
-        """Reset the count. `of` is the approximate number of rows to expect."""
+        """Set the count to 0. `of` is the approximate number of rows that the export will read."""
         self.rows = 0
         self._of = of
 
@@ -49,7 +49,7 @@ class RowCount:
             self._terminal.flush()
 
     def written(self, rows: int) -> None:
-        """Set the count to the number of rows in the written file. The writer may leave out rows that it has
+        """Set the count to the number of rows in the written file, because the writer may leave out rows that it has
         read."""
         self.rows = rows
 
@@ -64,10 +64,11 @@ STANDARD_OUTPUT = "-"
 
 
 class Output:
-    """The files of an export. The files get their final names when the context ends without an exception.
+    """The files of an export. Until the `with` block ends, they have temporary names. If it ends without an exception,
+    they get their final names.
 
-    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be
-    created. Writing to a file may raise OSError, which becomes ExportError at the end of the context."""
+    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be created.
+    Writing to a file may raise OSError, which becomes an ExportError at the end of the block."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -86,7 +87,8 @@ class Output:
         return self._stream
 
     def beside(self, word: str) -> BinaryIO | None:
-        """Create a further file. Its name is that of the main file with `word` before the suffix.
+        """Create a further file beside the main file. Its name is the name of the main file, with `word` before the
+        suffix.
 
         Return None if the output is a pipe, which takes only one file."""
         if self.pipe:
@@ -96,11 +98,13 @@ class Output:
 
     @property
     def names(self) -> list[Path]:
-        """Return the names of all files, the main one first."""
+        """Final names of all files of the export, the main file first."""
         return [name for _, name, _ in self._files]
 
     def restart(self) -> None:
-        """Remove the written files, so that the export can start again. Raise ExportError if the output is a pipe."""
+        """Remove the files that were written so far, so that the export can start again. Raise ExportError if the
+        output is a pipe.
+        """
         if self.pipe:
             raise ExportError("the table's files were deleted while they were read; ask again")
         self._discard()
@@ -131,7 +135,7 @@ class Output:
         return refusal_text(error.errno, self.path)
 
     def _make(self, path: Path) -> BinaryIO:
-        # If the path is a symbolic link, keep the link and replace the file that it points to.
+        # If the path is a symbolic link, the link stays, and the file to which it points is replaced.
         place = Path(os.path.realpath(path))
         part = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
@@ -154,7 +158,7 @@ class Output:
     def _finish(self) -> None:
         """Sync all files, and give them their final names, the main file last.
 
-        If a main file exists after a crash, all other files of the export exist too."""
+        If the main file exists after a crash, all other files of the export therefore exist, too."""
         if self._stream is not None:
             self._stream.flush()
         for file, _, _ in self._files:
@@ -167,7 +171,7 @@ class Output:
     def _discard(self) -> None:
         """Close all files, and remove the temporary files."""
         if self._stream not in {None, sys.stdout.buffer}:
-            with suppress(OSError):  # The disk may be full, which was already reported.
+            with suppress(OSError):  # The disk may be full. This error was already reported.
                 self._stream.close()
         for file, _, part in self._files:
             with suppress(OSError):
@@ -176,11 +180,12 @@ class Output:
 
 
 class Directory:
-    """The directory of an export with many files. The directory must be empty or must not exist yet.
+    """The directory of an export that consists of many files. At the user's path, there must be nothing or an empty
+    directory.
 
-    The directory gets its final name when the context ends without an exception. Methods raise ExportError if a
-    file cannot be created. Writing to a file may raise OSError, which becomes ExportError at the end of the
-    context."""
+    Until the `with` block ends, the directory has a temporary name. If it ends without an exception, the directory gets
+    its final name. Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which
+    becomes an ExportError at the end of the block."""
 
     pipe = False
 
@@ -201,14 +206,14 @@ class Directory:
         return [Path(self.path)]
 
     def has(self, name: PurePosixPath) -> bool:
-        """Return whether the export's directory has a file or directory with the relative path `name`."""
+        """Return whether the directory of the export already has a file or directory with the relative path `name`."""
         return os.path.lexists(self._part / name)
 
     @contextmanager
     def file(self, name: PurePosixPath) -> Iterator[BinaryIO]:
-        """Create a file in the export's directory. `name` is a relative path without "..".
+        """Create a file in the directory of the export. `name` is a relative path without "..".
 
-        Raise ExportError for other paths, and if the file cannot be created."""
+        Raise ExportError for any other path, and if the file cannot be created."""
         path = self._part / name
         if name.is_absolute() or ".." in name.parts:
             raise ExportError(f"{self.path}: {name} is not in it")
@@ -226,7 +231,7 @@ class Directory:
         return self._part / name
 
     def remove(self, name: PurePosixPath) -> None:
-        """Remove a file, and then its parent directories that have become empty."""
+        """Remove a file of the export, and then those of its parent directories that have become empty."""
         path = self._part / name
         path.unlink()
         for parent in path.parents:
@@ -235,7 +240,7 @@ class Directory:
             parent.rmdir()
 
     def restart(self) -> None:
-        """Remove the written files, so that the export can start again."""
+        """Remove the files that were written so far, so that the export can start again."""
         shutil.rmtree(self._part)
         self._part.mkdir()
 
@@ -265,8 +270,8 @@ class Directory:
             raise ExportError(f"{self.path}: is not empty; name another directory")
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give the directory its final name. An existing directory, which
-        is empty, is replaced."""
+        """Sync all files and directories, then give the directory its final name. It replaces an existing directory of
+        this name, which must be empty."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))

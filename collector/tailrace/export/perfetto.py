@@ -23,7 +23,7 @@ _MASK = 2**64 - 1
 
 
 def varint(number: int) -> bytes:
-    """Encode a 64-bit number as a protobuf varint. A negative number is encoded as its two's complement."""
+    """Return a 64-bit number as a protobuf varint. A negative number is encoded as its two's complement."""
     if 0 <= number < 2**14:
         return _SMALL[number]
     number &= _MASK
@@ -56,7 +56,7 @@ def text(field: int, value: str) -> bytes:
 
 
 TABLE_BYTES = 4 * 2**20
-"""Maximum size (bytes) of Perfetto's table of interned names. When the table is larger, the writer starts a new
+"""Maximum size (bytes) of Perfetto's table of interned names. If the table exceeds this size, the writer starts a new
 table."""
 
 _BOOT_TIME, _REAL_TIME = 6, 1
@@ -74,7 +74,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class PerfettoTrace:
-    """A canvas that writes Perfetto's trace packets, all with the same packet sequence id."""
+    """A canvas that writes Perfetto's trace packets. All packets have the same packet sequence id."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
         self._out = out
@@ -138,9 +138,9 @@ class PerfettoTrace:
             self._forget()
 
     def _number(self, field: int, name: str, new: list[bytes]) -> int:
-        """Return the interning id of a name, by which events refer to the name.
+        """Return the interning id of a name. Events refer to the name by this id.
 
-        If the name has no id yet, assign one and append the table entry to `new`."""
+        If the name has no id yet, assign an id, and append the new entry of Perfetto's table to `new`."""
         names = self._numbers[field]
         number = names.get(name)
         if number is None:
@@ -151,7 +151,7 @@ class PerfettoTrace:
         return number
 
     def _forget(self) -> None:
-        """Forget all interned names. The next event starts a new table."""
+        """Forget all interned names. The next event then starts a new table."""
         self._numbers: dict[int, dict[str, int]] = {
             field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
         }
@@ -173,8 +173,8 @@ class PerfettoTrace:
 
 
 def _argument(value: object) -> bytes:
-    """Return a value as the field of Perfetto's debug annotation that has the value's type. Nested values
-    become JSON text."""
+    """Return the protobuf field of a debug annotation for a value. The type of the value determines the field. Nested
+    values become JSON text."""
     match value:
         case bool():
             return integer(2, value)

@@ -23,33 +23,33 @@ OWN = frozenset(
 )  # fmt: skip
 """Names of the session rows that the collector itself writes. Such a row has a `time` and no `start`.
 
-A producer may write session rows with the same names, but with a `start` or without a `time`."""
+A producer may write session rows with the same names, but these have a `start`, or have no `time`."""
 
 ROWS = """
 SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
 UNION ALL
 SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
 """
-"""SQL for all rows of the table. A row that stands for two records (begin and end of a span) appears twice."""
+"""SQL for all rows of the table. A row that stands for two records, the begin and the end of a span, appears twice."""
 
 COLUMNS = """
   "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind, name, category, id, parent, start, "end",
   time, attributes
 """
-"""SQL for the columns of a `StoredRow`."""
+"""SQL for the columns of a `StoredRow`, in the order of its fields."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""SQL for the sort order of a session's rows. At the same offset, rows about the session come before other
-rows."""
+"""SQL for the order in which the rows of a session are read. Among rows at the same offset, the session rows of the
+collector come first."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table, as selected by `ROWS`.
+    """A row of the table, as `ROWS` selects it.
 
-    `at`: the offset of the record. `spans`: whether the row stands for two records, and therefore appears
-    twice. `ends`: whether this appearance stands for the second record, which is the end of the span."""
+    `at`: the offset of the record. `spans`: whether the row stands for two records, and therefore appears twice.
+    `ends`: whether this appearance stands for the second record, the end of the span."""
 
     at: int
     ends: bool
@@ -69,7 +69,7 @@ class StoredRow(NamedTuple):
 
     @property
     def is_record(self) -> bool:
-        """Return whether the producer, not the collector, wrote the record of this row."""
+        """Whether the producer, not the collector, wrote the record of this row."""
         of_collector = self.name in OWN and self.start is None and self.time is not None
         return self.kind not in {Kind.GAP, Kind.HEAL} and not (
             self.kind == Kind.SESSION and of_collector
@@ -77,9 +77,9 @@ class StoredRow(NamedTuple):
 
 
 QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
-"""A function that reads frames from the quarantine file of a session.
+"""A function that reads frames of unreadable bytes from the quarantine file of a session.
 
-The arguments are the session (None for the current session), the position in the file, and the number of frames."""
+Its arguments are the session (None for the current session), the position in the file, and the number of frames."""
 
 _FLAWED = f'{{"{FLAW_OF_ROW}":"'
 _read_any = msgspec.json.Decoder(dict[str, object]).decode
@@ -91,17 +91,17 @@ def records(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[Record]:
-    """Yield the records of a session, given the session's rows in the order `ORDER`.
+    """Yield the records from which the ingest made the rows of one session. `rows` must be in the order `ORDER`.
 
-    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable`
-    has the reasons for which the format's decoder refuses bytes. `left` counts the unreadable pieces that the
-    quarantine no longer has."""
-    waiting: list[Record] = []  # records at the same offset, whose size is not known yet
+    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable` has the
+    reasons for which the format's decoder refuses bytes. `left` counts the unreadable pieces that are no longer in the
+    quarantine."""
+    waiting: list[Record] = []  # records at the same offset whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # A row that is not a record may have any offset. Only the last one shows where the last record
+                # A row that is not a record may have any offset. Only the last such row shows where the last record
                 # ends.
                 at
             )
@@ -136,8 +136,11 @@ def _placed(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
-    """Yield offsets in order, each with a record, or with None for a row that is not a record."""
-    # a heap of unreadable pieces: offset, row number (which breaks ties) and frame
+    """Yield the offset and the record of each row, in order of offset. The record is None for a row that is not a
+    record.
+    """
+    # A heap of unreadable pieces. Each item has the offset, the row number (to sort items with equal offsets) and the
+    # frame.
     pieces: list[tuple[int, int, QuarantineFrame]] = []
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:
@@ -159,10 +162,10 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames with the unreadable bytes of a gap row, given the row's `attributes`.
+    """Return the quarantine frames that have the unreadable bytes of a gap. `attributes` are those of the gap's row.
 
-    Return none if the gap's detail is not in `details`. `left` counts the frames that the quarantine no longer
-    has."""
+    Return an empty sequence if the gap's detail is not in `details`. `left` counts the frames that are no longer in the
+    quarantine."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -183,8 +186,8 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Split stored attributes into the record's flaw, which is their first member, and the remaining
-    attributes."""
+    """Split the stored attributes of a row into the flaw of the record, which is the first member or missing, and the
+    other attributes."""
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')

@@ -30,25 +30,25 @@ _NOTE_COLUMNS = (
     ("id", "VARCHAR"), ("from", "BIGINT"), ("to", "BIGINT"), ("text", "VARCHAR"), ("source", "VARCHAR"),
     ("session", "VARCHAR"), ("stream", "VARCHAR"), ("made", "BIGINT"),
 )  # fmt: skip
-"""The names and SQL types of a note's columns. Times are Unix nanoseconds."""
+"""The names and SQL types of the columns in a table of notes. Times are Unix nanoseconds."""
 
 _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
 
 
 def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the notes that may concern the rows that the filters select. Raise StoreError if notes cannot be
-    read."""
+    """Return the notes that may concern the rows that the filters select. Raise StoreError if the notes of the store
+    cannot be read."""
     kept = NoteStore(engine.store, engine.options).list()
     return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
 
 def note_columns(shape: Shape) -> list[AnswerColumn]:
-    """Return the columns of a table of notes, in the given shape of values."""
+    """Return the columns of a table of notes. `shape` determines how their values are converted."""
     return [AnswerColumn(number, *column, shape) for number, column in enumerate(_NOTE_COLUMNS)]
 
 
 def note_rows(notes: Iterable[Note]) -> Page:
-    """Return notes as rows with the columns of `note_columns`."""
+    """Return notes as rows that have the columns of `note_columns`."""
     return [
         tuple(words[name] for name, _ in _NOTE_COLUMNS) for words in map(msgspec.to_builtins, notes)
     ]
@@ -61,7 +61,7 @@ def note_table(notes: Iterable[Note]) -> pa.Table:
 
 
 def _concerns(note: Note, filters: Filters) -> bool:
-    """Return whether a note may be about selected rows.
+    """Return whether a note may concern rows that the filters select.
 
     A note without a source, session or stream applies to all sources, sessions or streams. Filters by label or by job
     exclude no note."""
@@ -79,7 +79,7 @@ def _concerns(note: Note, filters: Filters) -> bool:
 T = TypeVar("T")
 
 Left = Counter[str]
-"""Number of rows that a writer left out because the target format cannot hold them, by kind of row."""
+"""Number of rows that a writer has left out because the target format cannot hold them, by kind of row."""
 
 _COUNTED = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 
@@ -88,14 +88,14 @@ SELECT source, strftime(part.readable(min(time)), '%Y-%m-%d %H:%M:%S'),
   strftime(part.readable(max(time)), '%Y-%m-%d %H:%M:%S')
 FROM events WHERE {_COUNTED} GROUP BY source ORDER BY source
 """  # noqa: S608 - our own words
-"""SQL for the sources that have events, each with the times of its first and last event."""
+"""SQL for the sources that have events, with the times of the first and last event of each source."""
 
 
 class Selected:
     """The rows of one snapshot that match the user's filters.
 
-    The caller must read each answer to the end before the next query. Methods raise QueryError or StoreError if
-    the table cannot be read, and BrokenOffError if the snapshot's files were deleted."""
+    The caller must read each answer to its end before the next query. Methods raise QueryError or StoreError if the
+    table cannot be read, and BrokenOffError if upkeep has deleted files of the snapshot."""
 
     def __init__(
         self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
@@ -110,16 +110,16 @@ class Selected:
 
     @cached_property
     def notes(self) -> ListedNotes:
-        """Return the notes that may concern the selection."""
+        """Notes that may concern the selected rows."""
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:
-        """Return the SQL condition that selects rows of a view. For the view `gaps`, it selects all gaps that
-        may concern the selected events."""
+        """Return the SQL condition for the selected rows of a view. For the view `gaps`, this condition selects all
+        gaps that may concern the selected events."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
-        """Return SQL that selects rows of a view. The SQL takes the parameters of `condition(view)`."""
+        """Return SQL for the selected rows of a view. The values of its parameters are those of `condition(view)`."""
         order = f" ORDER BY {view.order}" if view.order else ""
         return f"SELECT * FROM {view.name} WHERE {self.condition(view).sql}{order}"  # noqa: S608 - our own words
 
@@ -132,7 +132,7 @@ class Selected:
             progress.add(batch.num_rows)
 
     def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pa.RecordBatch]:
-        """Return all rows of a result that fits in memory."""
+        """Return all rows of an SQL statement as Arrow record batches. The rows must fit in memory."""
         return list(self._patience.batches(self.arrow(sql, values)))
 
     def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> RowAnswer:
@@ -144,20 +144,22 @@ class Selected:
             progress.add(len(page))
 
     def few(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a result that fits in memory and has only numbers, booleans and text."""
+        """Return all rows of an SQL statement as tuples. The rows must fit in memory, and have only numbers, booleans
+        and text.
+        """
         return self._patience.make(lambda: list(self.engine.rows(sql, values)))
 
     def same(self) -> None:
-        """Raise BrokenOffError if the engine has moved to another snapshot, so that the queries did not all
-        read the same one."""
+        """Raise BrokenOffError if the engine has moved to another snapshot. The queries of the export then did not all
+        read the same snapshot."""
         if self.engine.version != self._version:
             raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
     def _count(self) -> int:
         """Return the number of events that the filters select.
 
-        Events that the collector itself wrote count only if the filters name its source. Raise UnknownError if
-        no event is selected."""
+        Events that the collector itself wrote count only if the filters name its source. Raise UnknownError if the
+        filters select no event."""
         rows = self.filters.rows(EVENTS)
         asked_for_own = OWN_SOURCE in (self.filters.selection.sources or ())
         producers = RowCondition("source <> ?", (OWN_SOURCE,))
@@ -169,7 +171,7 @@ class Selected:
         return int(count)
 
     def _nothing(self) -> str:
-        """Return the error message for filters that select no event. It lists the sources that have events."""
+        """Return the error message for filters that select no event. The message lists the sources that have events."""
         times = self.few(_THERE)
         known = ", ".join(
             f"{source} ({first} to {last})" if first else f"{source} (without wall time)"
@@ -179,10 +181,10 @@ class Selected:
 
 
 class Restartable(Protocol):
-    """The target of an export, which is a set of files or a directory, and can be emptied for a new attempt."""
+    """The target of an export: a set of files, or a directory. It can be emptied for a new attempt."""
 
     def restart(self) -> None:
-        """Remove the written files, so that the export can start again."""
+        """Remove the files that were written so far, so that the export can start again."""
         ...
 
 
@@ -190,14 +192,14 @@ Target = TypeVar("Target", bound=Restartable)
 
 
 class Exported(NamedTuple):
-    """The outcome of an export: the selected rows, and the number of rows that the writer left out."""
+    """The outcome of an export: the selected rows, and the number of rows that the writer left out, by kind."""
 
     selected: Selected
     left: Left
 
     @property
     def text(self) -> str:
-        """Return a sentence for the user about the missing events and the rows that the writer left out."""
+        """Sentence for the user about the missing events, and about the rows that the writer left out."""
         whole = self.selected.whole
         parts = [f"{'complete' if whole.complete else 'not complete'}: {whole.text}"]
         if self.left:
@@ -207,7 +209,7 @@ class Exported(NamedTuple):
 
     @property
     def words(self) -> dict[str, object]:
-        """Return the members of a JSON object with the missing events and the rows that the writer left out."""
+        """Members of a JSON object about the missing events, and about the rows that the writer left out."""
         return {**self.selected.whole.words, "left_out": dict(self.left)}
 
 
@@ -217,8 +219,8 @@ def export(
     output: Target,
     progress: RowCount,
 ) -> Exported:
-    """Write the rows that `select` takes from the newest snapshot. Restart if files of the snapshot are deleted
-    meanwhile.
+    """Write the rows that `select` takes from the newest snapshot. If upkeep deletes files of the snapshot meanwhile,
+    start again on a newer snapshot.
 
     Raise BrokenOffError after `ATTEMPTS` attempts, QueryError or StoreError if the table cannot be read, and
     ExportError if the output cannot be written."""

@@ -57,7 +57,9 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
 def write_csv(
     selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
 ) -> Left:
-    """Write CSV files. With `safe`, put a `'` before each text that a spreadsheet would interpret as a formula."""
+    """Write the events, the gaps and the notes as CSV files. If `safe` is true, put a `'` before each text that a
+    spreadsheet may take for a formula.
+    """
 
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
@@ -83,7 +85,9 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
 def _all(
     write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
 ) -> Left:
-    """Write the events and, if the output takes several files, the gaps and the notes."""
+    """Write the events. If the output can have several files, also write the gaps and the notes, each to a further
+    file.
+    """
     left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
     gaps = output.beside("gaps")
