@@ -1,20 +1,18 @@
 """Choose the files that an import reads: only files with new content, and each content only once.
 
-Files with equal content and equal documents contain the same stream, in any directory. Two files
-with one inode, or with names of one stream (`Files.copy`), may contain two states of a stream: if
-the content of the first file is a prefix of the second file's content, the first file is an earlier
-state. A repeated import therefore changes nothing, and every change of a file is detected. A file
-that has grown is read again; the new session replaces the session that read only the beginning. A
-file with different content is read in an additional session.
+Files with equal content and equal documents contain the same stream, in any directory. Two files with one inode, or
+with names of one stream (`Files.copy`), may contain two states of a stream: if the content of the first file is a
+prefix of the second file's content, the first file is an earlier state. A repeated import therefore changes nothing,
+and every change of a file is detected. A file that has grown is read again; the new session replaces the session that
+read only the beginning. A file with different content is read in an additional session.
 
-Many streams share the first few bytes. Files in different directories, or with derived names
-(`originals`), are therefore treated as one stream only if at least `HEAD` bytes are equal. Whole
-files are compared only if their first bytes (`beginning`) are equal. Uncompressed files must also
-have equal sizes, unless a compressed file has the same first bytes: the content size of a
-compressed file with several members is unknown.
+Many streams share the first few bytes. Files in different directories, or with derived names (`originals`), are
+therefore treated as one stream only if at least `HEAD` bytes are equal. Whole files are compared only if their first
+bytes (`beginning`) are equal. Uncompressed files must also have equal sizes, unless a compressed file has the same
+first bytes: the content size of a compressed file with several members is unknown.
 
-Some tools split traces into pieces. A file with the name of a piece is left out if other files
-contain all lines of the piece.
+Some tools split traces into pieces. A file with the name of a piece is left out if other files contain all lines of the
+piece.
 """
 
 from __future__ import annotations
@@ -42,19 +40,19 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Maximum number of different lines of all pieces that are stored for the comparison with other files (about 400 MB of
-memory). A piece that exceeds this number is imported."""
+"""Maximum number of different lines of all trace pieces together that are stored, to search for them in other files
+(about 400 MB of memory). Pieces beyond this number are imported without this search."""
 
 
 Prints = dict[str, Fingerprint | None]
-"""Fingerprints (size and checksums) by file path; None for a file that cannot be read."""
+"""Fingerprint (size and checksums) of each file, by path. None for a file that cannot be read."""
 
 
 class TakenFile(NamedTuple):
     """A file that the import reads.
 
-    `source` is the source of an interrupted import that has begun to read the file, or None. `replaces` lists the
-    earlier sessions that the file's new session replaces."""
+    `source`: if an interrupted import has begun to read the file, the source of this import, otherwise None.
+    `replaces`: the earlier sessions that the file's new session replaces."""
 
     path: str
     format: str
@@ -70,9 +68,10 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files that the import reads, out of the found `traces` (paths by format).
+    """Choose the files that the import reads. `traces` are the trace files that were found, by format.
 
-    Leave out files whose content earlier `readings` cover. With `again`, ignore finished readings."""
+    Leave out files whose content earlier imports have read (`readings`). If `again` is true, ignore readings that are
+    finished."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -94,7 +93,7 @@ def choose(
 
 
 def _groups(format_: str, files: list[str]) -> list[list[str]]:
-    """Return groups of files.
+    """Return the files in groups. Each file is in one group.
 
     The files of a group may contain the same stream, according to their names or first bytes."""
     above = {file: file for file in files}
@@ -118,8 +117,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
-        # Files of ranks and processes also have such names, so only files with equal beginnings may
-        # be copies.
+        # The files of ranks and processes also have such names. Therefore only files with equal beginnings may be
+        # copies.
         for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
             if start is not None and start == begins[other].start:
                 above[top(file)] = top(other)
@@ -132,9 +131,9 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 class _FileBegin(NamedTuple):
     """The beginning of a file.
 
-    `head` is the hash of the first bytes (`beginning`); None if the file is empty or cannot be
-    read. `size` is the file's size (bytes). `packed` is whether the file is compressed. `start` is
-    the hash of the first `HEAD` bytes; None if the file has fewer bytes."""
+    `head` is the hash of the first bytes (`beginning`), or None if the file is empty or cannot be read. `size` is the
+    size of the file (bytes). `packed`: whether the file is compressed. `start` is the hash of the first `HEAD` bytes,
+    or None if the file has fewer bytes."""
 
     head: int | None
     size: int
@@ -152,30 +151,30 @@ def _begin(file: str) -> _FileBegin:
             return _FileBegin(hash(head) if head else None, size, packed, start)
         finally:
             os.close(fd)
-    except OSError:  # the file's reader reports the error
+    except OSError:  # the error is reported when the file is read later
         return _FileBegin(None, 0, packed=False)
 
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:
-    """Return the pieces that a tool has cut out of other files. Map each piece to the file that
-    contains the first of its lines."""
+    """Return the pieces that a tool has cut out of other files. For each piece, return the file in which the first of
+    its lines was found."""
     named = FORMATS[format_].files.pieces
     pieces = [file for file in files if named and named(file)]
     originals = [file for file in files if file not in set(pieces)] if pieces else []
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
-    """Map from the hash of a line to the pieces that contain the line. Most lines are in only one piece, so the value
-    is a list only for several pieces."""
+    """For the hash of each line: the piece that contains the line. Most lines are in only one piece, so the value is a
+    list only if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
-        with suppress(OSError):  # the file's reader reports the error
+        with suppress(OSError):  # the error is reported when the file is read later
             count = _note(piece, unseen)
             if count is not None:
                 left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
-        with suppress(OSError):  # the file's reader reports the error
+        with suppress(OSError):  # the error is reported when the file is read later
             for each in _hashes(original):
                 having = unseen.pop(each, [])
                 for piece in [having] if isinstance(having, str) else having:
@@ -186,10 +185,10 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Add the lines of a piece to `unseen`.
+    """Add the lines of a piece to `unseen`, by their hashes.
 
-    Return the number of different lines, or None if all pieces together have more than `LINES_MAX`. Raise OSError if
-    the file cannot be read."""
+    Return the number of different lines in the piece. Return None if all pieces together have more than `LINES_MAX`
+    lines. Raise OSError if the piece cannot be read."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)
@@ -210,7 +209,7 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line that contains a record. Raise OSError if the file cannot be read."""
+    """Yield the hash of each line of a file that contains a record. Raise OSError if the file cannot be read."""
     for line in lines(file):
         record = line.strip(b" \t\r,[]")
         if record:
@@ -218,8 +217,7 @@ def _hashes(file: str) -> Iterator[int]:
 
 
 class _Known:
-    """Index of what earlier imports have read, by the name, the inode and the content (size and checksum) of the
-    file."""
+    """Index of the files that earlier imports have read, by file name, inode and content (size and checksum)."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
@@ -238,8 +236,8 @@ class _Known:
         self._longest = max(self._sizes, default=-1)
 
     def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
-        """Return the earlier readings that may have read one of these files, and the fingerprints of the files that may
-        have such readings."""
+        """Return the readings of earlier imports that may have read one of these files. Also return the fingerprints of
+        those files that an earlier import may have read."""
         found: dict[int, Reading] = {}
         prints: Prints = {}
         for file in files:
@@ -260,7 +258,8 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Index of values by file name. Finds the values of files that may be copies or originals of a given file.
+    """Index of values by file name. It returns the values of the files that, by their names, may be copies or originals
+    of a given file.
 
     A directory may contain thousands of files with equal beginnings, so a search through all of them would take too
     long."""
@@ -271,7 +270,7 @@ class _Kin(Generic[T]):
     def add(self, file: str, key: str, what: T) -> None:
         """Add a value for a file.
 
-        `key` is equal for two files that, by their names, may contain one stream (`Files.copy`)."""
+        `key` is equal for two files if, by their names, they may contain one stream (`Files.copy`)."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -284,7 +283,7 @@ class _Kin(Generic[T]):
 
 
 class _Group:
-    """A group of files that may contain copies of each other, and the earlier readings that may have read these
+    """A group of files that may be copies of each other, and the readings of earlier imports that may have read these
     files."""
 
     def __init__(
@@ -336,7 +335,7 @@ class _Group:
                 twins.setdefault(content, file)
 
     def _in_order(self) -> list[str]:
-        """Return the files in the order in which `choose` decides about them.
+        """Return the files of the group in the order in which `choose` decides about them.
 
         Files that an interrupted import has begun to read come first. The other files are sorted by decreasing size,
         because a shorter file may be the beginning of a longer file. Among files of equal size, a file precedes the
@@ -365,7 +364,7 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether `other` contains the whole content of `file`."""
+        """Return whether the file `other` contains the whole content of `file`, as the same stream."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
@@ -376,7 +375,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the finished readings of a file with the same content and the same documents as `file`."""
+        """Yield the finished readings of files that have the same content and the same documents as `file`."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -390,7 +389,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the earlier sessions that have read the beginning of a file, but not its whole content."""
+        """Yield the sessions of earlier imports that have read only the beginning of `file`."""
         mine = self._prints.get(file)
         for reading in self._near(file):
             read = reading.file
@@ -406,7 +405,9 @@ class _Group:
                 yield reading.session
 
     def _near(self, file: str) -> list[Reading]:
-        """Return the earlier readings of files that, by name or inode, may be this file or a copy of this file."""
+        """Return the readings of earlier imports whose file, by name or inode, may be `file`, a copy of it, or its
+        original.
+        """
         found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
 
@@ -414,8 +415,8 @@ class _Group:
         return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return the checksums of the documents next to a file. Documents that exceed the format's
-        size limit are excluded."""
+        """Return the checksums of the documents that describe `file`, by document name. Documents that exceed the
+        format's size limit are left out."""
         if (known := self._documents_of.get(file)) is not None:
             return known
         files = FORMATS[self._format].files
@@ -428,8 +429,8 @@ class _Group:
 
 
 def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
-    """Return a file's fingerprint, or None if the file cannot be read. The file's reader reports
-    the error later."""
+    """Return the fingerprint of a file, or None if the file cannot be read. The error is reported when the file is read
+    later."""
     try:
         return fingerprint(file, sizes)
     except OSError:
@@ -437,7 +438,7 @@ def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
 
 
 def _content(path: str, limit: int) -> bytes | None:
-    """Return a file's bytes, or None if the file exceeds the limit or cannot be read."""
+    """Return the content of a file. Return None if the file has more than `limit` bytes or cannot be read."""
     try:
         with os.fdopen(os.open(path, OPEN), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -449,10 +450,11 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether two paths are equal, or one is derived from the other (`originals`). Ignore the suffix `.gz`.
+    """Return whether the paths of two files are equal, or one is derived from the other (`originals`). The suffix `.gz`
+    is ignored.
 
-    Files with derived names must have `HEAD` equal first bytes or equal contents. `size` is the number of equal first
-    bytes, and `whole` is the size of the longer file."""
+    Files with derived names must have at least `HEAD` equal first bytes, or equal contents. `size` is the number of
+    equal first bytes, and `whole` is the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True
@@ -470,12 +472,12 @@ def _is_at(read: AsRead, file: str) -> bool:
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
     """Return whether `file` has the path and the inode of the file that a session has read.
 
-    For sessions of earlier versions of Tailrace, which stored no checksum of the content."""
+    This comparison is for sessions of earlier versions of Tailrace, which stored no checksum of the content."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 
 def _node(file: str) -> Node:
-    """Return device and inode of a file, or a unique value if the file does not exist."""
+    """Return the device and the inode of a file. If the file does not exist, return a pair that no other file has."""
     try:
         found = os.stat(file)  # noqa: PTH116 - three times as fast
     except OSError:

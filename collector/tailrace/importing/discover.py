@@ -1,4 +1,4 @@
-"""Find trace files and detect their formats, for `tailrace import`."""
+"""Find trace files, and detect the format of each, for `tailrace import`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from tailrace.sources.tail.inflate import STATED_MAX, read_statement
 from tailrace.sources.tail.location import OPEN
 
 Traces = dict[str, list[str]]
-"""Absolute paths of the trace files, in order, by format."""
+"""The absolute paths of the trace files that were found, by format. The paths are in the order in which they were
+found."""
 
 
 class Why(StrEnum):
     """The reason why an import leaves out a file."""
 
     IMPORTED = "imported"
-    """The table already contains the file's content."""
+    """The table already has the content of the file."""
     COPY = "copy"
-    """Another file has the same content, or has content that begins with the file's content."""
+    """Another file has the same content, or begins with the same content."""
     OUTSIDE = "outside"
-    """The file is a link that leads out of the given directory."""
+    """The file is a symbolic link that leads out of the directory that the user gave."""
     EMPTY = "empty"
-    """The file is empty."""
+    """The file has no content."""
     GONE = "gone"
     """The file disappeared before it could be read."""
     ABSENT = "absent"
@@ -47,15 +48,15 @@ class Why(StrEnum):
     SPECIAL = "special"
     """The path is a pipe, a socket or a device."""
     UNRECOGNISED = "unrecognised"
-    """No format recognises the file."""
+    """No format recognises the content of the file."""
     FOREIGN = "foreign"
-    """The file has a known type that no decoder reads."""
+    """The file has a known type that no decoder reads, such as an archive."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that an import leaves out. `of` is the path of the other file with the same content, if any.
+    """A file that an import leaves out. `of` is the path of the file that has its content, or "".
 
-    `content` describes the type of a foreign file in words."""
+    If the file has a known type that no decoder reads, `content` describes this type in words."""
 
     path: str
     why: Why
@@ -64,31 +65,32 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: bool = True
     """Whether the file was expected to be a trace, because the user gave its path or its name is a trace's name."""
     sessions: tuple[str, ...] = ()
-    """Ids of the sessions that contain the file's content in the table."""
+    """Ids of the sessions in the table that have the content of the file."""
     format: str = ""
-    """The format under which the table has the file's content, if it differs from the format of this import; otherwise
-    empty."""
+    """The format under which the table has the content of the file. It is "" if this is the format of the present
+    import."""
 
 
 class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
     within: dict[str, str]
-    """For each file that was found in a directory: the directory that the user gave."""
+    """The directory that the user gave, for each file that was found in a directory."""
 
 
 def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False) -> Discovered:
-    """Find the trace files in `paths`; also return the files that are no traces.
+    """Find the trace files in `paths`. Also return the files that are left out.
 
-    With `format_`, a file given by path has this format, unless its first bytes belong to a foreign file type. In a
-    directory, only files with a name or content of the format are chosen. Without `format_`, each file gets the first
-    format that recognises its first bytes. Documents of streams are in neither list, unless their paths are given.
+    If `format_` is given, a file whose path is given has this format, unless its first bytes show a type that no
+    decoder reads. In a directory, only files with a name or content of the format are chosen. If `format_` is None,
+    each file gets the first format that recognises its first bytes. Documents of streams are in neither result, unless
+    their paths are given.
 
-    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because
-    skipping the path would lose its data silently. With `unreadable`, a file that cannot be read is left out instead."""
+    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because skipping the path would
+    lose its data silently. If `unreadable` is true, a file that cannot be read is left out instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
-    """The files that are no traces, each with whether the user gave its path."""
+    """The files that are no traces. For each: whether the user gave its path."""
     outside: list[LeftOut] = []
     within: dict[str, str] = {}
     given: set[str] = set()
@@ -104,7 +106,7 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
                 outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
                 continue
             if searched and Path(file).is_dir():
-                continue  # a link to a directory whose files are found anyway
+                continue  # a link to a directory, whose files are found anyway
             if searched:
                 within.setdefault(file, place)
             else:
@@ -149,9 +151,9 @@ def is_empty(file: str) -> bool:
 
 
 def shows_nothing(file: str) -> bool:
-    """Return whether a file exists and no content can be read from it so far.
+    """Return whether a file exists, but no content can be read from it now.
 
-    Unlike in `is_empty`, a compressed file may be incomplete."""
+    This also applies to a compressed file whose first bytes are incomplete, unlike `is_empty`."""
     try:
         return not _head(file)
     except ConfigError:
@@ -159,7 +161,8 @@ def shows_nothing(file: str) -> bool:
 
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
-    """Return the format in which an import reads a file, or None if the file is not a trace.
+    """Return the format in which an import reads a file, or None if the file is not a trace. `wanted` is the format
+    that the user gave, or None.
 
     Raise ConfigError if the file cannot be read."""
     head = _head(file)
@@ -174,8 +177,10 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the entry for a file that is not a trace. A file with the name of a trace of one of the
-    formats counts as an expected trace, and so does an empty file with the suffix of a trace that was found."""
+    """Return the entry in the list of files left out for a file that is not a trace.
+
+    The file counts as an expected trace if its name is that of a trace of one of the formats, or if it is empty and has
+    the suffix of a trace that was found."""
     empty = is_empty(file)
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
@@ -199,7 +204,7 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is gzip, complete and without content, and its header states no loss.
+    """Return whether a file is a complete gzip file without content, whose header states no loss.
 
     Raise OSError if the file cannot be read."""
     try:
@@ -222,15 +227,15 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
-    """Yield the paths of the streams that a document describes, if its path is that of a document."""
+    """Yield the paths of the streams that the file `document` describes alone, if its path is that of a document."""
     for each in formats:
         if stream := each.files.described(document):
             yield stream
 
 
 def _has_trace_name(file: str, formats: Sequence[Format]) -> bool:
-    """Return whether a file's name, or the name without the suffix of a packed file, is typical of the traces of
-    one of the formats."""
+    """Return whether the name of a file is typical of traces of one of the formats. The name without the suffix of a
+    packed file counts, too."""
     return any(
         (each.files.has_own_names and each.files.stream(name)) or _ending(name) == each.suffix
         for each in formats
@@ -239,8 +244,8 @@ def _has_trace_name(file: str, formats: Sequence[Format]) -> bool:
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether a path is a directory. Raise ConfigError if the path is neither a directory
-    nor a regular file, because reading another file may block or never end."""
+    """Return whether a path is a directory. Raise ConfigError if the path is neither a directory nor a regular file,
+    because a read from such a path may block or never end."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -253,8 +258,8 @@ def _is_directory(path: Path) -> bool:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yield the paths of all entries below a directory except directories. Links to directories are
-    yielded, but not followed."""
+    """Yield the paths of all entries below a directory that are not directories. Links to directories are yielded, but
+    not followed."""
     for place, directories, names in os.walk(directory, onerror=_raise):
         directories.sort()
         links = [name for name in directories if Path(place, name).is_symlink()]
@@ -263,8 +268,8 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _hindrance(file: str, real: str) -> Why | None:
-    """Return the reason why an entry of a directory cannot be read, if there is one. `real` is the
-    path of the directory with all links resolved."""
+    """Return the reason why an entry of a directory cannot be imported, or None if it can. `real` is the path of the
+    directory with all links resolved."""
     if not Path(file).exists():
         return Why.ABSENT
     if not (os.path.realpath(file) + "/").startswith(real.rstrip("/") + "/"):
@@ -281,9 +286,9 @@ def _refusal(path: str, error: OSError) -> ConfigError:
 
 
 def _head(file: str) -> bytes:
-    """Return the first bytes of a file's content. Raise ConfigError if the file cannot be read."""
+    """Return the first bytes of a file's content, after decompression. Raise ConfigError if the file cannot be read."""
     try:
-        fd = os.open(file, OPEN)  # does not block if the file was replaced by a pipe
+        fd = os.open(file, OPEN)  # does not block, even if a pipe has replaced the file
         try:
             return beginning(fd)
         finally:

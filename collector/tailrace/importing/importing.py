@@ -1,7 +1,7 @@
-"""Run finished trace files once through the whole pipeline, for `tailrace import`.
+"""Read finished trace files once through the whole pipeline, for `tailrace import`.
 
-Each detected format becomes a source that reads its files to their end. An interrupted import
-continues like a restarted daemon.
+Each detected format becomes a source, which reads its files to their end. An interrupted import continues like a
+restarted daemon.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""Names of a source's counters that include earlier imports into the same table. Each counter in `SUMS_BY_REASON` is a
-dictionary with a count for each reason."""
+"""Names of counters of a source that also count earlier imports into the same table. The value of such a counter is a
+dictionary with a number for each reason."""
 
 
 class ImportProgress(msgspec.Struct):
-    """The progress of an import: the files and bytes read so far, their totals, and the number of rows committed to the
-    table."""
+    """The progress of an import: the files and bytes read so far, the totals of both, and the number of rows committed
+    to the table."""
 
     files: int
     files_total: int
@@ -58,8 +58,8 @@ class ImportProgress(msgspec.Struct):
 
 
 class ImportDone(NamedTuple):
-    """The result of a run: the collector's last status, with the counts of this import alone, and the number of the
-    signal that interrupted the import (0 for none)."""
+    """The result of reading the files: the collector's last status, which counts this import alone, and the number of
+    the signal that interrupted the import (0 for none)."""
 
     status: Status
     signal: int
@@ -74,8 +74,8 @@ def check_name(source: str) -> None:
 
 
 class Wanted(NamedTuple):
-    """The files and directories to import, and how. `format` is None to recognise each file's format. With `unreadable`, files that
-    cannot be read are left out; otherwise they are an error."""
+    """The files and directories to import, and how. If `format` is None, the format of each file is recognised. If
+    `unreadable` is true, files that cannot be read are left out; otherwise they are an error."""
 
     paths: tuple[Path, ...]
     source: str = "import"
@@ -90,7 +90,8 @@ def take(
     wanted: Wanted,
     progress: Callable[[], AbstractContextManager[Callable[[ImportProgress], None]]],
 ) -> tuple[Summary, ImportDone | None]:
-    """Import files. Return the summary and the result of the run, which is None if no file had to be read.
+    """Import files. Return the summary of the import, and the result of reading the files, which is None if no file had
+    to be read.
 
     Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the import
     fails."""
@@ -116,10 +117,10 @@ def take(
 def sources(
     source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
-    """Return the configuration of a source for each format. The name is `source` if there is one
-    format, otherwise `<source>_<format>`.
+    """Return the configuration of a source for each format. If there is one format, its source has the name `source`,
+    otherwise `<source>_<format>`.
 
-    A file of an interrupted import continues in the source that began to read the file."""
+    If an interrupted import has begun to read a file, the file stays in the source of this import."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -137,8 +138,8 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` with the progress ten times a second. `within` maps files to the directories in
-    which the files were found; files given by path are not in the map.
+    """Read all files, and call `show` with the progress ten times a second. `within` has the directory in which a file
+    was found. Files whose paths the user gave are not in `within`.
 
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()
@@ -166,14 +167,14 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return the status `after` with the counts of this import alone: without the counts in `before`.
+    """Return the status `after` of a source, reduced by the counts in `before`, so that it counts this import alone.
 
-    Sessions that were open in `before`, and their bytes without records, count for this import, which continues to read
-    them."""
+    Sessions that were open in `before`, and their bytes without records, count for this import, because it continues to
+    read them."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # An event that earlier imports counted as missing is already in the expected events before this
-    # import. If it comes now, it counts as an expected event of this import.
+    # If earlier imports counted an event as missing, their expected events already include it. If the event comes now,
+    # count it as an expected event of this import.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)
@@ -192,7 +193,7 @@ class _Import:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
-        """The status of each source before this import, with the counts of earlier imports."""
+        """The status of each source before this import. Its counts are those of earlier imports."""
         self._show = show
         self._stop = trio.Event()
 
@@ -208,7 +209,7 @@ class _Import:
         self._tell(daemon)
 
     def replayed(self, daemon: Daemon) -> None:
-        """Store the status of each source before this import reads a file."""
+        """Store the status of each source before this import reads its first file."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 

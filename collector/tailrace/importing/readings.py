@@ -1,4 +1,4 @@
-"""Find the files that sessions of earlier imports have read, and how much of each file."""
+"""Find out which files earlier imports have read, and how much of each file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"
-"""Name of the separate collector that an import starts if another collector is running."""
+"""Name of the separate collector that an import uses while another collector runs on the store."""
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """The properties of a file at the time when a session read the file.
+    """The properties of a file at the time when a session read it.
 
-    Readings by earlier versions of Tailrace lack the fields that have a default."""
+    Readings that earlier versions of Tailrace have stored lack the fields with a default."""
 
     path: str
     inode: int
@@ -41,9 +41,9 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """The record of a session that has read a file, wholly or in part.
+    """A session of an earlier import, and the file that it has read wholly or in part.
 
-    `session` is the session's name without the suffix of a restart. `closed` is whether the session has ended."""
+    `session` is the id of the session without the suffix of a restart. `closed`: whether the session has ended."""
 
     source: str
     format: str
@@ -53,16 +53,17 @@ class Reading(NamedTuple):
 
 
 def beside(loaded: Loaded) -> Loaded:
-    """Return the configuration for an import: `loaded`, or a copy in which the import has a separate collector.
+    """Return the configuration for an import. If the import must use a separate collector, this is a copy of `loaded`
+    with the separate collector's name, otherwise `loaded`.
 
-    The import has a separate collector if another collector is running, or if an earlier import with a separate
+    The import must use a separate collector if another collector is running, or if an earlier import with a separate
     collector did not finish."""
     config = loaded.config
     shared = shared_path(config)
     try:
         own = directories(shared).get(NAME)
     except OSError:
-        return loaded  # the import reports the error when it opens the directory
+        return loaded  # the import reports this error when it opens the directory
     if config.collector.name != MAIN or is_import(shared):
         return loaded
     runs = find(shared, [shared, Path(spool_path(config))]) is not None
@@ -72,29 +73,29 @@ def beside(loaded: Loaded) -> Loaded:
 
 
 def mode(loaded: Loaded) -> Mode:
-    """Return the mode in which an import's collector runs: it reads its files once and stops."""
+    """Return the mode of the collector that an import runs: it reads its files once and stops."""
     return Mode(once=True, imports=loaded.config.collector.name == NAME)
 
 
 def sources_of(name: str) -> tuple[str, ...]:
-    """Return the possible names of an import's sources: the name itself, and a name for each
-    format."""
+    """Return the names that the sources of an import may have: `name` itself, and `name` with the name of each format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
 
 
 def root(session: str) -> str:
-    """Return the name shared by a session and its restarts."""
+    """Return the part of a session's id that the session shares with its restarts."""
     return session.partition(".")[0]
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return what the sessions of an import's sources have read, unfinished readings last.
+    """Return the readings of all sessions that earlier imports into the sources of an import have left. Unfinished
+    readings come last.
 
-    Only sessions that queries show are included.
+    Sessions that queries do not show are left out.
 
-    First commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if the
-    table cannot be read. Also raise TailraceError if another collector has taken over an unfinished reading of one of
-    `paths`, because only the other collector's spool contains the reading's progress."""
+    Before that, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or
+    if the table cannot be read. Also raise TailraceError if another collector has taken over an unfinished reading of
+    one of `paths`, because only the other collector's spool has the progress of this reading."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -110,8 +111,7 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:
-    """Raise StoreError if the table has an unfinished reading of one of `paths` whose session is
-    not in `own`."""
+    """Raise StoreError if the table has an open session that reads one of `paths`, and this session is not in `own`."""
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
@@ -130,7 +130,7 @@ def _refuse_others(
 
 
 def finished(engine: Engine, source: str) -> set[str]:
-    """Return the names of an import's closed sessions that queries show."""
+    """Return the ids of an import's closed sessions. Sessions that queries do not show are left out."""
     return {
         session
         for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
@@ -145,7 +145,7 @@ def _as_read(file: FileState) -> AsRead:
 def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
     """Commit the data that an interrupted import has left in the spool.
 
-    Return the sessions that are still open, with the states of their files."""
+    Return the sessions that are still open, and for each the state of its file."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
@@ -185,9 +185,10 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """Return a SELECT statement for the rows that record how much of a file a session has read. The
-    row is the session's `close` event, or the `leave` event if a client's goodbye ended the session
-    before the end of the file."""
+    """Return a SELECT statement for the session rows that state how much of a file a session has read.
+
+    This is the `close` row of a session, or its `leave` row if a client's goodbye ended the session before the end of
+    the file."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted

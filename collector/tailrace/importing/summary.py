@@ -1,7 +1,7 @@
-"""Build an import's summary from the table: imported files, omitted files, event counts and losses.
+"""Make the summary of an import from the table: the files read and left out, the numbers of events, and the losses.
 
-The losses cover all requested files, including files that were in the table before, so that a
-repeated command gives the same result.
+The losses are those of all files that the user asked for, including files that were in the table before. A repeated
+command therefore reports the same losses.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tailrace.query.filters import quote
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """The table's content for one file. `missing` is the number of missing events by reason.
-    `unknown` is whether an unknown number of further events is missing."""
+    """The numbers of events that the table has of one file. `missing` is the number of missing events by reason.
+    `unknown`: whether an unknown number of further events is missing."""
 
     path: str
     format: str
@@ -35,9 +35,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """The result of an import. `files` lists the files that the import read; `events`, `missing`
-    and `unknown` are totals over these files. `errors` is the number of failed calls on files, by
-    the error's name."""
+    """The result of an import. `files` has the files that the import has read; `events`, `missing` and `unknown` are
+    sums over these files. `errors` has the number of failed system calls on files, by the name of the error."""
 
     store: str
     source: str
@@ -49,16 +48,13 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
-    """The table's content for the files that were left out because an earlier import had read the
-    files."""
+    """What the table has of the files that were left out because an earlier import had read them."""
     names: dict[str, int | None] = msgspec.field(name="missing_names")
-    """Number of missing names that the imported files refer to, by source; None if the number is
-    unknown."""
+    """Number of missing names to which the imported files refer, by source. None if the number is unknown."""
 
     @property
     def failed(self) -> bool:
-        """Return whether the import failed: a file could not be read, a file is not a trace, or no
-        event was found."""
+        """Whether the import has failed: a file could not be read, a file is not a trace, or no event was found."""
         no_trace = any(
             left.trace and left.why not in {Why.EMPTY, Why.COPY, Why.IMPORTED}
             for left in self.left_out
@@ -67,12 +63,12 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def without_events(self) -> bool:
-        """Return whether the table contains no event of any requested file."""
+        """Whether the table has no event of any file that the user asked for."""
         return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
-        """Return whether more than `max_loss` events are missing, or an unknown number. An empty
-        or absent trace counts as an unknown number."""
+        """Return whether more than `max_loss` events are missing, or an unknown number. If a trace is empty or does not
+        exist, the number is unknown."""
         empty = any(left.trace and left.why in {Why.EMPTY, Why.ABSENT} for left in self.left_out)
         unknown = any(session.unknown for session in self._all)
         lost = sum(sum(session.missing.values()) for session in self._all)
@@ -93,9 +89,9 @@ def summary(
     last: Status | None,
     interrupted: bool,
 ) -> Summary:
-    """Return the summary of an import, read from the table.
+    """Return the summary of an import, computed from the table.
 
-    `before` lists the readings before this import. `last` is the collector's last status, or None if no file was read.
+    `before` has the readings of earlier imports. `last` is the collector's last status, or None if no file was read.
     Raise StoreError if the table cannot be opened, and QueryError if a query fails."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
@@ -126,7 +122,7 @@ def summary(
 
 
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
-    """Return the table's content for these sessions and their restarts."""
+    """Return the summaries of the wanted sessions and of their restarts."""
     if not wanted:
         return []
     listed = ", ".join(map(quote, sorted(wanted)))
@@ -135,7 +131,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):
         missing.setdefault(session, {})[reason] = count
-    # The view `sessions` would also resolve names in the producers' metadata, which would double the time.
+    # The view `sessions` would also look up names in the producers' metadata, which would double the time.
     rows = f"""
         SELECT f.peer, c.format, source, session, c.events, c.unknown::TINYINT FROM part.session_counts AS c
         LEFT JOIN part.origins AS f USING (source, session)
@@ -163,7 +159,9 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
-    """Return the files that were chosen for reading but have no session, because they are empty or have disappeared."""
+    """Return the files that were chosen for reading, but of which the table has no session, because they are empty or
+    have disappeared.
+    """
     read = {file.path for file in files}
     return [
         LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)
