@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
-    """What the table has of the files that were left out because an earlier import had read them."""
+    """Counts that the table has for the files that were left out because an earlier import had read them."""
     names: dict[str, int | None] = msgspec.field(name="missing_names")
     """Number of missing names to which the imported files refer, by source. None if the number is unknown."""
 
