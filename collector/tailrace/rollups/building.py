@@ -1,14 +1,14 @@
 """Write the sidecar of a data file: sums of its short spans at several levels, and each of its long spans.
 
-At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks for other rows. A
-bucket sums the spans that begin in it and are shorter than its width. To compare durations in ticks with a
-width in nanoseconds, one tick counts as 2 ** s ns; s follows from the first and last row of the session.
-Buckets of each level are four times as wide as those of the level below. At the lowest level, the number of
-sums and long spans together is at most `SHARE` of the number of spans; no narrower level meets this limit. The
-highest level is the last one that has clearly fewer sums than the level below.
+A sidecar sums spans by buckets of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored
+time, in ticks for other rows. A bucket sums the spans that begin in it and are shorter than its width. To compare
+durations in ticks with a width in nanoseconds, one tick counts as 2 ** s ns; s follows from the first and last row of
+the session. The buckets of each level are four times as wide as those of the level below. At the lowest level, the
+number of sums and long spans together is at most `SHARE` of the number of spans; no level with narrower buckets meets
+this limit. The highest level is the last one that has clearly fewer sums than the level below.
 
-The sidecar is a function of the file alone. The process needs memory for a few row groups and for the sums; the
-database writes to disk what exceeds `MEMORY`.
+The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
+DuckDB writes to disk what exceeds `MEMORY`.
 
 `tend` writes the missing sidecars of a table's data files, and removes the sidecars of deleted files.
 """
@@ -35,24 +35,25 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Number of rows of the data file from which the lowest level of the sidecar is estimated."""
+"""Number of rows of the data file that are read to estimate the lowest level of its sidecar."""
 
 GROUPS = 4
-"""Number of row groups to read from the data file at a time. Files that upkeep merged have small row groups."""
+"""Number of row groups of the data file that are read at a time. Files that upkeep merged have small row groups."""
 
 STEP = 2
-"""Base-2 logarithm of the ratio between the bucket widths of successive levels."""
+"""Base-2 logarithm of the ratio between the bucket widths of two successive levels of a sidecar."""
 
 HIGHEST = 52
 SAVES = 0.9
-"""A level is stored only if its number of sums is at most this share of the number in the level stored before
-it."""
+"""Share, from 0 to 1. A sidecar has a level only if the number of the level's sums is at most this share of the number
+of sums in the next lower level that it has."""
 
 FEW = 16
-"""If a level has at most this number of sums, no coarser level is computed."""
+"""Number of sums of a level at or below which no further level is computed. The next levels would have even fewer sums.
+"""
 
 EACH = "events"
-"""Name of the database table that holds the events of the latest batch of rows."""
+"""Name of the table in the temporary database that holds the events of the latest batch of rows."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = [
@@ -96,7 +97,8 @@ JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = 
 """  # noqa: S608 - our own words
 
 _BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
-"""SQL for the duration (ticks, exclusive) up to which a level sums spans. Longer spans are stored one by one.
+"""SQL expression for the limit (ticks, exclusive) of the durations that a level sums. Longer spans are stored one by
+one.
 """
 
 _EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
@@ -123,10 +125,11 @@ FROM longs ORDER BY floor(log2(greatest(longest, 1))), spot
 
 
 def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
-    """Write the sidecar of the table's data file `path`. `source` is the file's location or the open file.
+    """Write the sidecar of one data file. `path` is the path of the data file in the table, and `source` is its
+    location or the open file.
 
-    Raise OSError or pyarrow's errors if the data file cannot be read or the sidecar cannot be written. Raise
-    duckdb's IOException or OutOfMemoryException if disk space or memory is too small."""
+    Raise OSError or pyarrow's errors if the data file cannot be read or the sidecar cannot be written. Raise duckdb's
+    IOException or OutOfMemoryException if disk space or memory is too small."""
     file = parquet.ParquetFile(source, read_dictionary=_WORDS)
     with (
         TemporaryDirectory(prefix="tailrace-rollups-") as spill,
@@ -164,10 +167,11 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Run SQL statements on each batch of rows, and collect the results in database tables.
+    """Run SQL statements on each batch of a data file's rows, and store the results in tables of the temporary
+    database.
 
-    `sqls` maps the name of a table to a statement, which reads the batch as the relation `batch`. Append the
-    result of the statement to the table. Only the table `events` is replaced with each batch."""
+    `sqls` has a statement for each table. The statement reads the batch as the relation `batch`, and its result is
+    appended to the table. Only the table `events` is replaced with each batch."""
     made = False
     for batch in batches:
         database.register("batch", batch)
@@ -185,7 +189,7 @@ def _gather(
 def _note_lanes(
     database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
 ) -> list[SidecarLane]:
-    """Create the database table `lanes` with the lanes of the data file, and return the lanes."""
+    """Create the table `lanes` in the temporary database with the lanes of the data file. Return these lanes."""
     _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
@@ -194,7 +198,7 @@ def _note_lanes(
 
 
 def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
-    """Return the lowest level of the sidecar, estimated from `SAMPLE` rows in the middle of the file."""
+    """Return the lowest level of the data file's sidecar. It is estimated from `SAMPLE` rows in the middle of the file."""
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
@@ -203,8 +207,8 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create the database tables `longs`, with each long span, and `cells`, with the sums of the lowest level
-    `first`."""
+    """Create two tables in the temporary database: `longs` with each long span, and `cells` with the sums of the lowest
+    level, `first`."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -218,8 +222,8 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
-    """Add the sums of coarser levels to the database table `cells`. Skip a level that saves too few sums
-    (`SAVES`)."""
+    """Add the sums of all levels above the lowest to the table `cells`. Leave out a level that has hardly fewer sums
+    than the level below (`SAVES`)."""
     database.execute("CREATE TABLE finer AS FROM cells")
     kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):
@@ -238,8 +242,8 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return SQL that computes the sums of a level. `rows` is the SQL of short spans or of a lower level's
-    sums."""
+    """Return SQL that computes the sums of a level. `rows` is SQL for the spans that the level sums, or for the sums of
+    the level below."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
 
@@ -253,12 +257,12 @@ logger = logging.getLogger(__name__)
 def tend(
     store: str, options: dict[str, str], sidecars: Sidecars, least_rows: int = LEAST_ROWS
 ) -> Iterator[str]:
-    """Write the missing sidecars of the data files in the newest version of the table. Yield the path of each
-    file that got a sidecar.
+    """Write the missing sidecars of the data files in the newest version of the table. Yield the path of each data file
+    for which a sidecar was written.
 
-    Skip files with fewer than `least_rows` rows. First remove the sidecars of files that no longer exist. If a
-    file cannot be read, its sidecar cannot be written, or memory or disk space is too small, log the failure;
-    the next call tries again. Raise StoreError if the table cannot be read.
+    Skip files with fewer than `least_rows` rows. Before that, remove the sidecars of files that no longer exist. If a
+    file cannot be read, its sidecar cannot be written, or memory or disk space is too small, log the failure; the next
+    call tries again. Raise StoreError if the table cannot be read.
     """
     table = TableReader(store, options)
     files = table.files()
@@ -281,9 +285,9 @@ def tend(
 
 
 def _existing(table: TableReader) -> list[str]:
-    """Return the paths of all data files of a table on a local disk, or an empty list for a table at a URL.
+    """Return the paths of all data files of a local table. Return an empty list for a table behind a URL.
 
-    The list includes files of older versions, because a reader may still use these files."""
+    The paths include files of older versions, because a reader may still use these files."""
     if not table.local:
         return []
     root = Path(table.root)

@@ -1,8 +1,8 @@
 """Cache facts about a table's data files, and read from their sidecars what a frame draws.
 
-`FileCache` holds for each file the extents of its lanes, its sidecar, and pages of the sidecar. When the table
-has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the lanes of a
-file that may overlap the window of the frame. `SidecarReader` reads the sums and the long spans of these lanes.
+For each data file, `FileCache` holds the extents of its lanes, its sidecar, and pages of the sidecar. When the table
+has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the lanes of a file
+that may overlap the window of a frame. `SidecarReader` reads the sums and the long spans of these lanes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Side
 
 THREADS = 2
 DATABASE = "256MB"
-"""Memory limit of the DuckDB instance that reads rows of data files. Above the limit, DuckDB writes to disk."""
+"""Memory limit of the DuckDB instance that reads rows of data files. DuckDB writes to disk what exceeds the limit."""
 
 FARTHEST = 2**63 - 1
 
@@ -37,11 +37,11 @@ LaneId = tuple[str, str, str, int | None]
 
 
 class FileLanes:
-    """The lanes of a data file as columns.
+    """The lanes of a data file, as columns.
 
-    A lane has one entry for its rows with a stored time, and one for its rows without a stored time. `low` and
-    `high` are the least and greatest stored time (or tick) of the entry's rows. `longest` is the duration of
-    the lane's longest span in ticks. `id` is the number that `FileCache` gave to the lane."""
+    A lane has one entry for its rows with a stored time, and one for its rows without a stored time. `low` and `high`
+    are the least and the greatest stored time, or tick, of the entry's rows. `longest` is the duration (ticks) of the
+    lane's longest span. `id` is the number that `FileCache` gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -64,10 +64,10 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file that has a sidecar, with the sidecar's levels and the range of values in each of its pages."""
+    """A data file that has a sidecar. It has the sidecar's levels, and the range of values in each page of the sidecar."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
-        """Open the two files of the sidecar. Raise OSError or pyarrow's errors if a file cannot be read."""
+        """Open both files of the sidecar. Raise OSError or pyarrow's errors if one of them cannot be read."""
         self.sidecar = sidecar
         self.lanes = lanes
         self.levels = np.array(sidecar.header.levels, np.int64)
@@ -77,14 +77,14 @@ class CachedFile:
 
 
 class FileCache:
-    """Cache of the data files of one table: their lanes, sidecars, sidecar pages and rows.
+    """Cache for the data files of one table: their lanes, their sidecars, pages of the sidecars, and rows.
 
     A caller that reads pages must hold `lock`."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
         self.files: dict[str, CachedFile] = {}
-        """The data files that have sidecars, by their paths in the table."""
+        """Data files that have a sidecar, by the path of the data file in the table."""
         self.pages = KeptPages(memory)
         self.blocks = KeptBlocks()
         self.lock = threading.RLock()
@@ -96,7 +96,7 @@ class FileCache:
             config={
                 "memory_limit": DATABASE,
                 "threads": THREADS,
-                # DuckDB returns the memory of finished statements soon, and few threads hold memory back.
+                # DuckDB then returns the memory of finished statements soon. Few threads hold little memory back.
                 "allocator_background_threads": True,
                 "async_threads": THREADS,
                 "temp_directory": spill,
@@ -109,8 +109,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Cache the sidecars of these data files, and forget all other files. Return the files that have a
-        sidecar, by path."""
+        """Find and cache the sidecars of these data files, and forget all other data files. Return the files that have
+        a sidecar, by path."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -122,8 +122,8 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Read all cached sidecars completely, and forget the damaged or deleted ones. Return whether there
-        were any."""
+        """Read all cached sidecars completely, and forget those that are damaged or deleted. Return whether there were
+        any."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -133,25 +133,26 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the cached lanes of a data file without a sidecar, or None if these lanes are not cached."""
+        """Return the lanes of a data file without a sidecar from the cache. Return None if the cache does not have
+        them.
+        """
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
-        """Cache the lanes of a data file without a sidecar, given as extents, and return the lanes."""
+        """Cache the lanes of a data file without a sidecar, and return them. `extents` has the extent of each lane."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
             self._plain[path] = lanes
             return lanes
 
     def id_of(self, key: LaneId) -> int:
-        """Return the id of a lane: a number that is the same in all files and stays the same as long as the
-        cache exists."""
+        """Return the id of a lane. It is the same in all data files, and does not change as long as the cache exists."""
         with self.lock:
             return self._ids.setdefault(key, len(self._ids))
 
     @property
     def lanes(self) -> int:
-        """Return the number of lanes that have got an id from `id_of`."""
+        """Number of lanes to which `id_of` has given an id."""
         return len(self._ids)
 
     def _note(self, path: str) -> None:
@@ -173,18 +174,17 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Factor by which computed durations are lengthened, so that a rounding error excludes no span from a
-selection.
+"""Factor by which computed durations are multiplied, so that no rounding error excludes a span from a selection.
 
-A selection may therefore include too many spans; the drawing code later compares exactly."""
+A selection may therefore include too many spans. The code that draws spans compares their times exactly."""
 
 
 class Reach(NamedTuple):
     """The lanes of a data file that may overlap the window of a frame, as columns.
 
-    `lanes` are indices into the file's `FileLanes`; `number` is the lane's number in the frame. `finest` is the
-    highest sidecar level whose buckets are at most as wide as the frame's buckets. `opens` and `closes` bound
-    the window in stored times or in ticks."""
+    `lanes` are indices into the file's `FileLanes`. `number` is the lane's number in the frame. `finest` is the highest
+    level of a sidecar whose buckets are at most as wide as the frame's buckets. `opens` and `closes` are the bounds of
+    the window, in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -199,8 +199,8 @@ class Reach(NamedTuple):
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
     """Return the lanes of a data file that may overlap the window of a frame.
 
-    `numbers` maps the id of a lane to its number in the frame, or to `NONE` for a lane outside the frame.
-    `scales` has the window."""
+    `numbers` has, by the id of a lane, the lane's number in the frame, or `NONE` if the frame does not draw the lane.
+    `scales` has the window on the clock of each lane."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -225,20 +225,22 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each lane the sidecar level from which to read sums.
+    """Return for each reached lane the level of the file's sidecar from which the frame's sums are read.
 
-    Return None if even the lowest level of the file has wider buckets than the frame, for at least one lane."""
+    Return None if, for one of the lanes, the buckets of even the lowest level are wider than the frame's buckets."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane the duration (ticks, exclusive) up to which the sidecar's `level` sums spans."""
+    """Return for each reached lane the limit (ticks, exclusive) of the durations that the sidecar sums at the lane's
+    `level`.
+    """
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
 class SidecarReader:
-    """Reads sums and long spans for one frame from the sidecar of one data file."""
+    """Reads the sums and the long spans that one frame draws from the sidecar of one data file."""
 
     def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
         self._cache = cache
@@ -246,7 +248,9 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums in the window of the frame. `level` is the sidecar level to read for each lane."""
+        """Yield the sums that lie in the window of the frame. `level` has the sidecar level to read for each reached
+        lane.
+        """
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -265,7 +269,7 @@ class SidecarReader:
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
         """Yield the long spans that overlap the window of the frame.
 
-        `least` is the minimum duration (ticks) of each lane's spans. `before` is the exclusive upper limit of
+        For each lane, `least` has the minimum duration (ticks) of these spans, and `before` the limit (exclusive) of
         their begins."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
@@ -287,9 +291,9 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the sidecar pages that may contain long spans which overlap the window of the frame.
+        """Yield the sidecar pages in which there may be long spans that overlap the window of the frame.
 
-        The pages are ordered by duration, then by begin. `shortest` is the minimum duration (ticks)."""
+        The rows of all pages are sorted by duration, then by begin. `shortest` is the minimum duration (ticks)."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -338,9 +342,10 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Lookup tables that return facts about the lane of a sidecar row: its number in the frame, and the window.
+    """Lookup tables for the rows of a sidecar. They return facts about the lane of a row: its number in the frame, and
+    the bounds of the window.
 
-    The index into the tables combines the row's lane and whether the row has a stored time (`rows`)."""
+    The index into each table combines the lane of the row, and whether the row has a stored time (`rows`)."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)
@@ -350,7 +355,8 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return a lookup table with one value for each reached lane, and `missing` for the file's other lanes.
+        """Return a lookup table with the given value for each reached lane, and with `missing` for the other lanes of
+        the file.
 
         The method `rows` computes the indices into the table."""
         found = np.full(self._size, missing, values.dtype)
@@ -359,6 +365,6 @@ class _Lookup:
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a sidecar page the index of its lane in the lookup tables."""
+        """Return the index into the lookup tables for each row of a sidecar page."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -1,8 +1,8 @@
-"""Compute the columns that a frame draws from its pieces. A piece is a table row or a sum of table rows.
+"""Compute the columns that a frame draws from its pieces. A piece is a row of the table, or a sum of rows.
 
-`added` and `latest` sum columns in memory by bucket, as `events` does in SQL. `stacked` assigns a row of the
-drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no other span. A
-bucket of short spans is drawn below the spans that contain the bucket's begin.
+`added` and `latest` sum columns in memory by bucket, as the module `events` does in SQL. `stacked` assigns a row of the
+drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no other span. A bucket of
+short spans is drawn below the spans that contain the begin of the bucket.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the pieces (spans or instants) that have equal values in all `keys`.
+    """Sum the pieces, which are spans or instants. Pieces with equal values in all `keys` form one sum.
 
-    Return the sums in the order of the keys, and for each sum the index of its longest piece. A sum has the
-    label, `spot`, `start`, `offset` and `kind` of its longest piece."""
+    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum has the label, `spot`,
+    `start`, `offset` and `kind` of this piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])
@@ -43,10 +43,10 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the pieces (counter values) that have equal values in all `keys`.
+    """Sum the pieces, which are counter values. Pieces with equal values in all `keys` form one sum.
 
-    Return the sums in the order of the keys, and for each sum the index of its latest piece. A sum has the
-    `spot`, `offset` and `latest` of its latest piece."""
+    Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum has the `spot`, `offset`
+    and `latest` of this piece."""
     key = _packed(keys)
     order = np.lexsort((pieces.offset, pieces.spot, *(key if key.ndim > 1 else (key,))))
     first = _firsts(key[..., order])
@@ -62,10 +62,10 @@ def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
-    """Return integers that sort in the same order as rows of several key columns.
+    """Return integers for the rows of several key columns. They sort in the same order as these rows.
 
-    If the keys of a row fit together into 64 bits, return one integer for each row. Otherwise return a
-    two-dimensional array with the last key first, as `numpy.lexsort` expects."""
+    If the keys of a row fit together into 64 bits, return one integer for each row. Otherwise return a two-dimensional
+    array with the last key column first, as `numpy.lexsort` expects."""
     wide = [key.astype(np.int64) for key in keys]
     if not len(wide[0]):
         return wide[0]
@@ -84,7 +84,7 @@ def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
 
 
 def _firsts(ordered: Longs) -> Longs:
-    """Return the indices of the sorted keys that differ from the preceding key, which are the first of each
+    """Return the indices of those sorted keys that differ from the preceding key. Each of them is the first key of a
     group."""
     if ordered.ndim == 1:
         return np.flatnonzero(_changes(ordered))
@@ -95,15 +95,14 @@ def _firsts(ordered: Longs) -> Longs:
 
 
 def _changes(ordered: NDArray[Any]) -> Truths:
-    """Return for each value whether it differs from the preceding value. The first value counts as different."""
+    """Return for each value whether it differs from the preceding value. True for the first value."""
     found = np.ones(len(ordered), np.bool_)
     found[1:] = ordered[1:] != ordered[:-1]
     return found
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values, limited to `MOST`. `first` has the index of each group's first
-    value."""
+    """Return the sum of each group of values, at most `MOST`. `first` has the index of the first value of each group."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -115,15 +114,15 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""If at most this number of buckets lies between two long spans, their rows are computed in a loop.
+"""Number of buckets between two long spans up to which the rows of the buckets are computed in a loop.
 
 For more buckets, a vectorized search is faster."""
 
 
 class LaneStack:
-    """The rows of the drawing that the spans of one lane occupy.
+    """The rows of the drawing that the spans of one lane occupy at the present time.
 
-    Spans must be added in the order of their begins; among spans with equal begins, the longest comes first."""
+    Spans must be added in the order of their begins. Among spans with equal begins, the longest must come first."""
 
     __slots__ = ("ends",)
 
@@ -131,7 +130,9 @@ class LaneStack:
         self.ends: list[int] = []
 
     def take(self, begin: int, end: int) -> int:
-        """Return a free row of the drawing for a span, below all spans that contain it, and occupy the row."""
+        """Return the row of the drawing for a span, and occupy this row until the span's end. The row is below all
+        spans that contain the span.
+        """
         ends = self.ends
         row = len(ends)
         while row and (ends[row - 1] <= begin or ends[row - 1] < end):
@@ -139,7 +140,7 @@ class LaneStack:
         while row < len(ends) and ends[row] > begin:
             row += 1
         if row == len(ends):
-            if row == DEEPEST:  # The spans in the deepest row may overlap.
+            if row == DEEPEST:  # Spans in the deepest row may overlap.
                 row -= 1
                 ends[row] = max(ends[row], end)
                 return row
@@ -148,16 +149,16 @@ class LaneStack:
         return row
 
     def below(self, begin: int) -> int:
-        """Return the first row of the drawing below all spans that have not ended at the time `begin`."""
+        """Return the first row of the drawing that is below all spans which have not ended at the time `begin`."""
         row = len(self.ends)
         while row and self.ends[row - 1] <= begin:
             row -= 1
         return row
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return pairs of a time and a row of the drawing, ordered by time.
+        """Return pairs of a time and a row of the drawing, sorted by time.
 
-        From the time of a pair to the time of the next pair, the row is the first one below all spans that have
+        From the time of a pair to the time of the next pair, the pair's row is the first row below all spans that have
         not ended."""
         found: list[tuple[int, int]] = []
         latest = -1
@@ -169,9 +170,10 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return for each span of one lane the row in which it is drawn.
+    """Return for each span of one lane the row of the drawing in which it is drawn.
 
-    The spans are sorted by begin and descending end. `short` marks the entries that are buckets of short spans.
+    The spans must be sorted by begin, then by descending end. `short` is true for entries that are buckets of short
+    spans.
     """
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
@@ -192,13 +194,13 @@ def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
 OPEN_MAX = 64
 """Maximum number of open spans of a lane that are drawn one by one.
 
-If a lane has more open spans, those that begin in one bucket are merged."""
+If a lane has more open spans, the open spans that begin in one bucket are drawn as one."""
 
 
 class Drawn(NamedTuple):
-    """Pieces with their begins and ends as times of the timeline (ns).
+    """Pieces of a frame with their begins and ends as times on the timeline's axis (ns).
 
-    `short` marks sums, as opposed to single spans. An open span ends at `LATEST`."""
+    `short` is true for sums, and false for single spans. The end of an open span is `LATEST`."""
 
     pieces: Pieces
     begin: Longs
@@ -217,7 +219,7 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """The pieces of a frame in four groups: sums of short spans, long spans, sums of instants, and sums of
+    """The pieces of a frame in four groups: sums of short spans, single long spans, sums of instants, and sums of
     counter values."""
 
     shorts: Pieces
@@ -231,15 +233,15 @@ class Summed(NamedTuple):
 
 
 def summed(pieces: Pieces, scales: Scales) -> Summed:
-    """Sum the short spans, the instants and the counter values of a frame by bucket. Return also the long
-    spans."""
+    """Sum the short spans, the instants and the counter values of a frame by bucket. Return these sums, and the long
+    spans unchanged."""
     of_spans = pieces.what == SPAN
     short = of_spans & _is_short(pieces, scales)
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum the chosen pieces whose bucket is in the window. The `edge` of a sum is the begin of its bucket."""
+        """Sum those of the chosen pieces whose bucket is in the window. The `edge` of a sum is the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -258,7 +260,7 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 def spans(pieces: Summed, scales: Scales) -> Drawn:
     """Return the long spans and the sums of short spans that a frame draws.
 
-    They are sorted by lane, begin and descending end, as `stacked` requires."""
+    They are sorted by lane, then by begin, then by descending end, as `stacked` requires."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
     found = Drawn(
@@ -275,10 +277,10 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return for each span the row of its lane in which it is drawn.
+    """Return for each span the row of its lane in which the span is drawn.
 
-    A span with a recorded depth is drawn in the row of this depth. Spans without a depth are stacked in the
-    rows from `deepest` on, which is the lane's number of recorded depths."""
+    If the depth of a span was recorded, the span is drawn in the row of this depth. All other spans are stacked in the
+    rows from `deepest` on, which has for each lane the number of recorded depths."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -290,22 +292,22 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the sums of instants that a frame draws, ordered by lane and time."""
+    """Return the sums of instants that a frame draws, sorted by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
 
 def counters(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the sums of counter values that a frame draws, ordered by lane, name, member and time."""
+    """Return the sums of counter values that a frame draws, sorted by lane, name, member and time."""
     found = _sums(pieces.values, scales)
     return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Give equal names and members of counters the same text number, so that values of one counter can be
-    summed.
+    """Return the pieces with equal text numbers for equal names and members of counters. Before, a text that two files
+    have may have two numbers.
 
-    Return the changed pieces."""
+    The values of one counter can then be summed."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -325,7 +327,7 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
     """Return sums with their begins and ends as times (ns).
 
-    A sum of a single row begins and ends as the row does. A sum of several rows fills its whole bucket."""
+    A sum of a single row begins and ends as this row does. A sum of several rows fills its whole bucket."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -335,7 +337,7 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return the long spans that overlap the window of the frame, with their begins and ends as times (ns)."""
+    """Return those long spans that overlap the window of the frame, with their begins and ends as times (ns)."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
@@ -346,9 +348,9 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 
 
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
-    """Return the long spans, with at most a few open spans for each lane.
+    """Return the long spans, with a limited number of open spans for each lane.
 
-    If a lane has more than `OPEN_MAX` open spans, merge the open spans that begin in the same bucket. All open
+    If a lane has more than `OPEN_MAX` open spans, merge the open spans that begin in the same bucket into one. All open
     spans that begin before the window count as one bucket."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
@@ -358,6 +360,6 @@ def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     crowd = longs.take(many)
     begin = scales.place(crowd, crowd.spot)
     bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
-    # The merged span has the label of the span that began first.
+    # The merged span has the label of the open span that began first.
     merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
     return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

@@ -1,11 +1,11 @@
 """Define the SQL that turns the rows of one data file into the events that a timeline draws.
 
-The SQL needs no other file. An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of
-an event is its stored time or, without a stored time, its tick. If a row has no name, its label is a question
-mark with the row's `id` and the key of the name, and the name is searched when the row is shown. Begin rows are
-left out, because a begin is drawn only if no other row supersedes it.
+The SQL reads no other file. An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of an event
+is its stored time or, if it has none, its tick. If a row has no name, its label is a question mark, the row's `id` and
+the key of the name. The name is then looked up when the row is shown. Begin rows are left out, because a begin is drawn
+only if no other row supersedes it.
 
-The extents of a lane are the first and last of its stored times and ticks.
+The extents of a lane are the first and last of its stored times and of its ticks.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ COLUMNS = (
     "source", "session", "stream", "substream", "kind", "name", "id", "depth", "start", "end", "time",
     "attributes", "offset",
 )  # fmt: skip
-"""Columns of the table that the SQL in `EVENTS` reads."""
+"""Columns of the table that the SQL in `EVENTS` needs."""
 
 LANE = "source, session, stream, substream"
 
 LABEL_MAX = 1000
-"""Maximum length (characters) of a name in a label.
+"""Maximum length (characters) of a name in a label. Longer names are cut off.
 
-A timeline shows fewer characters, and each summing step copies the label."""
+A timeline shows fewer characters, and each step that sums rows copies the label."""
 
 BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
-"""SQL for the label of a row whose name is `{0}`.
+"""SQL expression for the label of a row that has a name. `{0}` stands for the name.
 
-A name that is cut to `LABEL_MAX` characters ends with the MD5 sum of the whole name, so that different long
-names stay different."""
+If a name is cut off at `LABEL_MAX` characters, the MD5 sum of the whole name follows, so that different long names stay
+different."""
 
-# DuckDB evaluates an expression that occurs twice for all rows, even if only one branch of a CASE needs it. So
-# the SQL replaces attributes by NULL before it would parse them in vain: to parse one attribute of 10 MB takes
-# 100 MB.
+# If an expression occurs twice, DuckDB evaluates it for all rows, even if only one branch of a CASE needs it. Therefore
+# the SQL replaces attributes that need not be parsed by NULL: parsing one attribute of 10 MB takes 100 MB of memory.
 _DRAWN = f"""
 SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
   CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
@@ -71,13 +70,15 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""SQL for the events of `rows`. Each event has the columns of a sum, with the count 1.
+"""SQL for the events in `rows`. An event has the same columns as a sum, with the count 1.
 
-`condition` is SQL that selects rows of the table. The SQL uses views and macros of `query.inner_views`, which
-must be defined."""
+The caller replaces `rows` by a relation, and `condition` by SQL that selects rows. The SQL uses views and macros of
+`query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
-"""Columns by which sums of one lane and bucket are kept apart. Sums of counters are also kept apart by name."""
+"""Columns by which rows of one lane and bucket are summed separately. Counter values are also summed separately for
+each counter.
+"""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -92,22 +93,23 @@ SUMS = f"""
 """
 """SQL for the columns of a sum of spans or instants.
 
-`label` is the label of a longest event. `start`, `offset` and `kind` are null if the sum has several events."""
+`label` is the label of the longest event. If the sum has several events, `start`, `offset` and `kind` are null."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a sum of counter values with equal `label` and `member`.
+"""SQL for the columns of a sum of counter values that have the same `label` and `member`.
 
 `spot` and `offset` are those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
-    """Return SQL that sums events, or the sums of a lower level, by the columns `keys` and by bucket.
+    """Return SQL that sums rows by the columns `keys` and by bucket.
 
-    `rows` is the SQL of the events or sums. `edge` is the SQL of the begin of a row's bucket."""
+    `rows` is SQL for events, or for the sums of a lower level. `edge` is an SQL expression for the begin of a row's
+    bucket."""
     return f"""
 SELECT {keys}, {KEYS}, {edge} AS edge, {SUMS} FROM {rows} WHERE what <> {COUNTER} GROUP BY ALL
 UNION ALL
@@ -134,14 +136,14 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""SQL that merges the extents of each lane, one from each batch of rows, into one extent."""
+"""SQL that merges the extents of each lane into one extent. Each batch of rows has given one of the extents."""
 
 
 class LaneExtent(NamedTuple):
-    """The first and last times and ticks of a lane's rows.
+    """The first and last times and ticks of the rows of one lane.
 
-    `timed_*` are for rows with a stored time, `tick_*` for rows without a stored time, and `lone_*` for ends
-    without a begin. `timed_from` and `timed_until` are stored times; all others are ticks."""
+    The fields `timed_*` are for rows with a stored time, `tick_*` for rows without a stored time, and `lone_*` for ends
+    without a begin. `timed_from` and `timed_until` are stored times. All others are ticks."""
 
     source: str
     session: str
@@ -162,19 +164,19 @@ class LaneExtent(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
-        """Return the source, session, stream and substream of the lane."""
+        """Source, session, stream and substream of the lane."""
         return self.source, self.session, self.stream, self.substream
 
     def with_other(self, other: LaneExtent) -> LaneExtent:
-        """Return the union of this extent and another extent of the same lane."""
+        """Return the extent that covers this extent and another extent of the same lane."""
         changed: dict[str, Any] = {"events": self.events + other.events}
         changed |= {name: least((getattr(self, name), getattr(other, name))) for name in _LEAST}
         changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
         return self._replace(**changed)
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the times (ns) of the lane's first and last row on the session's axis, None if no row has a
-        time."""
+        """Return the times (ns) of the lane's first and last row on the time axis of its session. A time is None if no
+        row has a time."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []
         if self.timed_from is not None:
@@ -195,7 +197,7 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield for each session the range of its times and ticks, computed from the extents of its lanes."""
+    """Yield the range of times and ticks of each session, computed from the extents of the session's lanes."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:

@@ -1,16 +1,16 @@
 """Compute the columns that a timeline draws for a window of time.
 
-A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans in a bucket
-share one drawn row, and so do all instants in a bucket (see `scale` for buckets). The row of a bucket has the
-count of the events; if the count is 1, the row describes the event exactly. Counters have the least, greatest
-and latest value of each bucket.
+A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans of a lane in a
+bucket share one drawn row, and so do all instants of a lane in a bucket (see `scale` for buckets). The row of a bucket
+has the count of its events. If the count is 1, the row describes the event exactly. Counters have the least, greatest
+and latest value in each bucket.
 
-A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For each
-lane that may overlap the window, each file supplies two things: the sums of the highest level whose buckets fit
-into the frame's buckets, and the spans that are too long for this level. If a file has no sidecar, or if its
-lowest level is too coarse, the rows of the file are read instead. The range of these rows begins before the
-window, early enough for every short span that overlaps the window. Earlier spans that overlap the window are
-among the file's long spans.
+A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For each lane
+that may overlap the window, each data file supplies two things: the sums of the highest level whose buckets fit into
+the frame's buckets, and the spans that are too long for this level. If a file has no sidecar, or if its lowest level is
+too coarse, the rows of the file are read instead. The range of these rows begins so far before the window that it has
+each short span which overlaps the window. Longer spans that overlap the window are among the long spans of the file's
+sidecar.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, sc
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 
 MOST_ROWS = 50_000
-"""Maximum number of rows of each kind (spans, instants, counter values) in a frame.
+"""Maximum number of rows of each kind (spans, instants, counter values) in one frame.
 
-If a window has more rows, the buckets become wider than a pixel."""
+If a window has more rows, the frame gets buckets that are wider than a pixel."""
 
 UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """The drawn spans of a frame, and its buckets of spans that are shorter than a bucket, as columns.
+    """The spans that a frame draws, and its buckets of spans that are shorter than a bucket, as columns.
 
-    `lane` is an index into the frame's lanes. `name` is an index into its names; a bucket has the name of its
-    longest span. `begin` and `end` are ns from the begin of the window; `end` is null for an open span. `busy`
-    is the sum of the durations in ns. `offset` is null for several spans. Together with the lane's source and
-    session, `offset` identifies the row in the table."""
+    `lane` is an index into the frame's lanes. `name` is an index into the frame's names; a bucket has the name of its
+    longest span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an open span. `busy`
+    is the sum of the durations (ns). `offset` is null for a bucket of several spans. Together with the source and the
+    session of the lane, `offset` identifies the row in the table."""
 
     lane: list[int]
     depth: list[int]
@@ -83,10 +83,10 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """Events without a duration as columns: instants, annotations, ends without a begin, and counters without a
-    number.
+    """The events without a duration that a frame draws, as columns: instants, annotations, ends without a begin, and
+    counters without a number.
 
-    `time` is ns from the begin of the window. `kind`, `name` and `offset` are null for a bucket of several
+    `time` is nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for a bucket of several
     events."""
 
     lane: list[int]
@@ -98,9 +98,9 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 
 class CounterColumns(msgspec.Struct, frozen=True):
-    """The least, greatest and latest value of each counter in each bucket, as columns.
+    """The least, greatest and latest value of each counter in each bucket of a frame, as columns.
 
-    `time` is ns from the begin of the window."""
+    `time` is nanoseconds from the begin of the window."""
 
     lane: list[int]
     name: list[int]
@@ -112,11 +112,11 @@ class CounterColumns(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Everything that a timeline draws in a window of time.
+    """All that a timeline draws in a window of time.
 
-    `bucket` is the width of the buckets in nanoseconds. `coarse` is whether a bucket is wider than a pixel
-    because the frame would have too many rows otherwise. `gaps` are the gaps in the window, of the streams of
-    `lanes` and of the unknown streams of their sessions."""
+    `bucket` is the width (ns) of the buckets. `coarse`: whether a bucket is wider than a pixel, because the frame would
+    otherwise have too many rows. `gaps` are the gaps in the window, of the streams of `lanes` and of unknown streams of
+    their sessions."""
 
     version: int
     window: Range
@@ -133,11 +133,11 @@ class Frame(msgspec.Struct, frozen=True):
 def frame(
     snapshot: TimelineSnapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
 ) -> Frame:
-    """Return what a timeline draws in a window, which is `pixels` wide on the screen. Without `lanes`, draw all
-    lanes.
+    """Return all that a timeline draws in a window of time that is `pixels` wide on the screen. If `lanes` is None,
+    draw all lanes.
 
-    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep deleted files of the
-    table during the read, and ValueError for an empty window."""
+    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep has deleted files of the table
+    during the read, and ValueError for an empty window."""
     if window.end <= window.begin or pixels < 1:
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
@@ -161,7 +161,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The rows of a frame before their names are looked up. All buckets have the width 2 ** `log` ns."""
+    """The rows of a frame whose names have not been looked up yet. All buckets have the width 2 ** `log` ns."""
 
     log: int
     texts: FrameTexts
@@ -173,8 +173,8 @@ class Drawing(NamedTuple):
 def _drawn(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows of a frame. If the read fails because a sidecar is damaged or gone, forget the sidecar
-    and draw again."""
+    """Return the rows of a frame. If the read fails because a sidecar is damaged or gone, forget this sidecar and draw
+    again."""
     while True:
         try:
             return _draw(snapshot, window, finest, keys)
@@ -188,9 +188,9 @@ def _drawn(
 def _draw(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows of a frame, in buckets so wide that no kind of row exceeds `MOST_ROWS`.
+    """Return the rows of a frame. The buckets are so wide that the frame has at most `MOST_ROWS` rows of each kind.
 
-    Widen the buckets without a new read as far as `SPARE` allows; after that, read the pieces again."""
+    As far as `SPARE` allows, make the buckets wider without a new read. Beyond that, read the pieces again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -220,7 +220,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """The distinct names of a frame. A drawn row refers to a name by its index in `names`."""
+    """The names of a frame, each once. A drawn row has the index of its name in `names`."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -232,16 +232,18 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the distinct texts with these text numbers, and for each number the index of its text."""
+        """Return the texts that have these text numbers, each once. Also return, for each number, the index of its
+        text.
+        """
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return for each piece the index of its name in the frame's names."""
+        """Return the index of each piece's name in the names of the frame."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
         asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
-        # A label with a question mark can have different names in different sessions.
+        # In different sessions, the same label with a question mark can stand for different names.
         number = np.where(asked[label], pieces.number, NONE) if len(label) else label
         packed = ((number + 1) * len(labels) + label) * len(members) + member
         different, places = np.unique(packed, return_inverse=True)
@@ -319,17 +321,21 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
 
 
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of the lanes, and for each lane's session the unknown stream, which has an empty name."""
+    """Return the streams of the given lanes. For the session of each lane, also return the unknown stream, whose name
+    is "".
+    """
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
 def _from(zero: int, times: Longs) -> list[int]:
-    """Return the times relative to `zero`, as Python integers because a difference may exceed 64 bits."""
+    """Return the times as numbers of nanoseconds after `zero`. They are Python integers, because a difference may
+    exceed 64 bits.
+    """
     return [time - zero for time in times.tolist()]
 
 
 def _masked(values: Longs, missing: Truths) -> list[int | None]:
-    """Return the values as a list, with None where `missing` is true."""
+    """Return the values as a list, with None in the places where `missing` is true."""
     found: list[int | None] = values.tolist()
     for place in np.flatnonzero(missing).tolist():
         found[place] = None
@@ -337,15 +343,15 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 ENOUGH = 300_000
-"""Number of unsummed pieces in memory above which the pieces are summed by bucket, to save memory."""
+"""Maximum number of pieces in memory that are not summed. Beyond it, they are summed by bucket, to save memory."""
 
 RAW = 1.5
-"""Estimated cost of a row from a data file, relative to the cost of a sum from a sidecar."""
+"""Estimated time to process a row of a data file, relative to the time to process a sum of a sidecar."""
 
 
 class FileRows(NamedTuple):
-    """The rows to read from one data file: for each lane that may overlap the window, the rows from `since` to
-    the end of the window."""
+    """The rows that a frame needs from one data file: for each lane that may overlap the window, the rows from `since`
+    to the end of the window."""
 
     path: str
     lanes: FileLanes
@@ -354,12 +360,11 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows to read if the spans of each lane last at most `bounds` ticks.
+        """Return the rows that a frame needs from a data file if the spans of each lane last at most `bounds` ticks.
 
-        The range of rows begins so far before the window that it includes all spans which reach into the
-        window."""
+        The range of rows begins so far before the window that it has all spans which overlap the window."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
-        # The rounding error of the floating-point length is less than 4096.
+        # The rounding error of the length, a floating-point number, is less than 4096.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
         return cls(path, lanes, reached, since)
 
@@ -371,13 +376,13 @@ class FileRows(NamedTuple):
 
     @property
     def about(self) -> float:
-        """Return an estimate of the number of rows to read from the file."""
+        """Estimated number of rows to read from the file."""
         events = self.lanes.events[self.reached.lanes]
         return float((_shares(self.lanes, self.reached, self.since) * events).sum())
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of drawn spans in a frame, computed from the numbers of sums in the
+    """Return an estimate of the number of spans that a frame will draw. It is computed from the numbers of sums in the
     sidecars."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
@@ -403,7 +408,7 @@ def pieces_of(
 ) -> Summed:
     """Return the pieces of a frame, summed by bucket.
 
-    Raise OSError or the errors of Arrow and DuckDB if a sidecar or data file cannot be read."""
+    Raise OSError, or the errors of Arrow and DuckDB, if a sidecar or data file cannot be read."""
     waiting: list[Pieces] = []
     with snapshot.cache.lock:
         for part in _parts(snapshot, lanes, scales, texts):
@@ -448,8 +453,8 @@ def _parts(
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return for each lane an estimate of the share of its rows in a data file that lie between `since` and the
-    window's end. The estimate assumes that rows are evenly distributed."""
+    """Return for each reached lane an estimate of the share of its rows in a data file that lie between `since` and the
+    end of the window. The estimate assumes that rows are evenly distributed over time."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
@@ -457,8 +462,8 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read. If the ranges of several files differ, return the
-    earliest begin."""
+    """Return the range of rows to read for each lane from all files together. If the files need different ranges,
+    return the range that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
@@ -471,9 +476,9 @@ def _lowest(file: CachedFile, reached: Reach) -> Longs:
 
 
 def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return an array that maps the id of a lane in `cache` to the lane's number in the frame.
+    """Return an array with the number that each lane has in the frame, by the lane's id in `cache`.
 
-    Lanes outside the frame have the number `NONE`."""
+    If the frame does not draw a lane, the number is `NONE`."""
     found = np.full(cache.lanes + len(lanes), NONE, np.int32)
     for number, key in enumerate(lanes):
         found[cache.id_of(key)] = number

@@ -1,14 +1,13 @@
 """Find the times of gaps with SQL, without a loop over events in Python.
 
-A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly every gap has
-an event directly before and directly after it; a join on equal numbers finds these two. The database compares
-the remaining gaps with all events of their streams. Data files never change, so the nearest events in a file
-are found once. In a newer version of the table, known gaps are searched only in new files, and new gaps in all
-files.
+A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly each gap has an event
+directly before it and an event directly after it. A join on equal numbers finds these two events. For the other gaps,
+the database compares each gap with all events of its stream. Data files never change, so the nearest events in a file
+are found once. In a newer version of the table, known gaps are searched only in new files, and new gaps in all files.
 
-A frame merges gaps of one stream if their begins are in the same bucket and their ends are in the same bucket.
-A merged gap has the number of gaps and the sum of missing events. Merging bounds the number of drawn gaps in a
-frame, and leaves no gap out.
+A frame merges gaps of one stream if their begins are in the same bucket and their ends are in the same bucket. A merged
+gap has the number of gaps and the sum of missing events. Merging bounds the number of drawn gaps in a frame, and leaves
+no gap out.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 
 class PlacedGap(NamedTuple):
-    """A gap, and the times between which it lies. `begin` or `end` is None if this time is unknown."""
+    """A gap, and the times (ns) between which it lies. Both are None if they are unknown."""
 
     gap: Gap
     begin: int | None
@@ -36,11 +35,11 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """One gap as a frame draws it: the merger of `gaps` gaps of one stream at the same place in the frame.
+    """A gap as a frame draws it. It stands for `gaps` gaps of one stream that lie at the same place in the frame.
 
-    `first` is one of the merged gaps; its columns describe the whole only if `gaps` is 1. `remaining` is the
-    sum of the known numbers of missing events, None if no number is known. `unknown` is the number of gaps with
-    an unknown number of missing events. `reason` is None if the gaps have several reasons."""
+    `first` is one of these gaps. If `gaps` is 1, `first` is the gap itself. `remaining` is the sum of the known numbers
+    of missing events, or None if none is known. `unknown` is the number of gaps that lack an unknown number of events.
+    `reason` is None if the gaps have several reasons."""
 
     first: PlacedGap
     gaps: int
@@ -55,7 +54,7 @@ GapStream = tuple[str, str, str]
 
 
 class GapTable:
-    """All gaps of a snapshot, grouped by stream."""
+    """All gaps of a snapshot. For a window, it returns the gaps that a frame draws."""
 
     def __init__(self, gaps: Sequence[PlacedGap]) -> None:
         self.gaps = gaps
@@ -67,9 +66,9 @@ class GapTable:
         self._end: Longs = np.array([each.end or 0 for each in gaps], np.int64)
 
     def within(self, window: Range, log: int, streams: Collection[GapStream]) -> Iterator[SeenGap]:
-        """Yield the gaps of the given streams in a window, merged by buckets of 2 ** `log` ns.
+        """Yield the gaps of the given streams that lie in a window, merged by buckets of 2 ** `log` ns.
 
-        Gaps without a known time are in every window."""
+        A gap without a known time lies in each window."""
         wanted = np.zeros(len(self._streams), np.bool_)
         wanted[[number for stream, number in self._streams.items() if stream in streams]] = True
         seen = wanted[self._stream] if len(self.gaps) else np.zeros(0, np.bool_)
@@ -107,10 +106,10 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""Formats whose events are not numbered by the column `seq`.
+"""Formats whose events have their sequence number elsewhere than in the column `seq`.
 
-The SQL condition tests only the column `format`, so that DuckDB can skip row groups by the bounds of this
-column."""
+The SQL condition that uses them tests only the column `format`, so that DuckDB can skip row groups by the bounds of
+this column."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
@@ -136,13 +135,13 @@ GROUP BY g.key
 """  # noqa: S608 - our own words
 
 CROWD = 1000
-"""Maximum number of gaps in one SQL statement that compares gaps with all events of their streams."""
+"""Maximum number of gaps that one SQL statement compares with all events of their streams."""
 
 
 class NearEvent(NamedTuple):
-    """The event before or after a gap.
+    """The event nearest before or nearest after a gap.
 
-    `place` is the event's sequence number or offset, `time` its stored time, `start` its tick."""
+    `place` is the sequence number or the offset of the event, `time` its stored time or None, and `start` its tick."""
 
     place: int
     time: int | None
@@ -153,7 +152,9 @@ class NearEvent(NamedTuple):
 
 
 class _Nearest:
-    """The nearest known events before and after a gap, by sequence number and by offset."""
+    """The events nearest before and nearest after one gap that have been found so far, by sequence number and by
+    offset.
+    """
 
     __slots__ = ("by_number", "by_offset", "gap")
 
@@ -164,15 +165,14 @@ class _Nearest:
 
     @property
     def exact(self) -> bool:
-        """Return whether both direct neighbours of the gap by sequence number are known, so that no event can
-        be nearer."""
+        """Whether both direct neighbours of the gap by sequence number have been found, so that no event can be nearer."""
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Keep each given event that is nearer to the gap than the nearest one known so far.
+        """Compare found events with the nearest ones so far, and keep those that are nearer to the gap.
 
-        `events` has four places: before and after the gap by sequence number, then before and after it by
-        offset."""
+        `events` has four places: the event before and after the gap by sequence number, then the event before and after
+        it by offset. A place is None if no event was found."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -182,9 +182,9 @@ class _Nearest:
                 kept[side % 2] = event
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the begin times of the nearest events before and after the gap, None for an unknown time.
+        """Return the begin times (ns) of the nearest events before and after the gap. A time is None if it is unknown.
 
-        Use the events by offset only if no event is known by sequence number."""
+        Use the events that were found by offset only if none was found by sequence number."""
         first, end = self.gap.first, self.gap.end
         found = (
             None if first is None else _begin(self.by_number[0], session),
@@ -200,7 +200,7 @@ class _Nearest:
 
 
 class GapPlaces:
-    """The nearest events of all gaps in a table, cached from one version of the table to the next."""
+    """The nearest events of all gaps in a table. They are cached from one version of the table to the next."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -213,7 +213,7 @@ class GapPlaces:
         database: duckdb.DuckDBPyConnection,
         sessions: dict[tuple[str, str], SessionClock],
     ) -> list[PlacedGap]:
-        """Return the gaps with their times. Raise DuckDB's errors if a data file cannot be read."""
+        """Return the gaps with the times between which they lie. Raise DuckDB's errors if a data file cannot be read."""
         known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
         new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
         look = _Look(rows, database)
@@ -224,7 +224,7 @@ class GapPlaces:
 
 
 class _Look:
-    """Searches data files for the events nearest to gaps."""
+    """Searches data files for the events that are nearest to gaps."""
 
     def __init__(self, rows: RowSource, database: duckdb.DuckDBPyConnection) -> None:
         self._rows = rows
@@ -236,8 +236,7 @@ class _Look:
             self._around(paths, [each for each in gaps if not each.exact])
 
     def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Find the events whose sequence number is directly before or after a gap, with a join on equal
-        numbers."""
+        """Find the events whose sequence number directly precedes or follows a gap. A join on equal numbers finds them."""
         wanted = [
             (key, below, *each.gap.place, number + (-1 if below else 1))
             for key, each in enumerate(gaps)
@@ -250,7 +249,7 @@ class _Look:
             gaps[key].see([event, None] if below else [None, event])
 
     def _around(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Find the nearest events of gaps by comparison with all events of their streams."""
+        """Find the nearest events of gaps. Each gap is compared with all events of its stream."""
         for at in range(0, len(gaps), CROWD):
             some = gaps[at : at + CROWD]
             wanted = [
@@ -289,8 +288,10 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of SQL: the expression for the sequence number of an event, and the condition on the rows
-    that have this number. `formats` are the formats of the gaps."""
+    """Yield pairs of SQL: an expression for the sequence number of an event, and a condition for the rows that have
+    their number there.
+
+    `formats` are the formats of the gaps."""
     if not set(formats) <= set(_OTHERWISE):
         yield "seq", f"format NOT IN {_OTHERWISE}"
     if not set(formats).isdisjoint(_OTHERWISE):

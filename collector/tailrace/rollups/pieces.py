@@ -1,5 +1,5 @@
-"""Hold the pieces of a frame as columns. A piece is a table row, or a sum of table rows, of one lane of the
-frame."""
+"""Hold the pieces of a frame as columns. A piece belongs to one lane of the frame. It is a row of the table, or a sum
+of rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-"""Number that stands for a missing depth, a missing text or a lane outside the frame."""
+"""Number that stands for a missing depth, for a missing text, and for a lane that a frame does not draw."""
 
 
 class Pieces(NamedTuple):
     """The pieces of a frame as columns.
 
-    `number` is the lane's number in the frame. `events` is the number of rows in the sum. Text columns hold
-    text numbers of `FrameTexts`. For a single row, `spot`, `start`, `offset` and `kind` are those of the row;
-    for a sum of events, those of the longest event; for a sum of counter values, those of the latest value."""
+    `number` is the number of the lane in the frame. `events` is the number of rows in the sum. Text columns hold the
+    text numbers of `FrameTexts`. For a single row, `spot`, `start`, `offset` and `kind` are those of the row. For a sum
+    of events, they are those of the longest event, and for a sum of counter values, those of the latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -50,12 +50,12 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return the pieces that a mask or an array of indices selects."""
+        """Return those pieces that `chosen` selects: a mask, or an array of indices."""
         return Pieces(*(column[chosen] for column in self))
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """Return all pieces of several parts in one set of columns."""
+    """Return the pieces of several parts as one set of columns."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -69,41 +69,41 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts of a frame's pieces, each with a number.
+    """The texts of a frame's pieces. Columns have text numbers instead of texts.
 
-    The number combines the place of an Arrow dictionary and the code in this dictionary. A text that is in two
+    A text number combines the place of an Arrow dictionary and a code in this dictionary. A text that is in two
     dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add an Arrow dictionary to the frame's texts. Return the text number of each code, `NONE` for a code
-        below 0."""
+        """Add an Arrow dictionary to the texts of the frame. Return the text number of each code. For a code below 0,
+        return `NONE`."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Store the texts of a column once each, and return a number for each row, by which `texts` finds the row's text.
-        The number of a null is `NONE`."""
+        """Add the texts of a column to the texts of the frame. Return the text number of each row, by which `texts`
+        finds the row's text. For a null, return `NONE`."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
     def numbers_of_list(self, texts: list[str | None]) -> Longs:
-        """Add a list of texts to the frame's texts. Return the text number of each element, `NONE` for None."""
+        """Add a list of texts to the texts of the frame. Return the text number of each item. For None, return `NONE`."""
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the texts with these text numbers, None for the number `NONE`."""
+        """Return the texts that have these text numbers. For the number `NONE`, return None."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the distinct texts of these text numbers as a list, and for each number the index of its text in this list.
-        Several numbers may have the same text."""
+        """Return the texts that have these text numbers as a list, each text once. Also return, for each number, the
+        index of its text in this list. Several numbers may have the same text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]
@@ -111,8 +111,8 @@ class FrameTexts:
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """Encode a text column with one dictionary. Return the code of each row, `NONE` for a null, and the
-    dictionary."""
+    """Return the code of each row of a text column in one Arrow dictionary, and the dictionary. For a null, the code is
+    `NONE`."""
     column = texts.unify_dictionaries() if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()  # fmt: skip
     if not column.num_chunks:
         return np.zeros(0, np.int32), pa.array([], pa.string())
@@ -122,7 +122,7 @@ def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
 
 
 def numbers(column: pa.ChunkedArray, null: float = 0) -> NDArray[Any]:
-    """Return a column of numbers or truth values as an array, with `null` for missing values."""
+    """Return a column of numbers or truth values as an array, with `null` in the place of missing values."""
     filled = column.fill_null(null) if column.null_count else column
     found: NDArray[Any] = filled.to_numpy()
     return found

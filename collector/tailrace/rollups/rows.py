@@ -1,6 +1,6 @@
-"""Read rows of data files as pieces of a frame, where no sidecar has suitable sums.
+"""Read rows of data files as pieces of a frame, for lanes without suitable sums in a sidecar.
 
-The rows around recently read windows are cached, so that a window beside or inside them needs no read.
+The rows around windows that were read lately are cached, so that a window beside or inside them needs no read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tailrace.rollups.events import EVENTS
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, coded, numbers
 
 ROWS_KEPT = 200_000
-"""Maximum number of cached rows, in all blocks together. A row takes about 120 bytes."""
+"""Maximum number of cached rows in all blocks together. A row takes about 120 bytes of memory."""
 
 BLOCK_ROWS = 60_000
-"""Maximum estimated number of rows in a block. To read more rows ahead would take longer than it saves."""
+"""Maximum estimated number of rows in a block. If a block is larger, reading rows ahead takes longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
-"""Margins to read before and after a window, as multiples of the window's length.
+"""Margins that may be read before and after a window, as multiples of the window's length.
 
-The first margin with which a block has at most `BLOCK_ROWS` rows is used."""
+The largest margin is used with which the block has at most `BLOCK_ROWS` rows."""
 
 _BOUND = 2**62
 
@@ -37,10 +37,9 @@ StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
-    """A range of one lane's rows to read, from `since` (inclusive) to `before` (exclusive).
+    """A range of rows of one lane that must be read, from `since` (inclusive) to `before` (exclusive).
 
-    The limits are stored times if `timed` is set, otherwise ticks. `number` is the number of the lane in the
-    frame."""
+    If `timed` is true, both are stored times, otherwise ticks. `number` is the number of the lane in the frame."""
 
     number: int
     timed: bool
@@ -55,12 +54,12 @@ class Since(NamedTuple):
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
-"""Ranges of rows to read. The key has the lane, and True for a range in stored times or False for a range in
-ticks."""
+"""Ranges of rows that must be read. The key has the lane, and whether the range is one of stored times (True) or of
+ticks (False)."""
 
 
 class CodedRows(NamedTuple):
-    """Rows whose text columns are codes of one Arrow dictionary each, `NONE` for missing texts."""
+    """Rows in which each text column holds codes of an Arrow dictionary, and `NONE` for missing texts."""
 
     pieces: Pieces
     labels: pa.Array
@@ -69,7 +68,7 @@ class CodedRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
-        """Return the rows of a DuckDB result, with their texts as dictionary codes."""
+        """Return the rows of a DuckDB result. Their texts become codes of Arrow dictionaries."""
         column = {name: rows.column(name) for name in rows.column_names}
         label, member, kind = (coded(column[name]) for name in ("label", "member", "kind"))
         pieces = Pieces(
@@ -95,7 +94,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows as pieces of a frame, with their texts as numbers of `texts`."""
+        """Return the rows as pieces of a frame. Their texts become text numbers of `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -105,7 +104,7 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Cached rows of some data files, within a range of times or ticks for each lane.
+    """Cached rows of some data files. For each lane, the block has all rows in one range of times or ticks.
 
     The lane numbers are those of the frame for which the block was read."""
 
@@ -120,8 +119,7 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether the block was read from exactly these files and contains all their rows in the ranges
-        `asked`."""
+        """Return whether the block was read from exactly these files, and has all their rows in the ranges `asked`."""
         if self._paths != frozenset(paths):
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
@@ -131,7 +129,7 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return the block's rows in the ranges `asked`, with the lane numbers of these ranges."""
+        """Return those rows of the block that lie in the ranges `asked`. Their lane numbers are those of these ranges."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
@@ -144,13 +142,13 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """A cache of the most recently used blocks of rows."""
+    """A cache of blocks of rows. It keeps the blocks that were used last."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges) -> RowBlock | None:
-        """Return a cached block that contains all rows of these files in the ranges `asked`, or None."""
+        """Return a cached block that has all rows of these files in the ranges `asked`, or None if there is none."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked):
                 self._blocks.append(self._blocks.pop(place))
@@ -158,27 +156,29 @@ class KeptBlocks:
         return None
 
     def keep(self, block: RowBlock) -> None:
-        """Cache a block. While the cache has more than `ROWS_KEPT` rows, drop the least recently used block."""
+        """Add a block to the cache. While the cache has more than `ROWS_KEPT` rows, remove the block whose last use is
+        longest ago.
+        """
         self._blocks.append(block)
         while sum(each.rows.pieces.rows for each in self._blocks) > ROWS_KEPT:
             del self._blocks[0]
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` that can be read around a window with about `rows` rows.
+    """Return the largest of `_MARGINS` that can be read around a window, if the window itself has about `rows` rows.
 
-    Return 0 if a block with any of the margins would be too large."""
+    Return 0 if the block would be too large with each of them."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges by lane and kind (stored times or ticks). The key of a lane is its name, not its
-    number."""
+    """Return the ranges by lane and by their kind (stored times or ticks). In the keys, a lane has its name instead of
+    its number."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 
 class RowSource:
-    """The data files of one version of a table, as relations that DuckDB can read."""
+    """The data files of one version of a table. It gives DuckDB access to their rows."""
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]
@@ -186,9 +186,9 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return SQL for the rows of these data files, to be used after FROM.
+        """Return SQL for the rows of these data files, which can follow FROM in a statement.
 
-        For a table at a URL, register the files in DuckDB as the relation `name`."""
+        For a table behind a URL, register the files in DuckDB as the relation `name`."""
         if self._table.local:
             files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)
             return f"read_parquet([{files}], hive_partitioning = false)"
@@ -202,7 +202,7 @@ class RowSource:
 
 
 def pattern(path: str) -> str:
-    """Return the SQL literal of a glob pattern that matches only this path."""
+    """Return an SQL literal with a glob pattern that matches exactly this path."""
     return quote(literal(path))
 
 
@@ -234,7 +234,7 @@ _SCHEMA = pa.schema(
 
 
 class RowReader:
-    """Reads rows of data files for one frame. `lanes` are the keys of the frame's lanes."""
+    """Reads rows of data files for one frame. `lanes` are the keys of the lanes that the frame draws."""
 
     def __init__(
         self,
@@ -253,9 +253,9 @@ class RowReader:
     def read(
         self, paths: Collection[str], near: Collection[Since], about: float
     ) -> Iterator[Pieces]:
-        """Yield the rows of some data files in the ranges `near`, from cached blocks where possible.
+        """Yield the rows of some data files in the ranges `near`. Cached blocks are used if they have these rows.
 
-        `about` is the estimated number of rows."""
+        `about` is an estimate of the number of these rows."""
         if not paths or not near:
             return
         asked = by_lane(near, self._lanes)
@@ -268,7 +268,7 @@ class RowReader:
             yield CodedRows.of(rows).numbered(self._texts)
 
     def _block(self, paths: Collection[str], asked: Ranges, margin: int) -> RowBlock | None:
-        """Return a block with the rows in the ranges `asked`, from the cache or newly read.
+        """Return a block that has the rows in the ranges `asked`: a cached block, or a block that is read now.
 
         Return None if the block would have more than `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked)
@@ -287,13 +287,14 @@ class RowReader:
         return block
 
     def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
-        """Yield the rows in batches.
+        """Yield the rows of some data files in the ranges `near`, in batches.
 
         The first batch is always empty, so that the caller gets the columns even if there are no rows."""
         self._database.register("near", self._near(near))
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=_times(near))
         try:
-            # Close the reader even if the caller stops early. An open result would block the next statement.
+            # Close the reader even if the caller stops early. An open result would block the next statement of this
+            # connection.
             with self._database.sql(_SQL.format(events=events)).to_arrow_reader(BATCH) as reader:
                 yield reader.schema.empty_table()
                 for batch in reader:
@@ -314,9 +315,9 @@ class RowReader:
 
 
 def _times(near: Collection[Since]) -> str:
-    """Return an SQL condition on the stored time that is true for all rows in the given ranges.
+    """Return an SQL condition on the stored time that all rows in the given ranges meet.
 
-    DuckDB uses the condition to skip parts of files."""
+    With this condition, DuckDB can skip parts of files."""
     if any(not each.timed for each in near):
         return "true"
     since, before = min(each.since for each in near), max(each.before for each in near)

@@ -1,11 +1,11 @@
-"""Compute the window and buckets of a frame, and convert ticks to times.
+"""Compute the window and the buckets of a frame, and convert ticks to times.
 
-The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is at
-most the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows
-without a stored time, the width of a bucket is in ticks.
+The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is at most
+the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows without a stored
+time, the width of a bucket is in ticks.
 
-The functions `durations`, `places` and `ends` convert columns of ticks; the module `timeline` converts single
-ticks in the same arithmetic. `Scales` has the buckets of all lanes, each on the clock of its session.
+The functions `durations`, `places` and `ends` convert columns of ticks. The module `timeline` converts single ticks
+with the same rounding. `Scales` has the buckets of all lanes, each on the clock of its session.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
 from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
-"""Time that stands for "not drawn": the real time is below 0 or beyond `LATEST`."""
+"""Value in place of a time that cannot be drawn, because it is below 0 or beyond `LATEST`."""
 
 _SAFE = 2.0**62
-"""If two numbers together are below this bound in floating point, their exact sum fits into 64 bits."""
+"""Limit for sums. If the sum of two numbers, computed in floating point, is below this limit, their exact sum fits into
+64 bits.
+"""
 
 _SECOND = 10**9
 
 
 def durations(ticks: Longs, rate: float) -> Longs:
-    """Convert durations from ticks to nanoseconds, rounded down and limited to `LATEST`. The ticks must not be
-    negative."""
+    """Return durations in nanoseconds, given durations in ticks and the tick rate (Hz). They are rounded down, and at
+    most `LATEST`. The ticks must not be negative."""
     safe = ticks * (1e9 / rate) < _SAFE
     found = _vector(np.where(safe, ticks, 0), rate)
     for index in np.flatnonzero(~safe).tolist():
@@ -40,9 +42,9 @@ def durations(ticks: Longs, rate: float) -> Longs:
 
 
 def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
-    """Return the times (ns) of ticks. The time of a tick is (tick + offset) / rate seconds after zero.
+    """Return the times (ns) of ticks. The time of a tick is `zeros` plus (tick + offset) / `rate` seconds.
 
-    A tick whose time is below 0 or beyond `LATEST` has the time `NOWHERE`."""
+    If a time is below 0 or beyond `LATEST`, return `NOWHERE` for it."""
     about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
     safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
     found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
@@ -55,9 +57,9 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
 
 
 def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
-    """Return the end times (ns) of spans, limited to `LATEST`.
+    """Return the end times (ns) of spans, at most `LATEST`.
 
-    `begins` are their begin times (ns), `starts` their start ticks, and `ticks` their durations in ticks."""
+    `begins` are the begin times of the spans (ns), `starts` their start ticks, and `ticks` their durations in ticks."""
     about = np.abs(starts.astype(np.float64)) + ticks
     safe = (about < _SAFE) & (about * (1e9 / rate) + begins < _SAFE)
     first = np.where(safe, starts, 0)
@@ -72,8 +74,7 @@ def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
 
 
 def _vector(ticks: Longs, rate: float) -> Longs:
-    """Convert ticks to nanoseconds. The caller passes only ticks that are small enough for 64-bit arithmetic
-    (`_SAFE`)."""
+    """Convert ticks to nanoseconds. The ticks must be small enough for 64-bit arithmetic (`_SAFE`)."""
     if rate == _SECOND:
         return ticks.copy()
     if not rate.is_integer():
@@ -87,20 +88,20 @@ def _vector(ticks: Longs, rate: float) -> Longs:
 
 
 WIDEST = 52
-"""Base-2 logarithm of the width (ns) of the widest bucket, which is 52 days."""
+"""Base-2 logarithm of the width (ns) of the widest possible bucket. This width is 52 days."""
 
 
 class Range(NamedTuple):
-    """A range of time on the axis, from `begin` (inclusive) to `end` (exclusive), in nanoseconds."""
+    """A range of time on a timeline's axis, from `begin` (inclusive) to `end` (exclusive), in nanoseconds."""
 
     begin: int
     end: int
 
 
 class Buckets(NamedTuple):
-    """The window of a frame in nanoseconds or in ticks, from `begin` (inclusive) to `end` (exclusive).
+    """The window of a frame on one clock, from `begin` (inclusive) to `end` (exclusive), in nanoseconds or in ticks.
 
-    `log` is the base-2 logarithm of the width of a bucket."""
+    `log` is the base-2 logarithm of the width of a bucket, in the same unit."""
 
     begin: int
     end: int
@@ -112,15 +113,15 @@ class Buckets(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Return the number of the first bucket after the window."""
+        """Number of the first bucket after the window."""
         return -(-self.end >> self.log)
 
 
 class Scale(NamedTuple):
     """The window of a frame on the clock of one session.
 
-    Spans of 2 ** `short` ticks or more are drawn one by one; shorter spans are summed in buckets. The time of a
-    tick is (tick + `offset`) / `rate` seconds after `zero`. `zero` is None if ticks have no time."""
+    Spans of 2 ** `short` ticks or more are drawn one by one. Shorter spans are summed in buckets. The time of a tick is
+    `zero` plus (tick + `offset`) / `rate` seconds. `zero` is None if the ticks have no time."""
 
     timed: Buckets
     ticks: Buckets
@@ -131,7 +132,7 @@ class Scale(NamedTuple):
 
 
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
-    """Return the window on a session's clock, with buckets that are at most 2 ** `log` ns wide."""
+    """Return the window of a frame on the clock of a session, with buckets that are at most 2 ** `log` ns wide."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
     rate = rate if rate is not None and rate > 0 else 1e9
@@ -151,7 +152,7 @@ def scale(session: SessionClock, window: Range, log: int) -> Scale:
 def log_at_most(width: Fraction) -> int:
     """Return the base-2 logarithm of the largest power of two that is at most `width` (ns).
 
-    The result is limited to the range from 0 to `WIDEST`."""
+    The result is at least 0 and at most `WIDEST`."""
     return min(max(_log_of(width), 0), WIDEST)
 
 
@@ -162,7 +163,7 @@ def _log_of(number: Fraction) -> int:
 
 
 def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: float) -> int:
-    """Return the first tick of a session whose time is at least `time` (ns)."""
+    """Return the first tick of a session whose time (ns) is `time` or later."""
     if rate.is_integer():
         return -(-(time - zero) * int(rate) // 10**9) - offset
     low, high = -(2**63), 2**63
@@ -176,13 +177,13 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of the factor by which buckets can become wider without a new read of the pieces.
+"""Base-2 logarithm of a factor. Buckets can become wider by this factor without a new read of the pieces.
 
 Buckets become wider if the frame has too many rows."""
 
 
 class Scales:
-    """The window and buckets of all lanes (`Scale`), as arrays that are indexed by the number of the lane."""
+    """The windows and buckets of all lanes (`Scale`), as arrays. The index is the number of the lane in the frame."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -201,23 +202,22 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return the begins and the ends of the window for each lane: for the key True in stored times, for
-        False in ticks.
+        """Begin and end of the window for each lane. The key True has stored times, and the key False has ticks.
 
         The window is extended to whole buckets of the greatest width that needs no new read (`SPARE`)."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return the first and the last bucket of the window for each lane: for the key True in stored times,
-        for False in ticks."""
+        """First and last bucket of the window for each lane. The key True is for rows with stored times, and the key
+        False for rows with ticks."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
         }
 
     def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
-        """Return the bucket of each piece, and for each piece whether its bucket is in the window."""
+        """Return the bucket of each piece, and whether this bucket is in the window."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         bucket = pieces.edge >> width
         low, high = (
@@ -229,7 +229,7 @@ class Scales:
     def place(self, pieces: Pieces, at: Longs) -> Longs:
         """Return the times (ns) of `at`, which has a stored time or a tick for each piece.
 
-        A time that cannot be drawn is `NOWHERE`."""
+        If a time cannot be drawn, return `NOWHERE` for it."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]
@@ -237,8 +237,7 @@ class Scales:
         return found
 
     def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
-        """Return the begin and end times (ns) of the bucket of each piece, limited to the range from 0 to
-        `LATEST`."""
+        """Return the begin and the end (ns) of the bucket of each piece, as times from 0 to `LATEST`."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         low = bucket << width
         high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
@@ -246,21 +245,21 @@ class Scales:
         return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
 
     def finish(self, pieces: Pieces, begin: Longs) -> Longs:
-        """Return the end times (ns) of single spans, computed from their begin times (ns) and durations."""
+        """Return the end times (ns) of single spans, computed from their durations and from their begin times (ns)."""
         found = begin.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)
         return found
 
     def busy(self, pieces: Pieces) -> Longs:
-        """Return for each piece the sum of the durations of its spans, in nanoseconds."""
+        """Return for each piece the sum of the durations of its spans (ns)."""
         found = pieces.busy.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = durations(pieces.busy[rows], rate)
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the indices of the chosen pieces, grouped by the tick rate of their sessions' clocks."""
+        """Return the indices of the chosen pieces, grouped by the tick rate of the clock of their session."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

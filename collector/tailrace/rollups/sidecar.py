@@ -1,14 +1,13 @@
-"""Write and read sidecars. A sidecar is a pair of files with sums and long spans of one data file.
+"""Write and read sidecars. A sidecar is a pair of files with the sums and the long spans of one data file.
 
-The two files of a sidecar are in the store's directory `rollups/vVERSION`; their names are a hash of the data
-file's path in the table. The file with `cells` in its name has the sums, and the header in its metadata. The
-file with `longs` has the long spans. Data files never change, so a sidecar never becomes stale, and may be
-deleted at any time. If the table is behind a URL, or the store is not writable, the sidecars are in the user's
-cache directory.
+The two files of a sidecar are in the store's directory `rollups/vVERSION`. Their names are a hash of the data file's
+path in the table. The file with `cells` in its name has the sums, and the header in its metadata. The file with `longs`
+has the long spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time. If the
+table is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
 
-`PagedFile` reads one of the two files page by page. A page is a row group of the file, as columns in memory.
-The footer states for each page the bounds of its levels and edges, or of its durations and times, so that a
-window reads few pages. `KeptPages` caches pages, because many windows use the same pages of coarse levels.
+`PagedFile` reads one of the two files page by page. A page is a row group of the file, as columns in memory. The footer
+states for each page the bounds of its levels and edges, or of its durations and times, so that a frame needs few pages.
+`KeptPages` caches pages, because many windows use the same pages of high levels.
 """
 
 from __future__ import annotations
@@ -34,15 +33,17 @@ from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import is_local, table_root
 
 MEMORY = 48 * 2**20
-"""Maximum total size (bytes) of the sidecar pages in the cache."""
+"""Maximum size (bytes) of all sidecar pages in the cache together."""
 
 _WORDS = ["label", "member", "kind"]
 _NULLS = {"depth": NONE}
 
 
 class SidecarPage(NamedTuple):
-    """The rows of one page of a sidecar file. `columns` has no entry for a column that is entirely null.
-    `texts` has, for each text column, the code of each row and the dictionary of the codes."""
+    """The rows of one page of a sidecar file.
+
+    `columns` has no entry for a column that is entirely null. `texts` has, for each text column, the code of each row
+    and the dictionary of the codes."""
 
     rows: int
     columns: dict[str, Any]
@@ -51,10 +52,10 @@ class SidecarPage(NamedTuple):
 
 
 class PagedFile:
-    """One file of a sidecar, read page by page.
+    """One of the two files of a sidecar, read page by page.
 
-    The rows are sorted by two columns. `outer` and `inner` have the least and greatest value of the first and
-    the second of these columns in each page."""
+    The rows are sorted by two columns. `outer` has the least and the greatest value of the first of these columns in
+    each page, and `inner` those of the second column."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
         """Open the file and read its footer. Raise OSError or pyarrow's errors if the file cannot be read."""
@@ -93,7 +94,7 @@ class PagedFile:
 
 
 class KeptPages:
-    """A cache of the most recently used sidecar pages, with at most `memory` bytes."""
+    """A cache of sidecar pages, with at most `memory` bytes. It keeps the pages that were used last."""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -101,7 +102,7 @@ class KeptPages:
         self._bytes = 0
 
     def of(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return one page of a sidecar file, from the cache or from disk.
+        """Return one page of a sidecar file. Read it from disk if the cache does not have it.
 
         Raise OSError or pyarrow's errors if the file cannot be read."""
         key = file.path, number
@@ -122,16 +123,16 @@ class KeptPages:
 
 
 VERSION = 2
-"""Version of the sidecar format. The version is part of the directory's name, and must be incremented with
-every change of a sidecar's content."""
+"""Version of the sidecar format, which is part of the directory's name. It must be incremented with each change of a
+sidecar's content."""
 
 DRAFT_NS = 3600 * 10**9
-"""Age (ns) from which an unfinished sidecar file counts as left by a killed process. Writing one takes seconds.
+"""Age (ns) from which an unfinished sidecar file counts as left by a process that was killed. Writing a file takes only
+seconds.
 """
 
 LEAST_ROWS = 20_000
-"""Minimum number of rows of a data file that gets a sidecar. For a smaller file, a sidecar would save no time.
-"""
+"""Minimum number of rows of a data file that gets a sidecar. For a smaller file, a sidecar saves no time."""
 
 _HEADER = b"tailrace.rollup"
 _ROW_GROUP = 32_768
@@ -140,18 +141,18 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of the data file. To compare durations in ticks with nanoseconds, a tick counts as 2 ** `scale`
-    ns."""
+    """A lane of the sidecar's data file. For comparisons of durations in ticks with nanoseconds, a tick counts as 2 **
+    `scale` ns."""
 
     scale: int
     extent: LaneExtent
 
 
 class RollupHeader(msgspec.Struct, frozen=True):
-    """The header of a sidecar.
+    """The header of a sidecar, with facts about its data file and its levels.
 
-    `path`: the path of the data file in the table. `rows`: the number of rows of the data file. `levels`: the
-    levels of the sidecar. `sizes`: the number of sums in each level. `lanes`: the lanes of the data file."""
+    `path`: the path of the data file in the table. `rows`: the number of rows of the data file. `levels`: the levels of
+    the sidecar. `sizes`: the number of sums in each level. `lanes`: the lanes of the data file."""
 
     path: str
     rows: int
@@ -178,9 +179,9 @@ class Sidecars:
         """Number of sidecars that were removed because they were damaged or belonged to another data file."""
 
     def find(self, path: str) -> Sidecar | None:
-        """Return the sidecar of a data file, or None if the sidecar is missing or cannot be read now.
+        """Return the sidecar of a data file. Return None if it does not exist or cannot be read now.
 
-        Remove a sidecar that is damaged or belongs to another data file."""
+        If the sidecar is damaged or belongs to another data file, remove it."""
         name = _name(path)
         for directory in self.directories:
             cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
@@ -202,10 +203,10 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely, and remove it if it is damaged. Return whether the sidecar is damaged or
-        gone.
+        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or no longer exists.
 
-        A read that fails for lack of permissions, descriptors or memory does not count as damage."""
+        If the read fails because permissions, descriptors or memory are lacking, the sidecar does not count as damaged.
+        """
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():
@@ -221,14 +222,14 @@ class Sidecars:
     def write(
         self, header: RollupHeader, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
     ) -> None:
-        """Write a sidecar to the first writable directory. Raise OSError if no directory is writable."""
+        """Write a sidecar to the first directory that is writable. Raise OSError if none is."""
         directory = self._writable()
         name = _name(header.path)
         _write(directory / (name + _LONGS), longs, None)
         _write(directory / (name + _CELLS), cells, header)
 
     def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all data files except `paths`, and unfinished files that killed processes
+        """Remove the sidecars of all data files that are not in `paths`, and unfinished files that a killed process has
         left.
 
         Return the number of removed sidecars."""
@@ -257,9 +258,9 @@ class Sidecars:
 
 
 def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the user's cache directory for sidecars (XDG Base Directory Specification).
+    """Return a list with the user's cache directory for sidecars (XDG Base Directory Specification).
 
-    Return an empty list for a user without a home directory."""
+    The list is empty if the user has no home directory."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
         try:
@@ -280,7 +281,7 @@ def _name(path: str) -> str:
 
 
 def _is_left(file: Path) -> bool:
-    """Return whether a file is an unfinished sidecar file that a killed process left."""
+    """Return whether a file is an unfinished sidecar file, left by a process that was killed."""
     with suppress(OSError):
         age = SystemClock().wall_ns() - file.stat().st_mtime_ns
         return file.suffix != ".parquet" and age > DRAFT_NS
@@ -288,7 +289,7 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether an error is caused by a lack of permissions, descriptors or memory, not by a damaged file."""
+    """Return whether an error has a cause other than a damaged file: a lack of permissions, descriptors or memory."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 
@@ -298,7 +299,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:
-    """Write rows to a temporary file, and rename this file to `path` once it is complete."""
+    """Write rows to a temporary file. When this file is complete, rename it to `path`."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     schema = rows.schema
     words = [field.name for field in schema if field.type == pa.string()]

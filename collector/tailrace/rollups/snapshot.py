@@ -1,10 +1,7 @@
-"""Compute the sessions, lanes and gaps of one snapshot of the table.
+"""Compute the sessions, lanes and gaps of one snapshot of the table, for a timeline.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds
-or, for a session without wall time, nanoseconds since its arrival.
-
-`BegunSpans` are spans for which the table has a begin row, but no row of the whole span. Such a span is still
-open, or it ended after the collector had forgotten its begin.
+A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds or, for
+a session without wall time, nanoseconds since its arrival.
 """
 
 from __future__ import annotations
@@ -41,7 +38,8 @@ WHERE b.start IS NOT NULL
 
 
 class BegunSpans:
-    """The spans of one snapshot for which the table has only a begin row, as columns.
+    """The spans for which the snapshot has a begin row, but no row of the whole span, as columns. Such a span is still
+    open, or it ended after the collector had forgotten its begin.
 
     `rows` is the result of the SQL statement `BEGUN`."""
 
@@ -73,8 +71,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the spans of the lanes that a frame draws. `numbers` maps a lane's id to its number in the
-        frame."""
+        """Return those of these spans that are in the lanes which a frame draws. `numbers` has the number of a lane in
+        the frame, by the lane's id."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -87,7 +85,7 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""SQL for the root ids (without a restart suffix) of the sessions that other sessions replace."""
+"""SQL for the sessions that other sessions replace. The result has the ids without the suffix of a restart."""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
@@ -99,9 +97,9 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for facts about all sessions that have a session row, with the same columns as `clocks.FACTS`.
+"""SQL for facts about all sessions that have a session row. It has the same columns as `timeline.FACTS`.
 
-Unlike `clocks.FACTS`, the SQL counts no rows of the sessions."""
+Unlike `timeline.FACTS`, this SQL counts no rows of the sessions."""
 
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
@@ -111,18 +109,18 @@ LEFT JOIN part.learnt AS k ON true
 LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
-"""SQL that looks up the names of events whose rows have no name. The labels of these events begin with a
-question mark."""
+"""SQL that looks up the names of events whose rows have no name. The labels of these events begin with a question mark.
+"""
 
 WALL = "wall"
-"""Name of the common time axis of all lanes whose times are wall times."""
+"""Name of the time axis that all lanes with wall time share."""
 
 AskedLabel = tuple[str, str, str]
-"""The source, the session and the label of an event. The module `events` describes labels."""
+"""The source, the session and the label of an event whose name is needed. The module `events` describes labels."""
 
 
 class LaneKey(NamedTuple):
-    """The key of a lane. `stream` is empty for the lane of rows whose stream is unknown."""
+    """The key of a lane. `stream` is "" for the lane of rows whose stream is unknown."""
 
     source: str
     session: str
@@ -131,19 +129,18 @@ class LaneKey(NamedTuple):
 
 
 class TimelineLane(NamedTuple):
-    """A lane and facts about its rows.
+    """A lane of a timeline, and facts about its rows.
 
-    `first` and `last` are times on the lane's axis, None if no row has a time. Lanes with wall time share the
-    axis `wall`. A lane without wall time shares its axis with the lanes of its run or, if its session has no
-    run, with the lanes of its session. `missing` is the number of events that are known to be missing from the
-    lane's stream. `unknown` is whether the stream also lacks an unknown number of events. `missing` and
-    `unknown` are set only at the stream's lane without a substream."""
+    `first` and `last` are times (ns) on the lane's axis, or None if no row has a time. Lanes with wall time share the
+    axis `wall`. A lane without wall time shares its axis with the lanes of its run. If its session has no run, it
+    shares its axis with the lanes of its session. `missing` is the number of events that are known to be missing from
+    the stream of the lane. `unknown`: whether the stream also lacks an unknown number of events. Both are set only for
+    the lane of a stream without a substream."""
 
     key: LaneKey
     format: str
     depths: int
-    """Number of rows of the drawing for spans with a recorded depth. Spans without a depth are drawn below
-    these rows."""
+    """Number of rows of the drawing for spans whose depth was recorded. All other spans are drawn below these rows."""
     events: int
     open: int
     first: int | None
@@ -152,17 +149,17 @@ class TimelineLane(NamedTuple):
     unknown: bool
     axis: str
     clock: str
-    """Description of the clock that the lane's times come from: `wall time`, or the name of the clock."""
+    """Text that describes the clock of the lane's times: `wall time`, or the name of the clock."""
 
 
 class TimelineSnapshot:
-    """The sessions, lanes, gaps and files of one version of the table.
+    """The sessions, lanes, gaps and files of one version of the table, for the frames of a timeline.
 
     The caller owns the engine, which must not move to another version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Open the timeline of the engine's version. Without `cache`, use no sidecars and compute all frames
-        from rows."""
+        """Open the timeline of the engine's version. If `cache` is None, use no sidecars, and compute all frames from
+        rows."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
@@ -178,8 +175,7 @@ class TimelineSnapshot:
 
     @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
-        """Return the lanes of each data file, by path. The lanes of a file without a sidecar are read once and
-        cached."""
+        """Lanes of each data file, by path. The lanes of a file without a sidecar are read once and cached."""
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
         found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}
@@ -192,8 +188,7 @@ class TimelineSnapshot:
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        """Return the first and last times and ticks of all lanes, except lanes of sessions that other sessions
-        replace."""
+        """First and last times and ticks of each lane. Lanes of sessions that other sessions replace are left out."""
         hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
         found: dict[LaneKey, LaneExtent] = {}
         for lanes in self.file_lanes.values():
@@ -211,19 +206,19 @@ class TimelineSnapshot:
 
     @cached_property
     def gaps(self) -> list[PlacedGap]:
-        """Return all gaps with their times, grouped by stream."""
+        """All gaps of the snapshot with the times between which they lie, grouped by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
             return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:
-        """Return all gaps in the form from which frames select the gaps of a window."""
+        """All gaps of the snapshot as a table, from which a frame selects the gaps of its window."""
         return GapTable(self.gaps)
 
     @cached_property
     def lanes(self) -> list[TimelineLane]:
-        """Return all lanes, ordered by source, session and stream."""
+        """All lanes of the snapshot, sorted by source, session and stream."""
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
             LaneKey(*place): list(each)
@@ -233,26 +228,26 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions whose lanes are on the axis with this name.
+        """Return the sessions whose lanes have the axis with this name.
 
-        Raise UnknownError if no lane is on the axis. For `WALL`, return an empty set instead."""
+        Raise UnknownError if no lane has this axis. For `WALL`, return an empty set instead."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return for each lane the number of rows of the drawing for spans with a recorded depth."""
+        """Return, for each of the given lanes, the number of rows of the drawing for spans whose depth was recorded."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return the clock of a lane's session. If the table has only gaps of the session, return a clock
-        without facts about its rate and zero."""
+        """Return the clock of a lane's session. If the table has only gaps of the session, return a clock without tick
+        rate and epoch."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
-        """Return the name of each labelled event, None if its name is unknown."""
+        """Return the names of the events that have the given labels. The name is None if it is unknown."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:
             fields = [
@@ -286,7 +281,7 @@ class TimelineSnapshot:
 
 
 def in_order(key: LaneKey) -> tuple[Any, ...]:
-    """Return the sort key of a lane. Numeric streams sort by number, and a stream sorts before its
+    """Return a key for sorting lanes: streams whose names are numbers are sorted by number, and a stream precedes its
     substreams."""
     number = int(key.stream) if key.stream.isdecimal() else -1
     substream = () if key.substream is None else (key.substream,)
