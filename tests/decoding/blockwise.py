@@ -1,4 +1,4 @@
-"""Formats as their kernels read them: decoders whose `feed` returns the records of `blocks`."""
+"""Provide each format with a decoder that reads with its kernel. The decoder's `feed` returns the records of `blocks`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if kernels.active():
     from tailrace.decoding.formats.jets import decoder as jets
     from tailrace.decoding.formats.ovni import blocks as ovni
 
-    # Short inputs test the kernels as well, though they are no faster there.
+    # With these values, the kernels also read short inputs, so that the tests compare the kernels. Short inputs do not
+    # become faster.
     heph.ROWS_MIN = jets.ROWS_MIN = ovni.ROWS_MIN = 1
     dftracer.ROWS_MIN = dftracer.RECORD_MIN = 1
     et3.ROWS_MIN = et3.LINE_MIN = 1
@@ -36,8 +37,10 @@ def records(units: Iterable[Block | Record]) -> list[Record]:
 
 
 def by_line(units: Iterable[Block | Record], process: int | None) -> list[Record]:
-    """Return records in the order of their lines, where blocks have those of each process behind one another. `process` is that
-    of the first one."""
+    """Return records in the order of their lines.
+
+    If the records of several processes alternate, a decoder with a kernel returns them grouped by process. `process` is
+    the process of the first record."""
     found: list[tuple[int | None, Record]] = []
     now = process
     for record in records(units):
@@ -58,12 +61,14 @@ def by_line(units: Iterable[Block | Record], process: int | None) -> list[Record
 
 
 def current(decoder: object) -> int | None:
-    """Return the process of which the next record is, if nothing states another one."""
+    """Return the process to which the decoder assigns the next record. Return None for a decoder that does not
+    distinguish processes."""
     return next(iter(decoder.processes)) if isinstance(decoder, SeparatingDecoder) else None
 
 
 def blockwise(format_: Format) -> Format | None:
-    """The same format read with its kernel, if it has one and kernels run."""
+    """Return a copy of the format whose decoder reads with the kernel. Return None if the format has no kernel or
+    kernels are off."""
     decoder = format_.decoder(4096, None)
     if not isinstance(decoder, BlockDecoder):
         return None

@@ -1,10 +1,10 @@
-"""Fail unless the vectors reach the branches of `collector/tailrace/decoding`.
+"""Check that the vectors of `test_conformance.py` reach the branches of `collector/tailrace/decoding`.
 
     python -m tests.decoding.coverage
 
-Measures `test_conformance.py`, without its tests of damage and cuts, which reach branches by chance. Fails if
-less than `BRANCHES_MIN` of the branches are reached, if a branch is not reached that has no reason in
-`EXCEPTIONS`, and if one is reached that has.
+Run `test_conformance.py` with coverage, without its tests of damage and cuts, because these reach branches by chance.
+Fail if less than `BRANCHES_MIN` of the branches are reached, if an unreached branch has no reason in `EXCEPTIONS`, or
+if a branch in `EXCEPTIONS` is reached.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from tailrace import kernels
 HERE = Path(__file__).parent
 DECODING = HERE.parents[1] / "collector" / "tailrace" / "decoding"
 BRANCHES_MIN = 0.97
-"""The rest has reasons in `EXCEPTIONS`; answers that only the ingest asks for are a part of it."""
+"""Minimum share of the branches that vectors must reach, from 0 to 1. The other branches have reasons in `EXCEPTIONS`,
+for example branches that only the ingest calls.
+"""
 BLOCKS, BLOCK_DECODER = "blocks.py", "BlockDecoder"
-"""Modules that run only with kernels have this name, and classes end with this one."""
+"""File name of the modules, and end of the names of the classes, that run only with kernels."""
 OTHERS = ["*/encoder.py", "*/encoding/*", "*/foreign.py"]
-"""Modules that write formats, and one that knows what is no trace, which decoders do not use; `tests/export` and
-`test_foreign.py` test them."""
+"""Modules that are not measured, because decoders do not use them: modules that write formats, and the module that
+recognises foreign content. `tests/export` and `test_foreign.py` test them."""
 BY_CHANCE = ("damaged", "truncation", "noise")
 
 
 class Place(NamedTuple):
-    """A line whose branch, or a function whose body, is not reached."""
+    """A place that no vector reaches: a line one of whose branches is not taken, or the first line of a function that
+    is never called.
+    """
 
     file: str
     text: str
@@ -169,11 +173,11 @@ EXCEPTIONS = {
         " the module reach it",
     ),
 }
-"""Why no vector reaches it."""
+"""The places that no vector can reach, each with the reason."""
 
 
 def measured() -> dict[str, Any]:
-    """Run the tests; return coverage's report as JSON. Raise SystemExit if one fails."""
+    """Run the tests with coverage. Return coverage's JSON report. Raise SystemExit if a test fails."""
     coverage = Coverage(
         data_file=None,
         config_file=False,
@@ -214,7 +218,7 @@ def not_reached(report: dict[str, Any]) -> Iterator[Place]:
 
 
 def _runs_never(function: str) -> bool:
-    """Return whether a function runs only with kernels, which do not run here."""
+    """Return whether a function runs only with kernels, and kernels are off."""
     return function.partition(".")[0].endswith(BLOCK_DECODER) and not kernels.active()
 
 

@@ -1,4 +1,4 @@
-"""Files of DFTracer made from a seed, most of whose lines are usual (see `kernel_inputs`)."""
+"""Make DFTracer files from a seed. Most of their lines are usual (see `kernel_inputs`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ BEGIN = b"".join(
 
 
 class Traced(NamedTuple):
-    """The process that a generated DFTracer file is of."""
+    """Makes the lines of one process of a generated DFTracer file. `quoted`: whether `ph` is a text, as in releases
+    before 2.2.
+    """
 
     rng: random.Random
     ids: Iterator[int]
@@ -155,9 +157,9 @@ class Traced(NamedTuple):
 
 
 def dftracer(rng: random.Random) -> bytes:
-    """A few lines, most of them usual events."""
+    """Return a DFTracer file of a few lines. Most of them are usual events."""
     traced = Traced(rng, count(rng.choice((1, 1, 2))), rng.random() < 0.3)
     lines = "".join(f"{traced.line()}\n" for _ in range(rng.randrange(1, 9)))
-    if rng.random() < 0.3:  # merged
+    if rng.random() < 0.3:  # a merged file, with lines of several processes
         lines = re.sub('"pid":7,', lambda _: f'"pid":{rng.choice("77789")},', lines)
     return (BEGIN if rng.random() < 0.8 else b"") + lines.encode()

@@ -1,4 +1,4 @@
-"""Records as DFTracer 2.2.0 writes them, for the tests of its decoder."""
+"""Make records as DFTracer 2.2.0 writes them, for the tests of the DFTracer decoder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ HOST = "6882804a826580cd"
 
 
 def event(number: int | str, **changed: object) -> str:
-    """A complete event; `args` is the text between their braces, None for a record without."""
+    """Return the line of a complete event. `changed` replaces fields. `args` is the text between the braces of the
+    arguments, or None for a record without arguments.
+    """
     fields: dict[str, object] = {
         "name": "read", "cat": "POSIX", "pid": 7, "tid": 8, "ts": 1_000 + int(str(number).strip(chr(34))), "dur": 5, "ph": 1,
         "args": f'"hhash":"{HOST}","ret":0',
@@ -24,7 +26,9 @@ def start(number: int = 1) -> str:
 
 
 def end(number: int, aggregation: int | None = 0) -> str:
-    """`end`, saying whether events were aggregated; None for one that says nothing."""
+    """Return the line of the record `end`. `aggregation` is the value of its setting `aggregation_enable`, or None for
+    a record without this setting.
+    """
     args = None if aggregation is None else f'"cfg":{{"aggregation_enable":{aggregation}}}'
     return event(number, name="end", cat="dftracer", args=args)
 

@@ -1,4 +1,6 @@
-"""Traces of ET3 made from a seed, in either form, or one in each: most lines usual, some missing, out of place or of odd spelling."""
+"""Make ET3 traces from a seed, in one of the two forms, or of two parts in different forms. Most lines are usual. Some
+are missing, out of order or oddly spelled.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def et3(rng: random.Random) -> bytes:
 def _lines(rng: random.Random, *, stated: bool) -> list[bytes]:
     threads = THREADS[: 1 if stated else rng.randrange(1, 4)]
     stacks: dict[int, list[int]] = {thread: [] for thread in threads}
-    deaths = rng.choice((1, 1, 17))  # how fast the clock of deaths goes
+    # how many ticks the clock of deaths advances per tick of the counted clock
+    deaths = rng.choice((1, 1, 17))
     odds, lost = rng.choice((0, 0, 0.05)), rng.choice((0, 0, 0.05))
     found, clock = list[bytes](), rng.choice((0, 0, 5))
     for _ in range(rng.choice((4, 20, 60))):

@@ -1,10 +1,11 @@
-"""Search for an input on which a kernel and the decoder in Python differ.
+"""Search for an input for which a kernel and the Python decoder return different records.
 
     make fuzz FORMAT=heph INPUTS=1000000
 
-libFuzzer, through atheris, changes inputs and keeps those that reach new branches: of the decoders in Python, and of the kernels,
-which are built with sanitizers. It begins with the vectors, and with inputs that `kernel_inputs` makes. Inputs that it keeps go to
-`build/fuzz/FORMAT/`, where the next run goes on; an input that fails goes to `build/fuzz/`.
+libFuzzer, called through atheris, changes inputs, and keeps those that reach new branches: branches of the Python
+decoder, and branches of the kernels, which are built with sanitizers. The first inputs are the vectors, and inputs that
+`kernel_inputs` makes. Kept inputs are stored in `build/fuzz/FORMAT/`, and the next run starts with them. If an input
+fails, it is stored in `build/fuzz/`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import atheris
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
 MADE = 300
-"""How many inputs are made for the start."""
+"""Number of inputs that `kernel_inputs` makes for the start of the search."""
 
 LENGTH_MAX = 1024
 
 
 def parted(data: bytes) -> tuple[bytes, list[int], int]:
-    """Return the input, the places where it is cut, and the limit of the decoder; the first three bytes choose the two."""
+    """Split the fuzzer's data. Return the input, the positions at which it is cut, and the limit of the decoder. The
+    first three bytes determine the positions and the limit.
+    """
     from tests.decoding.kernel_inputs import LIMITS
 
     choice, *places = data[:3].ljust(3, b"\0")
@@ -36,7 +39,7 @@ def parted(data: bytes) -> tuple[bytes, list[int], int]:
 
 
 def seed(format_: str, directory: Path) -> None:
-    """Write the inputs to begin with."""
+    """Write the first inputs of the search into a directory."""
     from tests.decoding.kernel_inputs import VECTORS, inputs
 
     rng = random.Random(1)
@@ -55,7 +58,8 @@ def main() -> None:
     from tests.decoding import kernel_inputs
 
     if options.library:
-        kernel_inputs.load_all(options.library)  # before the decoders, which import them
+        # The kernels must be imported before the decoders, which import kernels themselves.
+        kernel_inputs.load_all(options.library)
     with atheris.instrument_imports(include=[f"tailrace.decoding.formats.{options.format}"]):
         import_module("tailrace.decoding.formats")
     directory = FOUND / options.format

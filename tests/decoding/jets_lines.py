@@ -1,4 +1,4 @@
-"""Lines of JETS made from a seed: most of them usual, with odd keys, values and spaces among them."""
+"""Make JETS lines from a seed. Most of them are usual. Others have odd keys, values or white space."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = (*SHAPES, "header", "footer", "note", "records", "")
 
 
 def lines(rng: random.Random) -> bytes:
-    """Some lines, mostly behind a header."""
+    """Return some JETS lines, mostly after a header."""
     some = [_line(rng) for _ in range(rng.randrange(1, 12))]
     if rng.random() < 0.05:
         some.insert(

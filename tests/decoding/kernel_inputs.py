@@ -1,9 +1,10 @@
-"""Compare the kernels with the decoders in Python on inputs that are made from a seed: packets, damaged and cut.
+"""Compare the kernels with the Python decoders on inputs that are made from a seed: records of a format that are then
+damaged and cut.
 
     python -m tests.decoding.kernel_inputs heph 1000000 --seed 7 --library DIRECTORY
 
-With `--library` the kernels are those that were built into that directory, for example with sanitizers
-(`make sanitize`). Prints how many inputs and records there were, and how many of them a kernel read.
+With `--library`, load the kernels that were built into this directory, for example with sanitizers (`make sanitize`).
+Print the number of inputs and of records, and how many of the records a kernel has read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ LIMITS = (64, 200, 4096, 1 << 16)
 BYTES = (
     b"\x00\x01\x02\x03\x04\x05\x1f\x20\x22\x24\x5c\x7f\x80\x81\x84\xbf\xc1\xc3\xe2\xed\xf0\xf4\xff"
 )
-"""Bytes that mean something: types, controls, quotes, the beginnings of UTF-8."""
+"""Bytes with a special meaning in a format: codes of types, control characters, quotes, first bytes of UTF-8 sequences.
+"""
 
 TEXTS = (
     b"", b"n", b"step", b"$n", b"tailrace.counter", b"a name that is longer than eight", b"\x00\x1f\n\"\\/\x7f",
@@ -65,7 +67,7 @@ class Count(NamedTuple):
 
 
 def heph(rng: random.Random) -> bytes:
-    """A few packets, most of them usual events."""
+    """Return a few Heph packets. Most of them are usual events."""
     return b"".join(_event(rng) for _ in range(rng.randrange(1, 9)))
 
 
@@ -102,7 +104,7 @@ def _attribute(rng: random.Random) -> bytes:
 
 
 def ovni(rng: random.Random) -> bytes:
-    """A header and events, most of them usual and in order, with ends for most begins."""
+    """Return an ovni stream: a header, and events that are mostly usual and in order. Most begins have an end."""
     events, often, ends = _ovni_events()
     parts = [rng.choice((b"ovni\1\0\0\0",) * 30 + (b"ovni\0\0\0\1", b""))]
     clock, open_ = 1000, list[tuple[str, bytes]]()
@@ -127,7 +129,7 @@ def ovni(rng: random.Random) -> bytes:
 
 
 def _late(clock: int, rng: random.Random) -> Iterator[bytes]:
-    """Late events, in order or not."""
+    """Yield late events between `OU[` and `OU]`. Their clocks are in order or not."""
     clocks = [clock - rng.randrange(9) for _ in range(rng.choice((1, 6, 20)))]
     if rng.random() < 0.5:
         clocks.sort()
@@ -145,9 +147,10 @@ def _payload(event: Any, rng: random.Random) -> bytes:
 
 @cache
 def _ovni_events() -> tuple[dict[str, Any], list[Any], dict[str, str]]:
-    """The events of ovni's table, those that make most of the inputs, and the end of each begin.
+    """Return three things: all events of ovni's table by MCV, the events that inputs have most often, and the MCV of
+    the end for each begin.
 
-    Imported late: the kernels may be those of another directory."""
+    The table is imported here, not at the top, because the kernels may have to come from another directory first."""
     from tailrace.decoding.formats.ovni.table import EVENTS
 
     events = {event.mcv: event for event in EVENTS.values()}
@@ -156,7 +159,7 @@ def _ovni_events() -> tuple[dict[str, Any], list[Any], dict[str, str]]:
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Change, add, remove or repeat some bytes."""
+    """Return the data with some bytes changed, added, removed or repeated."""
     changed = bytearray(data)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 4))):
         if not changed:
@@ -188,7 +191,7 @@ MAKERS: dict[str, Callable[[random.Random], bytes]] = {
 
 
 def inputs(format_: str, count: int, seed: int) -> Iterator[tuple[bytes, list[int], int]]:
-    """Yield inputs with the places where they are cut and the limit of the decoder."""
+    """Yield inputs of a format. Each comes with the positions at which it is cut, and with the limit of the decoder."""
     rng = random.Random(seed)
     vectors = [path.read_bytes() for path in sorted((VECTORS / format_).glob("*.in"))]
     for _ in range(count):
@@ -205,7 +208,9 @@ def inputs(format_: str, count: int, seed: int) -> Iterator[tuple[bytes, list[in
 
 
 def compare(format_: str, count: int, seed: int) -> Count:
-    """Raise AssertionError with the first of `count` inputs on which kernel and Python differ."""
+    """Compare kernel and Python decoder on `count` inputs. Raise AssertionError, which names the input, for the first
+    difference.
+    """
     records = rows = 0
     for data, cuts, limit in inputs(format_, count, seed):
         found = compare_input(format_, data, cuts, limit)
@@ -214,7 +219,9 @@ def compare(format_: str, count: int, seed: int) -> Count:
 
 
 def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Count:
-    """Raise AssertionError with the input if the records or the states differ, or the rows of spans."""
+    """Compare kernel and Python decoder on one input. Raise AssertionError, which names the input, if the records or
+    the states of the decoders differ, or the rows of spans that the ingest makes from them.
+    """
     from tailrace.decoding.formats import FORMATS
     from tailrace.rows.block import Block
     from tests.decoding import blockwise
@@ -233,7 +240,7 @@ def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Cou
         if not numbered:
             sides.take(units)
         records += len(got)
-        if len(part) % 2:  # each goes on from a checkpoint of the other
+        if len(part) % 2:  # each decoder continues from a checkpoint of the other
             python, kernel = (restored(format_, each, limit) for each in (kernel, python))
         rows += sum(unit.rows for unit in units if isinstance(unit, Block))
     assert kernel.end() == python.end(), (data.hex(), cuts, limit)
@@ -243,7 +250,7 @@ def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Cou
 
 
 def restored(format_: str, decoder: Any, limit: int) -> Any:
-    """Return a decoder that goes on from a checkpoint of another one."""
+    """Return a new decoder that continues from a checkpoint of `decoder`."""
     from tailrace.decoding.formats import FORMATS
 
     saved = msgspec.msgpack.encode(decoder.state)
@@ -252,8 +259,9 @@ def restored(format_: str, decoder: Any, limit: int) -> Any:
 
 
 def compare_datagrams(data: bytes, cuts: list[int]) -> None:
-    """Raise AssertionError if kernel and Python differ on how many datagrams hold whole events. A datagram
-    ends before each event, before each second one or before each third one, and at the cuts."""
+    """Raise AssertionError if kernel and Python return different numbers of datagrams with whole events.
+
+    Datagrams end at the cuts, and before each event, before each second event or before each third event."""
     from tailrace.decoding.formats.heph import _of_events
     from tailrace.decoding.formats.heph._kernel import of_events
 
@@ -266,15 +274,16 @@ def compare_datagrams(data: bytes, cuts: list[int]) -> None:
 
 
 def load_all(directory: Path) -> None:
-    """Import the kernels from another directory than the package's."""
+    """Import all kernels from `directory` instead of the package."""
     from tailrace import kernels
 
-    for name in reversed(kernels.KERNELS):  # some import those behind them
+    # some kernels import the kernels that follow them in this list
+    for name in reversed(kernels.KERNELS):
         load(name, directory)
 
 
 def load(name: str, directory: Path) -> None:
-    """Import a kernel from another directory than the package's."""
+    """Import one kernel from `directory` instead of the package."""
     module = "tailrace." + name.replace("/", ".")
     (path,) = (p for s in EXTENSION_SUFFIXES if (p := directory / f"tailrace/{name}{s}").is_file())
     spec = spec_from_file_location(module, path, loader=ExtensionFileLoader(module, str(path)))

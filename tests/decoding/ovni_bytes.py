@@ -1,4 +1,4 @@
-"""Streams of ovni, put together event by event."""
+"""Make streams of ovni, event by event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ HEADER = b"ovni\1\0\0\0"
 
 
 def event(mcv, clock, payload=b"", *, flags=0, order="<"):
-    """An event with up to 16 bytes of payload; `flags` are the upper four bits."""
+    """Return the bytes of an event with up to 16 bytes of payload. `flags` are the upper four bits of the event's
+    flags.
+    """
     assert len(payload) != 1
     low = len(payload) - 1 if payload else 0
     return struct.pack(order + "B3sQ", flags | low, mcv.encode(), clock) + payload

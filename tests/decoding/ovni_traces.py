@@ -1,4 +1,4 @@
-"""Real traces of ovni, and what its own ovnidump says of them."""
+"""Read traces that real programs wrote with libovni, and the output of ovni's own program ovnidump for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = sorted(path.name for path in TRACES.iterdir())
 
 
 class Event(NamedTuple):
-    """Clock, MCV and payload; a jumbo's payload begins with its size."""
+    """An event in the output of ovnidump: clock, MCV and payload. The payload of a jumbo begins with its size."""
 
     clock: int
     mcv: str
@@ -33,7 +33,7 @@ def documents(stream: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def decode(stream: Path, *, told: bool = True) -> list[Record]:
-    """The records of a stream, `told` of what stands beside it."""
+    """Return the records of a stream. If `told` is true, the decoder first gets the documents that describe the stream."""
     decoder = FORMAT.decoder(1 << 21, None)
     decoder.begin(str(stream), "auto")
     records: list[Record] = []
@@ -44,7 +44,9 @@ def decode(stream: Path, *, told: bool = True) -> list[Record]:
 
 
 def dumped(stream: Path) -> list[Event]:
-    """Return what ovnidump -x prints of a stream; of traces that it cannot read, another program."""
+    """Return the events that `ovnidump -x` prints for a stream. ovnidump cannot read some traces. For these, return the
+    events that another program has listed.
+    """
     trace = TRACES / stream.relative_to(TRACES).parts[0]
     dump = trace / "ovnidump-x.txt.gz"
     if not dump.exists():

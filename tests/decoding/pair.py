@@ -1,4 +1,4 @@
-"""A decoder that reads with its kernel beside the one in Python: they must agree after every step."""
+"""Run the decoder with a kernel and the Python decoder of a format side by side. They must agree after each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ LIMIT = 1 << 20
 
 
 class Pair:
-    """Both decoders of a format. A path or a dialect begins them as those of a file."""
+    """Two decoders of one format: one with its kernel, one in Python. If a path or a dialect is given, both decode a
+    file.
+    """
 
     def __init__(self, format_, limit=LIMIT, path=None, dialect="auto"):
         self._python, self._with_kernel = PYTHON[format_], FORMATS[format_].decoder
@@ -34,7 +36,9 @@ class Pair:
             self._each(lambda decoder: decoder.begin(path or "", dialect))
 
     def feed(self, *parts):
-        """Read the parts one after the other; return the units of the decoder with the kernel."""
+        """Pass each part to both decoders, and compare their records and states. Return the blocks and records of the
+        decoder with the kernel.
+        """
         found = []
         for part in parts:
             process = current(self.kernel)
@@ -45,7 +49,7 @@ class Pair:
         return found
 
     def exchange(self):
-        """Let each decoder go on from a checkpoint of the other."""
+        """Replace each decoder by one that continues from a checkpoint of the other."""
         python, kernel = (
             msgspec.msgpack.decode(msgspec.msgpack.encode(each.state), type=self._state_type)
             for each in (self.python, self.kernel)
@@ -73,5 +77,5 @@ class Pair:
 
 
 def rows(units):
-    """Return how many records came in blocks."""
+    """Return the number of rows in the blocks among `units`."""
     return sum(unit.rows for unit in units if isinstance(unit, Block))

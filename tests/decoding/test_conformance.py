@@ -1,24 +1,27 @@
-"""The promises of `decoding/contract.py`, for every format and every vector; no per-format code.
+"""Check the guarantees of `decoding/contract.py` for each format, with all vectors. No test is specific to one format.
 
-A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
-record is 64 KiB, or N bytes for a vector named CASE.limitN.in. In the expectation the first
-line names the fields and each further line is one record, nulls at its end left out; a malformed
-record's bytes are not repeated, a test compares them with the input. For a file's vector, `CASE.beside.json` has the path
-it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before
-the first byte. `paths.jsonl` says of paths what they tell.
+A vector is an input, `tests/vectors/FORMAT/CASE.in`, and the records that it must give, `CASE.expect.jsonl`. The limit
+of a record is 64 KiB, or N bytes for a vector named CASE.limitN.in. The first line of the expected records names the
+fields. Each further line is one record, without the nulls at its end. The bytes of a malformed record are left out; a
+test compares them with the input. If the vector is a file, `CASE.beside.json` has its path, its dialect if this is
+given, and its documents as pairs of name and text. The decoder gets the documents before the first byte. `paths.jsonl`
+lists paths of files, and what a format derives from each path.
 
-A format with a kernel is tested twice, by its decoder in Python and with the kernel (`blockwise.py`): the same
-expectations hold, and each goes on from the other's state. Each of the two is then tried at every third place only. The decoder
-in Python is tried at all of them where kernels are off, as in `.ci/run` on every second day; both are with `--slow`.
+A format with a kernel is tested twice: with its Python decoder, and with the kernel (`blockwise.py`). The expected
+records are the same, and each decoder also continues from the state of the other. Each of the two is then tested at
+every third position only. The Python decoder is tested at all positions if kernels are off, as in `.ci/run` on every
+second day. With `--slow`, both are.
 
-A test takes all vectors of a format, and names those that fail. `VECTOR=busy` in the environment chooses those
-with such names. `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
+A test runs with all vectors of a format, and names the vectors that fail. The environment variable `VECTOR=busy`
+selects the vectors whose names contain this text. `pytest --update-vectors` writes the expected records again; read the
+difference before you commit it.
 
-In the short form, places that are alike are tried at their ends and at every eighth of them (`ends_of`): those
-between which a decoder said nothing and only kept the bytes, and those within a word, a number or zeros.
+Without `--slow`, positions that behave alike are tested at their ends and at every eighth of them (`ends_of`):
+positions between which a decoder returns nothing and only stores the bytes, and positions within one word, number or
+run of zeros.
 
-The vectors must take the branches of `collector/tailrace/decoding`, so that damage is done to each of them:
-`make coverage-decoding` (see `tests/decoding/coverage.py`).
+The vectors must reach the branches of `collector/tailrace/decoding`, so that each branch also gets damaged input: `make
+coverage-decoding` (see `tests/decoding/coverage.py`).
 """
 
 from __future__ import annotations
@@ -53,34 +56,40 @@ from tests.decoding.blockwise import blockwise
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL, MIDDLE = 600, 1200
-"""Vectors up to so many bytes are tested exhaustively; those of middle size, which take most of the
-time, in the long form only."""
+"""Sizes (bytes) up to which all positions of a vector are tested: `SMALL` without `--slow`, `MIDDLE` with `--slow`.
+Vectors between these sizes take most of the time."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
-"""Kinds of which a record may have no bytes of its own."""
+"""Kinds of records that may have no bytes of their own, that is, size 0."""
 KINDS = frozenset(Kind)
 WAYS = FORMATS | {
     f"{name}-kernel": format_ for name in FORMATS if (format_ := blockwise(FORMATS[name]))
 }
-"""Each format, and each that has a kernel once more with it."""
+"""The formats by name. A format with a kernel is there twice: with its Python decoder, and under `NAME-kernel` with its
+kernel.
+"""
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 SHORT = settings(LONG, max_examples=8)
-"""For what is tried with every vector, of which the small ones are also tried at every place."""
+"""Settings for hypothesis in tests that run with each vector. Such tests also try each position of small vectors."""
 IN_TWO_WAYS = 3
-"""A format that is read in two ways is tried at one of so many places. Records begin at multiples of two or four."""
+"""If a format is decoded in two ways, one of this number of positions is tested in each way. Records begin at multiples
+of two or four, which this number does not divide.
+"""
 BYTES_MAX, PLACES_MIN = 100_000, 6
-"""In the short form so many bytes of one vector are decoded, or so many places tried, by one test."""
+"""Limits of one test with one vector without `--slow`: the number of decoded bytes, but at least this number of
+positions.
+"""
 ALIKE = re.compile(rb"[A-Za-z]+|[0-9]+|\0+|.", re.DOTALL)
-"""Bytes whose damage or loss is much the same."""
+"""Pattern of bytes whose damage or loss has much the same effect."""
 SHORTER = 2
-"""In the short form one of so many places is tried that are chosen by chance."""
+"""Without `--slow`, one of this number of randomly chosen positions is tested."""
 STRETCH = 2000
-"""In the short form so many bytes of a vector are fed one by one."""
+"""Without `--slow`, number of bytes of a vector that are passed to a decoder one by one."""
 CHOSEN = os.environ.get("VECTOR", "")
 
 
 class Vector:
-    """One input with its format, its limit and the file of its expectation."""
+    """One vector: the input, its format, its limit, and the file with its expected records."""
 
     def __init__(self, path: Path, way: str) -> None:
         self.way = way
@@ -95,7 +104,9 @@ class Vector:
         self.in_two_ways = way.endswith("-kernel") or f"{way}-kernel" in WAYS
 
     def begun(self) -> tuple[Decoder, list[Record]]:
-        """A decoder that knows what stands beside the vector, and what it said of that."""
+        """Return a new decoder that has got the vector's path, dialect and documents, and the records that it returned
+        for them.
+        """
         decoder = self.format.decoder(self.limit, None)
         records: list[Record] = []
         if self.beside:
@@ -109,7 +120,9 @@ class Vector:
 
     @cached_property
     def silences(self) -> list[range]:
-        """The places, in runs within which a decoder says nothing and keeps the bytes."""
+        """Ranges of positions in the input. Between the positions of a range, a decoder returns nothing and only stores
+        the bytes.
+        """
         decoder = self.decoder()
         begins, pending = [0], decoder.pending
         for i in range(len(self.data)):
@@ -121,7 +134,7 @@ class Vector:
 
     @cached_property
     def words(self) -> list[range]:
-        """The places of bytes, in runs of those that are alike."""
+        """Ranges of positions in the input. The bytes of a range are alike (`ALIKE`)."""
         return [range(*found.span()) for found in ALIKE.finditer(self.data)]
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
@@ -145,12 +158,12 @@ def cut(data: bytes, at: Iterable[int]) -> Iterator[bytes]:
 
 
 def packed(records: list[Record]) -> bytes:
-    """Records as bytes: unlike `==`, this takes NaN for itself and 1 not for 1.0."""
+    """Return records as bytes, to compare them exactly: unlike with `==`, NaN equals itself, and 1 differs from 1.0."""
     return msgspec.msgpack.encode(records)
 
 
 def spelled(records: list[Record]) -> list[str]:
-    """Records as lines of an expectation."""
+    """Return records as the lines of a file with expected records."""
     lines = [msgspec.json.encode(Record._fields).decode()]
     for record in records:
         fields: list[object] = list(record)
@@ -170,16 +183,18 @@ def refuse(constant: str) -> None:
 
 @cache
 def check_attributes(text: str) -> None:
-    """A JSON object that is not empty, in Unicode that has a UTF-8 form."""
+    """Check that the text is a JSON object with members, and can be encoded in UTF-8."""
     text.encode()
     assert isinstance(json.loads(text, parse_constant=refuse), dict)
     assert text != "{}"
 
 
 def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
-    """Promise 2, and that every record is what the contract says it is."""
+    """Check that records tile the input (guarantee 2 of `decoding/contract.py`), and that the fields of each record are
+    allowed.
+    """
     at = 0
-    if format_.name == "ovni":  # late events are in the order of their clocks
+    if format_.name == "ovni":  # late events are sorted by clock, not by offset
         records = sorted(records, key=lambda record: (record.offset, record.size > 0))
     for record in records:
         assert record.offset == at
@@ -208,11 +223,13 @@ ALL_WAYS = [
 ]
 ALL = [vector for vector in ALL_WAYS if vector.format is FORMATS[vector.format.name]]
 WHOLE_IN_PYTHON = {"heph": heph._of_events}
-"""`Format.whole` without a kernel, by format."""
+"""The functions that compute `Format.whole` in Python, by format."""
 
 
 def over(vectors: Sequence[Vector]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try a test with each of some vectors, those of a way in one go: they are too many to be tests of their own."""
+    """Return a decorator that runs a test with each of the vectors. All vectors of a format and way of decoding run in
+    one test, because there are too many for a test each.
+    """
     by_way = {way: [v for v in vectors if v.way == way and CHOSEN in v.name] for way in WAYS}
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
@@ -245,36 +262,38 @@ every_format = pytest.mark.parametrize("format_", WAYS.values(), ids=WAYS)
 
 
 def ends_of(runs: Iterable[range], first: int = 1) -> list[int]:
-    """Return the first places of runs, the last one, and each eighth between."""
+    """Return positions from ranges of positions: the first of each range, the last, and each eighth between them."""
     return sorted({place for run in runs for place in (*run[:first], *run[::8], run[-1])})
 
 
 class Trials:
-    """How much is tried with a vector, in the long form or in the short one."""
+    """Chooses the positions and changes that a test tries with a vector. There are more of them with `--slow`."""
 
     def __init__(self, *, slow: bool) -> None:
         self._slow = slow
 
     def exhaustive(self, vector: Vector) -> bool:
-        """Return whether each place of a vector is tried."""
+        """Return whether a test tries each position of a vector, because the vector is small."""
         return len(vector.data) <= (MIDDLE if self._slow else SMALL)
 
     def some(self, vector: Vector, count: int, seed: int) -> list[int]:
-        """Return places before the end, in no order."""
+        """Return randomly chosen positions before the end of a vector, unsorted."""
         size = len(vector.data)
         if not self._slow:
             count = min(count // SHORTER, max(PLACES_MIN, BYTES_MAX // (size or 1)))
         return self._thinned(vector, random.Random(seed).sample(range(size), min(size, count)))
 
     def every(self, vector: Vector, seed: int, runs: Callable[[], list[range]]) -> list[int]:
-        """Return all places and the end, or the ends of runs; some, where the vector is not small."""
+        """Return all positions of a small vector, including the end, or the ends of ranges of alike positions. For
+        other vectors, return randomly chosen positions.
+        """
         if not self.exhaustive(vector):
             return self.some(vector, 60, seed)
         places = [*range(len(vector.data) + 1)] if self._slow else ends_of(runs(), first=2)
         return self._thinned(vector, places)
 
     def stretch(self, vector: Vector, seed: int) -> range:
-        """Return places one after the other: all of them, or those of a part of a long vector."""
+        """Return successive positions: all positions of a vector, or those of a part of a long vector."""
         size = len(vector.data)
         if self._slow or size <= STRETCH:
             return range(size)
@@ -282,25 +301,31 @@ class Trials:
         return range(begin, begin + STRETCH)
 
     def each(self, vector: Vector) -> list[int]:
-        """Return the places of all bytes of a small vector, or the ends of runs."""
+        """Return the positions of all bytes of a small vector, or the ends of ranges of alike bytes. For other vectors,
+        return none.
+        """
         if not self.exhaustive(vector):
             return []
         places = [*range(len(vector.data))] if self._slow else ends_of(vector.words)
         return self._thinned(vector, places)
 
     def instead(self, old: int, position: int, rng: random.Random) -> list[bytes]:
-        """Return what takes a byte's place, or one of it: a byte that means much, others, and nothing."""
+        """Return byte strings that replace one byte: a byte with a special meaning, other bytes, and no byte. Without
+        `--slow`, return one of these.
+        """
         ways = [b'\n"\0'[position % 3 : position % 3 + 1], b"\xff", bytes([old ^ 1]), b""]
         return ways if self._slow else [ways[rng.randrange(len(ways))]]
 
     def chances(self, vector: Vector) -> settings:
-        """Return how often chance is tried."""
+        """Return hypothesis's settings, with the number of random examples for a vector."""
         if self._slow:
             return LONG
         return settings(SHORT, max_examples=3) if vector.in_two_ways else SHORT
 
     def _thinned(self, vector: Vector, places: list[int]) -> list[int]:
-        """Leave out places that are tried in the long form, or where kernels are off."""
+        """If a format is decoded in two ways, return only every third position. All positions are tested with `--slow`,
+        or if kernels are off.
+        """
         return places[:: 1 if self._slow or not vector.in_two_ways else IN_TWO_WAYS]
 
 
@@ -330,7 +355,7 @@ def test_records_tile_the_input(vector: Vector) -> None:
 
 @every_format
 def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
-    """A reason nobody can produce is as wrong as one nobody declared."""
+    """Each reason and flaw that a format declares must occur in the records of its vectors, and no other may occur."""
     vectors = [vector for vector in ALL_WAYS if vector.format is format_]
     records = [record for vector in vectors for record in vector.decode()]
     flaws = {record.flaw for record in records if record.kind != Kind.MALFORMED}
@@ -342,8 +367,9 @@ def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
 def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     vector: Vector, trials: Trials
 ) -> None:
-    """Nothing is held back that could be said, however little came at a time."""
-    # The longer a piece, the more is said of it, as cuts show: between two places where as much is said, too.
+    """A decoder returns each record as soon as its bytes have arrived, even if they arrive one by one."""
+    # If a longer piece arrives at once, a decoder may know more, as the tests of cuts show. Therefore compare only at
+    # positions between which the decoder returns nothing.
     small = trials.exhaustive(vector)
     compared = {*trials.every(vector, 14, lambda: vector.silences)} if small else set()
     whole = vector.decoder()
@@ -367,7 +393,7 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
 def test_any_cut_gives_the_same_records_of_damaged_input_too(
     vector: Vector, trials: Trials
 ) -> None:
-    """They tile it, and no decoder raises."""
+    """The records of damaged input tile the input, too, and no decoder raises an exception."""
     size = len(vector.data)
     damaged = st.tuples(st.integers(0, max(size - 1, 0)), st.integers(0, 255))
 
@@ -406,7 +432,7 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector, tria
 def test_a_decoder_restored_in_the_other_way_goes_on_the_same(
     vector: Vector, trials: Trials
 ) -> None:
-    """A checkpoint may be read where no kernel is built, and the other way round."""
+    """A checkpoint that a kernel's decoder wrote can be read where no kernel is built, and the other way round."""
     others = [f for f in WAYS.values() if f.name == vector.format.name and f is not vector.format]
     whole = packed(vector.decode())
     for other in others:
@@ -421,7 +447,9 @@ def test_a_decoder_restored_in_the_other_way_goes_on_the_same(
 
 @every
 def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector, trials: Trials) -> None:
-    """As a checkpoint does, which leaves the bytes of unfinished records to the spool. It is the same state then."""
+    """A checkpoint does so: it leaves the bytes of unfinished records to the spool. With these bytes, the state must be
+    the same as before.
+    """
     for place in trials.some(vector, 20, 9):
         decoder = vector.decoder()
         decoder.feed(vector.data[:place])
@@ -439,7 +467,7 @@ def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector, trials
 
 @every
 def test_what_is_pending_can_be_given_up_anywhere(vector: Vector, trials: Trials) -> None:
-    """It is records then, the rest still tiles, and what came before is as it was."""
+    """The pending bytes become records, the later records still tile the input, and earlier records do not change."""
     whole = vector.decode()
     for place in trials.some(vector, 40, 11):
         decoder, records = vector.begun()
@@ -458,8 +486,8 @@ def test_what_is_pending_can_be_given_up_anywhere(vector: Vector, trials: Trials
 @holding
 @pytest.mark.parametrize("share", [1, 8], ids=["all", "some"])
 def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials) -> None:
-    """It takes less room then and counts what it gave up. The rest still tiles, what came before is as
-    it was, and a decoder that is restored goes on the same."""
+    """After an eviction, the state takes less memory, and counts what was evicted. The later records still tile the
+    input, earlier records do not change, and a decoder that continues from a checkpoint returns the same records."""
     whole = vector.decode()
     for place in {len(vector.data), *trials.some(vector, 10, 12)}:
         decoder, records = vector.begun()
@@ -472,7 +500,7 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials)
             assert 0 <= holding.held <= held - held // share
             assert holding.evicted >= evicted
             assert holding.evicted == evicted or holding.held < held
-            holding.evicted = 0  # as once it was told
+            holding.evicted = 0  # the caller sets this to 0 after it has reported the number
             assert holding.evicted == 0
         saved = msgspec.msgpack.encode(decoder.state)
         state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
@@ -485,7 +513,7 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials)
 
 @every
 def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
-    """Every readable record that lies before the end of the truncated input is there, unchanged."""
+    """The records of a truncated input include each readable record that lies wholly before the end, unchanged."""
     whole = vector.decode()
     size = len(vector.data)
     for place in trials.every(vector, 8, lambda: [*vector.words, range(size, size + 1)]):
@@ -493,10 +521,10 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> N
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
         decoder = vector.decoder()
-        decoder.feed(data)  # what waits may be decided otherwise
+        decoder.feed(data)  # the waiting bytes may become other records at the end of the input
         end = place - decoder.pending
         inside = [record for record in whole if record.offset + record.size <= end]
-        # A record without bytes is known by those that follow it.
+        # Records without bytes depend on the bytes that follow.
         while inside and (inside[-1].kind == Kind.MALFORMED or not inside[-1].size):
             inside.pop()
         assert packed(records[: len(inside)]) == packed(inside)
@@ -514,7 +542,7 @@ def test_each_byte_may_be_damaged_or_missing(vector: Vector, trials: Trials) -> 
 @every_format
 @pytest.mark.parametrize("limit", [128, 4096, 65536])
 def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) -> None:
-    """Noise with pieces of real input in it, so that it gets past the first check."""
+    """The noise contains pieces of real input, so that it passes the first check of a decoder."""
     vectors = [vector.data for vector in ALL_WAYS if vector.format is format_]
 
     @LONG
@@ -542,7 +570,9 @@ def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) 
 
 @every_format
 def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
-    """As with datagrams: offsets go on, and what was cut off does not spoil what follows."""
+    """This is the case with datagrams: offsets continue to count, and truncated bytes do not change the records that
+    follow.
+    """
     rng = random.Random(9)
     for vector in (vector for vector in ALL_WAYS if vector.format is format_ and vector.data):
         decoder = vector.decoder()
@@ -557,7 +587,7 @@ def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
 
 @whole_events
 def test_what_is_called_whole_events_is(vector: Vector) -> None:
-    """Wherever they stand: what such datagrams hold may be decoded as one piece."""
+    """The events that such datagrams hold may be decoded in one piece, wherever the datagrams are in the session."""
     whole = vector.format.whole
     assert whole
     in_python = WHOLE_IN_PYTHON[vector.format.name]
@@ -588,7 +618,7 @@ def test_an_answer_to_a_client_is_one_whole_packet(format_: Format) -> None:
 
 
 def told_of(format_: Format, path: str) -> dict[str, object]:
-    """Return what a format says of a path."""
+    """Return what a format derives from a path."""
     files = format_.files
     return {
         "path": path,
@@ -605,7 +635,7 @@ def paths_file(format_: Format) -> Path:
 
 
 def paths(format_: Format) -> list[str]:
-    """The paths of which it is expected what they tell; none where the format has no such file."""
+    """Return the paths in the format's `paths.jsonl`, or an empty list if the format has no such file."""
     file = paths_file(format_)
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return [json.loads(line)["path"] for line in lines]
@@ -629,7 +659,9 @@ def test_paths_tell_what_is_expected_of_them(
 
 @over(ALL)
 def test_no_format_takes_the_file_of_another_for_its_own(vector: Vector) -> None:
-    """By its path and beginning; a file that has only just begun may be recognised by its path."""
+    """A format recognises a file by its path and its first bytes. A file with very few bytes so far may be recognised
+    by its path alone.
+    """
     for path in paths_of(vector):
         for place in (0, 1, 100, 4096):
             head = vector.data[:place]
@@ -650,7 +682,9 @@ def test_a_format_recognises_most_of_its_files(format_: Format) -> None:
 
 
 def paths_of(vector: Vector) -> list[str]:
-    """Where the file may lie: where its vector says, or at the first path that is a stream's."""
+    """Return the paths that the file of a vector may have: the path in the vector, or the first path of a stream in
+    `paths.jsonl`.
+    """
     if vector.beside:
         return [vector.beside["path"]]
     streams = (path for path in paths(vector.format) if vector.format.files.stream(path))
@@ -668,7 +702,7 @@ def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
 
 @settling
 def test_a_line_that_is_read_before_its_newline_comes_is_the_same_line(vector: Vector) -> None:
-    """The newline that comes after all is a blank line."""
+    """The newline that arrives later becomes a blank line."""
     data = vector.data
     newlines = [at for at, byte in enumerate(data) if byte == 0x0A]
     whole = _without_places(decode(vector.decoder(), [data]))
@@ -706,8 +740,8 @@ def test_a_line_is_read_early_only_where_no_more_bytes_can_change_it(
 
 @ending
 def test_what_is_said_to_be_lacking_is_what_the_end_misses(vector: Vector) -> None:
-    """At every place where nothing waits for its end: as long as the stream may go on, only the word
-    for it is known, and the gap comes with the end."""
+    """Checked at each position where no bytes wait. While the stream may continue, only `lacking` states the missing
+    end; the gap record comes with `end`."""
     for stop in [*range(0, len(vector.data), 1 + len(vector.data) // 50), len(vector.data)]:
         decoder = vector.decoder()
         decoder.feed(vector.data[:stop])

@@ -1,4 +1,4 @@
-"""The questions what a decoder is, whose answers are remembered by class."""
+"""Test the functions that find out which protocols a decoder fulfils. Their results are cached by class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_remembered_answers_are_those_of_the_protocol(
     protocol: tuple[Callable[[Decoder], bool], type],
 ) -> None:
     asks, kept = protocol
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second result comes from the cache
         for format_ in FORMATS.values():
             decoder = format_.decoder(4096, None)
             assert asks(decoder) == isinstance(decoder, kept), format_

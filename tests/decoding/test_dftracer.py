@@ -1,4 +1,6 @@
-"""DFTracer beyond the promises: real traces against a plain reading, and what is said to be missing."""
+"""Test DFTracer beyond the guarantees of the contract: compare real traces with a plain reading, and check which events
+are reported as missing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def attributes(record: Record) -> dict[str, Any]:
 
 
 def gaps(records: list[Record]) -> list[tuple[str | None, int | None, int, str | None]]:
-    """Reason, first number, count and detail."""
+    """Return the reason, the first number, the count and the detail of each gap record."""
     return [
         (r.name, r.counter, r.detail.count, r.detail.detail)
         for r in records
@@ -52,7 +54,7 @@ def gaps(records: list[Record]) -> list[tuple[str | None, int | None, int, str |
     ]
 
 
-# Real traces, against a plain reading of their lines
+# Compare real traces with a plain reading of their lines
 
 
 class Plain(NamedTuple):
@@ -105,7 +107,7 @@ def test_a_clean_trace_is_read_whole_and_nothing_is_missing(name: str) -> None:
 
 
 def check(record: Record, line: dict[str, Any]) -> None:
-    """A record against its line."""
+    """Compare a record with its line."""
     found = attributes(record)
     assert record.stream == f"{line['pid']}/{line['tid']}"
     assert record.category == line["cat"]
@@ -150,7 +152,9 @@ def test_ids_out_of_order_are_no_loss() -> None:
 
 
 def test_calls_that_were_aggregated_took_numbers() -> None:
-    """27 of 123 numbers are there, the other 96 in aggregates: nothing is missing."""
+    """The trace has events with 27 of 123 ids. The other 96 ids belong to calls that were aggregated, so no event is
+    missing.
+    """
     records = decode(trace("v220dev_default_agg"))
     ids = {attributes(r)["id"] for r in records if r.kind != Kind.COUNTER and r.start}
     folded = sum(attributes(r)["args"]["dft_cnt"] for r in of(records, Kind.COUNTER))
@@ -175,7 +179,7 @@ def test_a_forked_child_refers_to_names_of_its_parent() -> None:
 
 
 def test_what_the_tracer_did_not_escape_is_read_all_the_same() -> None:
-    """46 lines, 18 of them no JSON; three records were cut at 16,383 bytes."""
+    """The trace has 46 lines. 18 of them are not valid JSON, and three records were truncated at 16,383 bytes."""
     records = decode(trace("v220_bad_json"))
     bad = of(records, Kind.MALFORMED)
     assert [(r.size, r.flaw) for r in bad] == [(16383, "cut")] * 3
@@ -304,14 +308,14 @@ def test_what_a_run_lacks(lines: list[str], expected: list[tuple[object, ...]]) 
 def test_only_releases_that_count_events_are_believed(
     first: str, expected: list[tuple[object, ...]]
 ) -> None:
-    """Those up to 2.0.2 number metadata, too; without metadata nobody knows."""
+    """Releases up to 2.0.2 also give ids to metadata. Without metadata, the release is unknown."""
     lines = [line.replace('"ph":1', '"ph":"X"') for line in (start(), event(2), event(5), end(6))]
     assert gaps(decode(text(first, *lines, "]"))) == expected
 
 
 @pytest.mark.parametrize("aggregation", [0, None])
 def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
-    """Once; and where the claim waits for the end of the file there is nothing to heal."""
+    """An event heals its gap once. If gaps are reported only at the end of the file, there is nothing to heal."""
     late = [event(4), event(9), event(4)]
     records = decode(text(start(), event(2), event(6), end(7, aggregation), *late))
     found = of(records, Kind.GAP, Kind.HEAL)
@@ -331,12 +335,12 @@ def test_blanks_at_the_beginning_are_of_a_trace_that_is_not_finished(rest: list[
     first = event(1, ph='"X"')
     assert gaps(decode(b"  " + text(first))) == [OPEN]
     assert gaps(decode(BYTE_ORDER_MARK + b"  " + text(first))) == [OPEN]
-    assert gaps(decode(b"[\r\n  " + text(first))) == []  # as many bytes as a mark
+    assert gaps(decode(b"[\r\n  " + text(first))) == []  # as many bytes as a byte order mark
     assert gaps(decode(b"  " + text(first, "]"))) == gaps(decode(text(first, "  " + first))) == []
 
 
 def test_what_a_release_is_holds_for_all_runs_of_a_file() -> None:
-    """Metadata is written before `start`, in the run before."""
+    """Metadata is written before `start`, and therefore belongs to the run before."""
     known = '{"name":"HH","cat":"dftracer","pid":7,"tid":7,"ph":"M","args":{}}'
     runs = [start(), end(2, None), start(), event(2), event(5), end(6)]
     lines = [line.replace('"ph":1', '"ph":"X"') for line in runs]
@@ -405,7 +409,7 @@ def test_a_name_too_long_replaces_another_all_the_same() -> None:
 
 
 def test_state_holds_what_was_said_before() -> None:
-    """Names, unit and ids: each is needed after the restart."""
+    """Names, the unit of time and ids must be in the state, because each of them is needed after a restart."""
     before = text(
         metadata("CM", "time_metric", "NS"), metadata("FH", "/a", "f1"), start(), event(3)
     )
@@ -420,12 +424,12 @@ def test_state_holds_what_was_said_before() -> None:
     assert [first for _, first, _, _ in gaps(records)] == [2, 5]
 
 
-# Records that were split
+# Split records
 
 
 @given(st.lists(st.sampled_from(["", "a", "b}", "c}}", " d", '"', "\t"]), min_size=1, max_size=6))
 def test_a_split_record_is_one_again(parts: list[str]) -> None:
-    """However many lines a name has, if not too many of them look like an end."""
+    """A name may have any number of newlines, if not too many of its lines look like the end of a record."""
     name = "x\n" + "\n".join(parts)
     assume(sum(part.endswith("}") for part in parts) < JOINS_MAX)
     (record,) = of(decode(text(event(2, name=name))), Kind.SPAN, Kind.MALFORMED)

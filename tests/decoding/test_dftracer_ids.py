@@ -1,4 +1,4 @@
-"""The holes in a producer's numbers, against a plain set."""
+"""Compare the missing ranges of ids (`Ids`) with a plain set of ids."""
 
 from __future__ import annotations
 

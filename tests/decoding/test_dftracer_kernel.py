@@ -1,4 +1,4 @@
-"""The kernel of DFTracer: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
+"""Test the kernel of DFTracer: which lines it reads, and its limits. `test_kernels.py` has the tests for all kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPELLED = SPELLINGS | OF_FORMAT["dftracer"]
 
 
 def both(*lines, begin=BEGIN):
-    """Return what the kernel's decoder makes of lines behind a usual beginning."""
+    """Return what the decoder with the kernel returns for lines after a usual beginning."""
     pair = Pair("dftracer")
     pair.feed(begin)
     units = pair.feed(text(*lines))
@@ -49,13 +49,14 @@ def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
     pair = Pair("dftracer")
     pair.feed(BEGIN)
     left = {
-        "numbers in quotes": 1,  # the first id in quotes makes ids doubtful
+        "numbers in quotes": 1,  # the first id in quotes makes ids untrusted
         "numbers in quotes, names and hashes": 1,
         "escapes in names": 1,
         "letters as \\u": 1,
         "escapes in arguments": 1,
         "nested arguments": 1,
-        "two processes in turn": 4,  # the odd one, and those of the second before its clock is known
+        # Python reads the odd line, and the lines of the second process before its clock is known.
+        "two processes in turn": 4,
     }.get(spelling, 0)
     assert rows(pair.feed(SPELLED[spelling](lines))) == len(lines) - left
 
@@ -63,7 +64,7 @@ def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
 @pytest.mark.parametrize("host", ["", f'"hhash":"{HOST}"'])
 @pytest.mark.parametrize("number", [2, 5, 80])
 def test_records_of_processes_in_turn_take_the_kernel(number, host):
-    """The rows of each process are behind one another. Beyond 64 in turn, Python reads them."""
+    """The rows of each process are grouped. If records of more than 64 processes alternate, Python reads them."""
     lines = [
         event(1 + n // number, pid=n % number, args=f'{host}{"," * bool(host)}"ret":{n}')
         for n in range(20 * number)
@@ -234,7 +235,9 @@ def test_more_attributes_than_a_block_takes_are_several_blocks():
 
 
 def test_more_words_than_are_remembered_begin_new_lists():
-    """The blocks before keep theirs."""
+    """If a block has no room for more words, the next block begins with a new list of words. Earlier blocks keep their
+    words.
+    """
     units = both(
         *(
             event(n, name=f"name {n}", cat=f"category {n // 4}", tid=n, args=f'"fhash":"{n}"')
@@ -280,7 +283,7 @@ def naming(kind="FH", *, args=f'{KNOWN},"name":"/b","value":"f2"', ph=4, more='"
     ],
 )
 def test_a_usual_name_takes_the_kernel(line):
-    """The events behind it resolve its hash, and those before it do not."""
+    """Events after the name get the name for its hash, and events before it get the key."""
     use = event(2, args=f'"fhash":"f2",{KNOWN}')
     units = both(use, line, use.replace('"id":2', '"id":3'))
     assert [unit.rows for unit in units] == [3]
@@ -346,7 +349,7 @@ def test_names_alone_have_no_times():
 
 
 def test_more_names_than_are_remembered_in_one_chunk_are_the_same():
-    """Each name of a file comes before its events, as the tracer writes them; old names are evicted meanwhile."""
+    """Each name comes before the events that refer to it, as the tracer writes it. Meanwhile, old names are evicted."""
     lines = []
     for n in range(2 * NAMES_MAX):
         lines += [metadata("FH", f"/{n}", f"g{n}"), event(n + 2, args=f'{KNOWN},"fhash":"g{n}"')]
@@ -356,7 +359,9 @@ def test_more_names_than_are_remembered_in_one_chunk_are_the_same():
 
 
 def test_a_name_among_lines_for_python_is_defined_once(monkeypatch):
-    """A block with a name is short rather than read again: its name is known already."""
+    """If a line for Python follows, the kernel returns a short block with the name instead of reading it again, because
+    the name is already stored.
+    """
     monkeypatch.setattr(blocks, "ROWS_MIN", 16)
     odd = event(2, args='"fhash":"f2"')[:-1] + ',"$x":1}'
     units = both(
@@ -364,13 +369,13 @@ def test_a_name_among_lines_for_python_is_defined_once(monkeypatch):
     )
     assert (
         0 < rows(units) < 60
-    )  # not each time: what Python has to read comes to it in larger and larger pieces
+    )  # Python does not read one unusual line at a time, but larger and larger pieces.
 
 
 @pytest.mark.parametrize("before", [naming(), naming(more='"id":4,'), naming(args='"x":1')])
 @pytest.mark.parametrize("after", [naming(), event(5)])
 def test_what_names_tell_of_the_release_is_the_same(before, after):
-    """Ids count events where metadata has none, see `TracedRun.shown`."""
+    """If metadata has no ids, the ids count events (see `TracedRun.shown`)."""
     units = both(
         before,
         after,

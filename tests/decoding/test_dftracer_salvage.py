@@ -1,4 +1,4 @@
-"""Text that the tracer did not escape is read as it was meant, or not at all."""
+"""Test text that the tracer has not escaped. It is read with its original meaning, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ members = st.dictionaries(
 def test_strings_are_what_the_program_gave(
     name: str, category: str, args: dict[str, tuple[str, str]]
 ) -> None:
-    """Whatever they hold but for what looks like the key of a member."""
+    """Strings may contain anything except a text that looks like the key of a member."""
     written = [f'"{k}":"{v}"' if kind == "text" else f'"{k}":{v}' for k, (kind, v) in args.items()]
     record = event(1, name=name, cat=category, args=",".join(written))
     assume(not is_json(record))
@@ -78,7 +78,7 @@ def test_numbers_that_json_lacks_are_their_bits(spelled: str, bits: str) -> None
 @pytest.mark.parametrize(
     "args",
     [
-        '"s":"{"a":"b","c":"d"}","i":1',  # JSON in a string: where does it end?
+        '"s":"{"a":"b","c":"d"}","i":1',  # JSON within a string: the string's end is not certain
         '"s":"x"y","n":[1,]',
         '"s":"x"y" "i":1',
         '"a":01',

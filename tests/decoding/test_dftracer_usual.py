@@ -1,4 +1,6 @@
-"""The quick way through usual records says what the slow one does, and is taken."""
+"""Test that the fast reader of usual records (`usual`) returns the same records as the slow reader (`line`), and that
+it is used.
+"""
 
 from __future__ import annotations
 
@@ -107,13 +109,13 @@ FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
 def decode(data: bytes, begin: bytes = BEGIN) -> list[Record]:
-    """The lines after the beginning are one piece, since the unit of the times is known by then."""
+    """Decode the lines in one piece after the beginning, because the unit of time is then known."""
     decoder = DFTracerDecoder(LIMIT)
     return decoder.feed(begin) + decoder.feed(data) + decoder.end()
 
 
 def read_each(offset: int, data: bytes, *about: Any) -> None:
-    """Read no line the quick way."""
+    """Make the decoder read no line with the fast reader."""
     *_, other, _ = about
     for line in split_lines(data):
         other(offset, line)
@@ -131,7 +133,8 @@ def decode_slowly(data: bytes) -> list[Record]:
 @example([event(2, ts=2**63 - 3, args=None)])
 @example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])
 @example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
-@example([event(2), end(5), event(4), event(3)])  # they are late: each heals its gap
+# The events are late, so that each of them heals its gap.
+@example([event(2), end(5), event(4), event(3)])
 @example([event(3, args=None)[:-1] + ',"args":null}'])
 @example([event('"5"').replace('"5"', '"\\u0035"')])
 @example([event(2, name="end", cat="dft\\u0072acer")])

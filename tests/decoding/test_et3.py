@@ -1,4 +1,6 @@
-"""ET3 beyond the promises: what each line becomes, and what is said to be missing."""
+"""Test ET3 beyond the guarantees of the contract: the record of each kind of line, and which lines are reported as
+missing.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def vector(name: str) -> bytes:
 
 
 def rows(records: list[Record]) -> list[Record]:
-    """Records with bytes."""
+    """Return the records that have bytes."""
     return [record for record in records if record.size]
 
 
@@ -53,11 +55,11 @@ def form(records: list[Record]) -> str:
     return next(attributes(record)["form"] for record in records if record.name == "trace")
 
 
-# Real traces, read a second time with nothing but split()
+# Real traces, which the test reads a second time with nothing but split()
 
 
 def read_again(data: bytes, *, stated: bool) -> list[tuple]:
-    """Kind, stream, name, id, parent, start, end and attributes of each line."""
+    """Return the kind, stream, name, id, parent, start, end and attributes that each line must give."""
     expected = []
     stacks: dict[str, list[tuple[int, int]]] = defaultdict(list)
     clock = begun = 0
@@ -125,7 +127,7 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
     assert len(gaps) == manifest["dropped_ME"]
 
 
-# Which form
+# Determination of the form
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
     [
         ("M 1 0 1\nM 2 0 2\n", "specification"),
         ("M 1 0 1\nM 2 0 1\n", "agent"),  # threads may have small numbers
-        ("M 1 0 2000000000\nE 1 2000000001\n", "specification"),  # and clocks large ones
+        ("M 1 0 2000000000\nE 1 2000000001\n", "specification"),  # a clock may have large numbers
         ("M 1 0 7\nM 2 0 9\nM 3 0 3\n", "agent"),
         ("M 1 0 7\nM 2 0 90000000\nM 3 0 90000001\n", "specification"),
         ("M 1 0 7\nM 2 0 9\n", "specification"),
@@ -141,7 +143,7 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
         ("N 1 2 3 4 0 70000000\n", "agent"),
         ("N 1 2 3 4 0 7\nD 1 70000000 9\n", "specification"),
         ("D 1 2 3\n", "agent"),
-        ("M 1 0 7\nT 1 2 3 4\nM 1 0 8\n", "agent"),  # ET1 has threads
+        ("M 1 0 7\nT 1 2 3 4\nM 1 0 8\n", "agent"),  # ET1 has threads in the last field
         ("M 1 0 7\nC 1 2 3 4 5\nE 1 8\n", "specification"),
         ("# M\n\n \nM 1 0 7 # 8\nU 0 0 0 7\nD 1 1 1\nE 1 8 # 7\n", "specification"),
         ("M 1 0 7\nM 1 0 7 7 7\nE 1 8\n", "specification"),
@@ -165,7 +167,9 @@ def test_a_dialect_says_the_form_at_once(name: str) -> None:
 def test_lines_of_the_other_form_are_no_losses_and_no_threads(
     first: str, second: str, way: str
 ) -> None:
-    """The lines of the second trace that are no deaths, which look the same in both forms."""
+    """Deaths look the same in both forms. All other lines of the second trace must be recognised as lines of the other
+    form.
+    """
     if (first in STATED) == (second in STATED) or way not in ("", form(decode(vector(first)))):
         return
     alone, other = decode(vector(first)), rows(decode(vector(second)))
@@ -229,7 +233,7 @@ def test_deaths_that_change_their_mind_too_often_are_not_trusted(ahead: str, exp
     [
         ("reordered_lossy", 3),
         ("reordered_lossy_early", 3),
-        ("reordered_very_lossy", 0),  # too little agrees
+        ("reordered_very_lossy", 0),  # too few deaths have the same difference
         ("with_deaths_lossy", 3),
         ("with_deaths_ahead_first", 3),
         ("agent_kinds", 1),
@@ -248,7 +252,7 @@ def test_a_line_is_claimed_once_however_many_ways_it_shows(name: str, expected: 
 
 @pytest.mark.parametrize("drop", range(5, 700, 31))
 def test_a_line_dropped_from_a_reordered_trace_is_missed(drop: int) -> None:
-    """Unless no death comes after it, and it is no entry whose exit shows it."""
+    """The loss is found unless no death follows the dropped line, and no exit shows that the line was an entry."""
     lines = vector("agent_threads_reordered").splitlines(keepends=True)
     lost = lines.pop(drop)
     assert missing(decode(b"".join(lines))) == (lost[:1] in b"ME")
@@ -338,7 +342,7 @@ def test_numbers_of_et1_are_hexadecimal_and_its_threads_keep_their_frames() -> N
 
 
 def test_one_damaged_line_makes_no_file_et1() -> None:
-    """A zero that became a space."""
+    """In the damaged line, a zero became a space."""
     lines = [f"M 10 0 {MAIN}\n", f"E 10 {MAIN}\n", f"M 10 0 {MAIN}\n", f"E 1 1 {MAIN}\n"]
     for more in ([], ["# one by one\n"]):
         damaged, last = rows(decode("".join([*more, *lines, f"E 10 {MAIN}\n"])))[-2:]
@@ -397,7 +401,7 @@ def test_names_known_later_are_asked_for() -> None:
 
 
 def test_a_span_whose_begin_had_no_name_asks_for_it_at_its_end() -> None:
-    """It gets its begin's name, which was not known."""
+    """The end gets the name of its begin, which was unknown when the begin was read."""
     decoder = start()
     decoder.feed(AGENT_LINES[:20])
     decoder.document("methods.list", b"A#run,31\n")
@@ -492,7 +496,7 @@ def test_names_beyond_the_bound_are_said_and_not_remembered(
 def test_documents_of_real_traces_name_all_that_their_events_are_about(
     name: str, known: tuple[str, str]
 ) -> None:
-    """The specification's forms have no document of fields."""
+    """The specification's form has no document of fields."""
     decoder = FORMAT.decoder(1 << 20, None)
     said: dict[str, str] = {}
     for document in FORMAT.files.documents(f"/run/{name}.trace"):

@@ -1,4 +1,4 @@
-"""The kernel of ET3: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
+"""Test the kernel of ET3: which lines it reads, and its limits. `test_kernels.py` has the tests for all kernels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ pytestmark = pytest.mark.skipif(
 
 
 def stated(*parts):
-    """Return what the kernel's decoder says of lines in the specification's form, behind the first, which Python reads."""
+    """Return what the decoder with the kernel returns for lines in the specification's form. The first line, which
+    Python reads, precedes them.
+    """
     return _said("specification", b"M 1 2 1\n", parts)
 
 
 def threaded(*parts, path=""):
-    """The same in the agents' form."""
+    """Return what the decoder with the kernel returns for lines in the agents' form."""
     return _said("agent", b"W 0 0 7\n", parts, path)
 
 
@@ -61,11 +63,11 @@ def test_deaths_of_agents_are_usual_while_they_prove_nothing():
     steps = b"".join(b"M %d 0 7\n" % n for n in range(6))
     assert rows(threaded(steps + b"D 5 7 6\nD 5 7 5\n", path="/run/trace_reordered")) == 8
     assert rows(threaded(steps + b"D 5 7 7\n", path="/run/trace_reordered")) == 6
-    # A running agent's clock: each death is ahead by another time, until none is believed.
+    # The clock of a running agent: each death is ahead by another difference, until no death is trusted.
     course = b"".join(b"M %d 0 7\nD 5 7 %d\n" % (n, 17 * n) for n in range(1, 9))
     assert rows(threaded(course)) == 16
     assert rows(threaded(course + b"D 5 7 3\n")) == 17
-    # Three that agree make deaths trusted, which Python does.
+    # Three deaths with equal differences make the times of deaths trusted. Python reads these lines.
     agreeing = b"".join(b"M %d 0 7\nD 5 7 %d\n" % (n, n + 4) for n in range(1, 5))
     units = threaded(agreeing)
     assert rows(units) == 7

@@ -1,4 +1,4 @@
-"""ET3 of programs made up at random: what is claimed is what was taken away, never more."""
+"""Test ET3 with random programs: the decoder reports lines as missing that were removed, and never more lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ seeds = st.integers(0, 2**32)
 
 
 class Event(NamedTuple):
-    """A line without its last field; `clock` counts the entries and exits up to and with it."""
+    """A line without its last field. `clock` is the number of entries and exits up to this line, including it."""
 
     letter: str
     fields: tuple[int, ...]
@@ -36,13 +36,15 @@ class Event(NamedTuple):
 
 
 class Program:
-    """Threads that call methods and make objects. `exceptions` leave frames without an exit."""
+    """A random program: threads that call methods and create objects. With `exceptions`, frames may end without an
+    exit.
+    """
 
     def __init__(self, seed: int, *, threads: int, exceptions: bool = False) -> None:
         self.random = random.Random(seed)
         self.events: list[Event] = []
         self.spans: dict[int, tuple] = {}
-        """Return for each frame that ends: thread, method, parent, start, end."""
+        """For each frame that has ended: its thread, method, parent, start and end."""
         stacks: dict[int, list[tuple[int, int, int]]] = {t: [] for t in THREADS[:threads]}
         clock = begun = 0
         for _ in range(self.random.randrange(1, 150)):
@@ -51,7 +53,8 @@ class Program:
             step = self.random.random()
             if step < 0.4:
                 clock, begun = clock + 1, begun + 1
-                # No recursion: which of a method's frames an exception left, no line tells.
+                # Methods do not call themselves: if an exception had left one of several frames of a method, no line
+                # would show which.
                 method = self.random.randrange(10**6) if exceptions else self.random.randrange(5)
                 stack.append((begun, method, clock))
                 self.events.append(Event("M", (method, self.number()), thread, clock))
@@ -75,7 +78,7 @@ class Program:
         return self.random.choice([0, self.random.randrange(2**31)])
 
     def without_some(self, odds: float) -> tuple[list[Event], list[Event]]:
-        """Events that stay, and those that do not."""
+        """Return the events that stay, and the events that are removed."""
         left, dropped = [], []
         for event in self.events:
             (dropped if self.random.random() < odds else left).append(event)
@@ -140,7 +143,7 @@ def test_spans_of_the_agents_form_are_the_programs(
 @FEW
 @given(seeds, st.sampled_from([0.02, 0.2, 0.7]))
 def test_the_specifications_clock_misses_what_was_dropped(seed: int, odds: float) -> None:
-    """But for the tail, of which nothing is known."""
+    """Lines that are missing at the end of the trace are unknown."""
     left, dropped = Program(seed, threads=1).without_some(odds)
     end = max((event.clock for event in left), default=0)
     records = decode([event.stated() for event in left], dialect="specification")
@@ -167,7 +170,7 @@ def test_lines_out_of_their_order_are_not_missing(seed: int) -> None:
 def test_what_cannot_be_read_is_not_missing_a_second_time(
     seed: int, odds: float, damaged: float
 ) -> None:
-    """The holes of the clock, less the lines in them that could not be read."""
+    """The missing lines are the holes of the clock, without the unreadable lines in them."""
     program = Program(seed, threads=1)
     left, dropped = program.without_some(odds)
     good, spoiled, lines = [], [], []
@@ -191,7 +194,7 @@ def test_a_reordered_trace_misses_what_was_dropped_before_its_last_death(
     claimed = missing(decode(lines, "/run/trace_reordered", "agent"))
     end = max((event.clock for event in left if event.letter == "D"), default=0)
     assert ticks([event for event in dropped if event.clock <= end]) <= claimed <= ticks(dropped)
-    # Told by what the deaths say alone, it may be less, but is never more.
+    # If only deaths show the losses, the reported number may be too small, but is never too large.
     assert missing(decode(lines, "/run/trace", "agent")) <= ticks(dropped)
 
 
@@ -211,7 +214,7 @@ def test_deaths_at_the_end_miss_what_was_dropped_before_the_latest(seed: int, od
 @FEW
 @given(seeds, st.integers(1, 3))
 def test_a_running_agents_clock_claims_nothing(seed: int, threads: int) -> None:
-    """It ticks for calls that are not written, too, some for each that is."""
+    """An agent's clock also ticks for calls that are not written, several times for each written call."""
     program = Program(seed, threads=threads)
     hidden = 0
     lines = []
@@ -228,7 +231,7 @@ def told(records: list[Record]) -> list[tuple]:
 @FEW
 @given(seeds, st.booleans())
 def test_lines_read_many_at_once_are_as_those_read_one_by_one(seed: int, stated: bool) -> None:
-    """A carriage return is nothing usual."""
+    """A line with a carriage return is not usual."""
     left, _ = Program(seed, threads=1 if stated else 2).without_some(0.05)
     lines = [event.stated() if stated else event.threaded() for event in left]
     odd = [line.replace("\n", "\r\n") for line in lines]

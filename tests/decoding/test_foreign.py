@@ -1,4 +1,6 @@
-"""Files of foreign kinds are left out whole, with words for what they are, and no trace is taken for one of them."""
+"""Test that files of foreign types are left out as a whole, with a description of the type, and that no trace is taken
+for a foreign file.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def zipped():
 
 
 def old_heph(description, *, size=0):
-    """An event of early 2021: stream, number, start and end, and no substream."""
+    """Return an event in Heph's layout of early 2021: stream, number, start and end, without a substream."""
     size = size or 34 + len(description)
     head = struct.pack(">IIIIQQH", 0xC1FC1FB7, size, 0, 0, 1000, 2000, len(description))
     return head + description
@@ -76,7 +78,7 @@ FOREIGN = {
     "old_heph": EPOCH + old_heph(b"Creating worker threads") * 3,
     "old_heph without its epoch": old_heph(b"Creating worker threads") * 3,
 }
-"""Contents by what they are, the first word of a key."""
+"""Foreign contents by name. The first word of a name is the key in `foreign.FOREIGN`."""
 
 
 @pytest.mark.parametrize("format_", [None, "jets", "heph"])
@@ -172,7 +174,7 @@ def test_what_shows_nothing_is_not_foreign(data):
 @pytest.mark.parametrize("behind", [1, 3, 50])
 @pytest.mark.parametrize("damaged", [7, 40, 41])
 def test_a_session_whose_first_event_is_damaged_is_no_old_heph(damaged, behind):
-    """The clock of a host that has run for days has a 1 where old Heph has a length."""
+    """On a host that has run for days, a clock has a 1 in the bytes where old Heph has a length."""
     days = 5 * 86_400 * 10**9
     events = [heph_event(1, n, days + n * 1000) for n in range(1 + behind)]
     for bit in range(8):
@@ -187,11 +189,11 @@ def test_a_session_whose_first_event_is_damaged_is_no_old_heph(damaged, behind):
         assert sum(row["kind"] == "span" for row in rows) >= behind - 1
 
 
-# Live sources
+# Connections and datagrams
 
 
 def gaps_of(rows):
-    """The gap rows: reason, detail, and how many events are missing."""
+    """Return the reason, the detail and the number of missing events of each gap row."""
     return [
         (row["name"], json.loads(row["attributes"])["detail"], row["missing"])
         for row in rows
@@ -285,10 +287,10 @@ def test_a_short_beginning_of_a_trace_is_awaited(size):
 @pytest.mark.parametrize("step", [100, 10**6])
 @pytest.mark.parametrize("format_", [*FORMATS])
 def test_nuls_behind_a_trace_are_a_gap_of_unknown_size(format_, step, size):
-    """A crash of a file system leaves them in blocks that were never written."""
+    """After a crash, a file system leaves NULs in blocks that were never written."""
     lines, nuls = TRACES[format_], bytes(size)
     if format_ == "jets":
-        # Without the end of a record that nobody began.
+        # There is no gap for the end of a record that never began.
         lines = lines.partition(b"\n")[0] + b'\n{"type":"footer"}\n'
     log = Log()
     session = log.open_file(format_, record_max=2**16)

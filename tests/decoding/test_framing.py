@@ -1,4 +1,4 @@
-"""Line cutting against a plain model of what its docstring says."""
+"""Compare the division of input into lines (`Lines`) with a plain model of its docstring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cut(lines: Lines, parts: list[bytes]) -> list[Piece]:
 
 
 def units(pieces: list[Piece]) -> list[tuple[str, int, bytes]]:
-    """Pieces with runs of whole lines taken apart: how lines are grouped is nobody's promise."""
+    """Return the pieces with one line each, because the contract does not state how `Lines` groups whole lines."""
     found = []
     for piece in pieces:
         offset = piece.offset
@@ -29,7 +29,9 @@ def units(pieces: list[Piece]) -> list[tuple[str, int, bytes]]:
 
 
 def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
-    """The same, one after the other, with all of the input at hand; for limits below `PIECE`."""
+    """Return the pieces that `Lines` must return, computed line by line from the whole input. The limit must be below
+    `PIECE`.
+    """
     found = []
     at = 0
     while at < len(data):
@@ -43,7 +45,7 @@ def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
         elif len(data) - at >= limit and newline:
             parts = [("blank", newline)]
         elif len(data) - at >= limit:
-            end = data.find(b"\n", at) + 1 or len(data)  # also of a blank line
+            end = data.find(b"\n", at) + 1 or len(data)  # also the limit of a blank line
             parts = [("too_long", stop) for stop in (*range(at + limit, end, limit), end)]
         else:
             rest = "tail" if data[content:].strip(WHITE) else "blank"
@@ -107,7 +109,7 @@ def test_pieces_tile_the_input_and_keep_the_limit(data: bytes, limit: int) -> No
 
 @pytest.mark.parametrize("line", [b"x", b"\n", b" ", b"x\n"])
 def test_many_single_bytes_are_linear_work(line: bytes) -> None:
-    """Quadratic work would take minutes here; nothing is timed."""
+    """If the run time were quadratic, the test would take minutes. It measures no time."""
     lines = Lines(1 << 18)
     data = (line * (1 << 19))[: 1 << 19]
     handed = sum(len(p.data) for i in range(len(data)) for p in lines.feed(data[i : i + 1]))

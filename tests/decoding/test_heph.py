@@ -1,4 +1,4 @@
-"""Heph beyond the promises: what the producer meant is what the records say."""
+"""Test Heph beyond the guarantees of the contract: the records have the meaning that the producer intended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 1 << 20
 CODES = {"u64": (1, ">Q"), "i64": (2, ">q"), "f64": (3, ">d"), "string": (4, "")}
 
 Attribute = tuple[str, str, object]
-"""Name, type, value: a list for the types that end in []."""
+"""Name, type and value of an attribute. If the type ends in [], the value is a list."""
 
 
 def string(text: bytes) -> bytes:
@@ -63,7 +63,7 @@ def only(data: bytes) -> Record:
 
 
 def read_value(value: object) -> object:
-    """A JSON value as the docstring of `body` says it is to be read."""
+    """Return the value that a reader gets from a JSON value, according to the docstring of the module `body`."""
     if isinstance(value, dict):
         return struct.unpack(">d", bytes.fromhex(value["$f64"]))[0]
     return [read_value(element) for element in value] if isinstance(value, list) else value
@@ -88,7 +88,7 @@ def read_attributes(text: str | None) -> list[Attribute]:
 
 
 def bits(value: object) -> object:
-    """Values that compare as their bits do: a NaN is itself, 1.0 is not 1, -0.0 is not 0.0."""
+    """Return a value that compares by its bits: NaN equals itself, 1.0 differs from 1, and -0.0 differs from 0.0."""
     if isinstance(value, list):
         return [bits(element) for element in value]
     return ("f64", struct.pack(">d", value)) if isinstance(value, float) else value
@@ -116,7 +116,7 @@ attribute_lists = st.lists(
 
 @given(attribute_lists)
 def test_attributes_can_be_read_back_exactly(given_attributes: list[Attribute]) -> None:
-    """Names, order, types and bits: nothing is lost in the JSON."""
+    """The JSON loses nothing: neither names, order and types, nor bits of values."""
     record = only(event(b"d", b"".join(attribute(*one) for one in given_attributes)))
     assert record.flaw is None
     again = read_attributes(record.attributes)
@@ -141,7 +141,7 @@ def test_the_quick_reader_says_what_the_full_one_says(
 def test_a_layout_says_what_the_full_reader_says(
     learned: list[Attribute], asked: list[Attribute], position: int, value: int
 ) -> None:
-    """A layout learned from one body, asked about another of the same site or a damaged one."""
+    """A layout that was learned from one body is used for another body of the same call site, and for a damaged body."""
     given_types = [(name, type_) for name, type_, _ in learned]
     asked = [one for one in asked if (one[0], one[1]) in given_types] or learned
     bodies = [string(b"d") + b"".join(attribute(*one) for one in many) for many in (learned, asked)]
@@ -198,7 +198,7 @@ def independent(case: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("case", ["epoch", "spec_examples", "types", "runtime"])
 def test_an_independent_decoding_says_the_same(case: str) -> None:
-    """Decoded by another program, written from the specification by somebody else."""
+    """Another person has written the other program from the specification."""
     names = {code: name for name, (code, _) in CODES.items()}
     names |= {0x80 | code: name + "[]" for code, name in names.items()}
     for record, other in zip(
@@ -224,7 +224,7 @@ def test_an_independent_decoding_says_the_same(case: str) -> None:
 
 
 def spelled_here(value: object) -> object:
-    """The other program's spelling of a NaN or infinity in ours."""
+    """Return a NaN or infinity of the other program in Tailrace's spelling."""
     return {"$f64": value["f64bits"]} if isinstance(value, dict) else value
 
 
@@ -242,7 +242,7 @@ def test_events_dropped_from_a_trace_are_just_the_holes_in_its_counters() -> Non
 
 
 def test_a_string_of_70_000_bytes_with_its_length_wrapped_costs_only_its_attributes() -> None:
-    """Release builds of the producer write the length modulo 65536 and all the bytes."""
+    """Release builds of the producer write the length modulo 65536, but all bytes of the string."""
     numbers = attribute("n", "u64", 7)
     long = string(b"s") + b"\4" + string(b"x" * 70_000)
     records = decode(event(b"long", numbers + long, count=3) + event(b"next", count=4))
@@ -262,7 +262,7 @@ def test_a_description_of_70_000_bytes_with_its_length_wrapped_is_kept() -> None
 
 
 def test_text_cut_inside_a_character_is_kept_byte_for_byte() -> None:
-    """The producer cuts formatted text at 65535 bytes, wherever that is."""
+    """The producer truncates formatted text at 65,535 bytes, even within a character."""
     raw = "é".encode() * 40_000
     record = only(event(b"cut", string(b"s") + b"\4" + string(raw[:65_535])))
     assert record.flaw == "invalid_utf8"
@@ -321,8 +321,8 @@ UNITS = {
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_a_million_bytes_made_to_cost_time_cost_little(unit: bytes) -> None:
-    """Packets nested in one another and magics without packets: work that grows with the square
-    of the input would be felt here. Nothing is timed."""
+    """The input has nested packets, and magics without packets. If the run time were quadratic, the test would take
+    very long. It measures no time."""
     data = unit * (LIMIT // len(unit))
     records = decode(data)
     assert sum(record.size for record in records) == len(data)
@@ -360,7 +360,7 @@ def test_the_reason_of_noise_ends_with_the_datagram() -> None:
 
 
 def test_thousands_of_call_sites_are_read_like_one() -> None:
-    """More than are remembered: what is forgotten is only learned again."""
+    """There are more call sites than layouts in the cache. A layout that was removed is learned again."""
     sites = [event(f"site {n}".encode(), attribute("n", "u64", n)) for n in range(5000)]
     records = decode(b"".join(sites) * 2)
     assert [(r.name, r.attributes) for r in records] == [
@@ -413,7 +413,7 @@ ID = "8c1f0a5e8c1f0a5e8c1f0a5e8c1f0a5e"
     ],
 )
 def test_no_record_holds_an_id_by_which_a_session_goes_on(name: bytes, value: str) -> None:
-    """It holds the same name for it each time, which cannot be announced itself."""
+    """The records have the same name for the session each time. A client cannot announce this name as an id."""
     (record,) = decode(option(name, value.encode("latin-1")))
     assert record.attributes is not None
     for text in (record.attributes, bytes.fromhex("".join(re.findall(r'bytes":"(\w+)', record.attributes)))):  # fmt: skip

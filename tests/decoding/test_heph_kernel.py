@@ -1,4 +1,4 @@
-"""The kernel of Heph: which packets it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
+"""Test the kernel of Heph: which packets it reads, and its limits. `test_kernels.py` has the tests for all kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def both(data, limit=1 << 20):
-    """Return what the kernel's decoder says, after a check that the decoder in Python says the same."""
+    """Return what the decoder with the kernel returns. The Python decoder must return the same records."""
     return Pair("heph", limit).feed(data)
 
 
@@ -44,7 +44,9 @@ def test_any_number_is_the_same(number, bits):
 
 @given(st.integers(1, 40 * 50), st.data())
 def test_an_event_that_a_cut_tears_begins_the_next_block(cut, drawn):
-    """A record between two blocks would be a part of its own in all later stages."""
+    """Otherwise the event would be a single record between two blocks, which all later stages would process as a
+    separate part.
+    """
     data = b"".join(event(b"event %2d" % i) for i in range(80))
     pair = Pair("heph")
     pair.feed(data[:cut])
@@ -97,7 +99,7 @@ def test_more_attributes_than_a_block_takes_are_several_blocks():
 
 
 def test_more_names_and_streams_than_are_remembered_begin_new_lists():
-    """The blocks before keep theirs."""
+    """Earlier blocks keep their names and streams."""
     data = b"".join(event(b"name %d" % i, stream=i) for i in range(20_000))
     units = both(data)
     assert rows(units) == 20_000

@@ -1,4 +1,4 @@
-"""JETS beyond the promises: what each line becomes, and that nothing of it is lost."""
+"""Test JETS beyond the guarantees of the contract: the record of each kind of line, and that no part of a line is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def only(line: str) -> Record:
     return record
 
 
-# Lines that the reference reader takes, and we with it (rjets, parser.rs; tests/vectors/jets/README.md)
+# Lines that the reference reader accepts. The decoder must accept them, too (rjets, parser.rs;
+# tests/vectors/jets/README.md).
 TAKEN = (
     "blank_lines", "crlf", "end_before", "event_after_end", "extra_fields", "footer_mid",
     "footer_null", "no_end", "no_footer", "ok", "orphan_parent", "self_parent", "two_ends",
@@ -41,8 +42,9 @@ TAKEN = (
 )  # fmt: skip
 KEPT_WITH_FLAW = {"footer_mid": "after_footer", "version_3": "version"}
 
-# Lines that it refuses, and what we say of that line: the reason; the flaw with which it is kept; or
-# None where a rule about ids is broken, which is not for a decoder to see, or another dialect or spelling used.
+# Lines that the reference reader refuses, and the decoder's answer to each: the reason, or the flaw with which the line
+# is kept. The answer is None if a rule about ids is broken, which a decoder cannot see, or if the line uses another
+# dialect or spelling.
 REFUSED = {
     "ann_unknown": None,
     "array_line": "not_an_object",
@@ -102,7 +104,7 @@ def test_lines_dropped_from_a_trace_are_what_the_footer_misses() -> None:
 
 
 def test_the_totals_of_each_kind_of_line_are_what_the_dialect_writes() -> None:
-    """Dialect A counts the ends of records, too: without a line of any kind its total is short by one."""
+    """Dialect A also counts the ends of records: if a line of any kind is missing, its total is too small by one."""
     lines = (VECTORS / "dialect_a.in").read_bytes().splitlines(keepends=True)
     totals = decode(b"".join(lines))[-1].detail.totals
     assert totals == Counter(
@@ -202,7 +204,7 @@ def test_quotes_and_brackets_without_end_take_no_time_to_refuse() -> None:
         assert only(text).flaw in {"bad_json", "too_deep"}
 
 
-# Lines of all sorts, to compare the two readers and to look for what is lost
+# Lines of all kinds, to compare the two readers and to search for lost fields
 
 json_text = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
@@ -250,8 +252,8 @@ usual_keys = {
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """A line near to a good one: keys in any order, some missing, added or repeated, spelled in
-    one of several ways."""
+    """Return a line that is similar to a valid line: its keys are in any order, some are missing, added or repeated,
+    and the spelling varies."""
     type_ = draw(types)
     others = draw(mostly(st.just(set()), *({key} for key in keys)))
     chosen = {*usual_keys[type_]} ^ others ^ draw(st.sampled_from([set(), {"data"}]))
@@ -302,7 +304,7 @@ COLUMNS = {"clk", "type", "name", "record_type", "id", "record_id", "parent_id"}
 
 @given(lines())
 def test_every_field_of_a_line_is_in_its_record(line: str) -> None:
-    """Each key is spelled in the attributes with its very value, or has a column that holds it."""
+    """The attributes have each key with exactly its value, unless a column has the value."""
     record = only(line)
     if record.kind == Kind.MALFORMED:
         assert record.detail == line.encode() + b"\n"

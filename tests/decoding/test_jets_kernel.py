@@ -1,4 +1,4 @@
-"""The kernel of JETS: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
+"""Test the kernel of JETS: which lines it reads, and its limits. `test_kernels.py` has the tests for all kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT = b'{"clk":5,"type":"event","name":"e","record_id":1,"description":"d"}\n'
 
 
 def both(data, limit=1 << 20):
-    """Return what the kernel's decoder says, after a check that the decoder in Python says the same."""
+    """Return what the decoder with the kernel returns. The Python decoder must return the same records."""
     return Pair("jets", limit).feed(data)
 
 
@@ -126,7 +126,7 @@ def test_any_fields_are_the_same(fields, ascii_, clk, id_):
 
 
 def test_unusual_lines_one_after_the_other_are_read_together(monkeypatch):
-    """So that the kernel does not make slower what it cannot read."""
+    """The kernel must not slow down the reading of lines that it cannot read."""
     reads, feed = [], JetsDecoder.feed
     data = HEADER + event(record_id="rec_1") * 20_000
     expected = JetsDecoder(1 << 20).feed(data)
@@ -144,7 +144,7 @@ def test_more_attributes_than_a_block_takes_are_several_blocks():
 
 
 def test_more_names_than_are_remembered_begin_new_lists():
-    """The blocks before keep theirs."""
+    """Earlier blocks keep their names."""
     record = b'{"clk":5,"type":"record","name":"n%d","record_type":"t%d","id":%d}\n'
     units = both(HEADER + b"".join(record % (i, i, i) for i in range(20_000)))[1:]
     assert rows(units) == 20_000

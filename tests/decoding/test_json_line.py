@@ -1,4 +1,4 @@
-"""Strict reading of one JSON object, against Python's parser."""
+"""Test the strict reader of one JSON object against Python's parser."""
 
 from __future__ import annotations
 

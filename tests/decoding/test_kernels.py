@@ -1,4 +1,6 @@
-"""Every kernel against the decoder in Python: equal records and states, whatever the input; and the bounds of its blocks."""
+"""Test each kernel against the Python decoder: their records and states must be equal for each input. Also test the
+limits of blocks.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ REAL = {
     "jets": ("tracegen_default_lossy", "tracegen_tiny"),
     "ovni": ("traces/nosv-l2", "traces/truncated-kill9"),
 }  # fmt: skip
-"""Vectors from real producers, of more than a few records, and traces with a file for each thread."""
+"""Vectors from real producers with more than a few records, and traces with a file for each thread."""
 BEGINNINGS = {
     "dftracer": text(metadata("HH", "vm", HOST), metadata("CM", "time_metric", "US"), start()),
     "et3": b"W 0 0 7\n",
@@ -45,13 +47,13 @@ BEGINNINGS = {
     "jets": JETS_HEADER,
     "ovni": OVNI_HEADER + starts(0),
 }
-"""Bytes behind which each usual record takes the kernel."""
+"""Bytes after which the kernel reads each usual record, by format."""
 OVNI = "/runs/ovni/loom.node.1/proc.7/thread.7/stream.obs"
 BLOCK_ROWS = {"dftracer": 8192, "et3": 16384, "heph": 8192, "jets": 8192, "ovni": 16384}
 
 
 def usual(format_, count):
-    """Return so many usual records."""
+    """Return this number of usual records."""
     make = {
         "dftracer": lambda n: text(dftracer_event(n + 2, name=f"name {n % 50}", tid=n % 999)),
         "et3": lambda n: (b"E %d 7\n" if n % 2 else b"M %d 0 7\n") % (n // 2 % 50),
@@ -63,7 +65,7 @@ def usual(format_, count):
 
 
 def begun(format_):
-    """Return a pair that takes usual records next."""
+    """Return a pair of decoders that have read a beginning, so that the kernel reads usual records next."""
     pair = Pair(
         format_,
         **{"ovni": {"path": OVNI}, "et3": {"path": "", "dialect": "agent"}}.get(format_, {}),
@@ -94,7 +96,7 @@ def test_nearly_all_real_records_take_the_kernel(format_, case):
 
 @every_format
 def test_vectors_are_read_the_same(format_):
-    """In pieces, after each of which either goes on where the other was."""
+    """The vectors are read in pieces. After each piece, each decoder continues from the state of the other."""
     for file in sorted((VECTORS / format_).glob("*.in")):
         data, pair = file.read_bytes(), Pair(format_)
         for at in range(0, len(data), 333):
@@ -105,7 +107,7 @@ def test_vectors_are_read_the_same(format_):
 
 @every_format
 def test_records_that_chunks_cut_take_the_kernel(format_):
-    """Wherever a record is cut, with and without a restart in between."""
+    """This holds wherever a record is cut, with and without a restart between the two parts."""
     found = usual(format_, 60)
     data, longest = b"".join(found), max(map(len, found))
     middle = len(data) // 2
@@ -147,7 +149,9 @@ def test_a_block_holds_no_more_than_its_rows(format_):
 
 @every_format
 def test_threads_may_share_the_kernel(format_):
-    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
+    """The kernel releases the interpreter's lock. If another thread calls the decoder meanwhile, Python reads the other
+    thread's records.
+    """
     data = BEGINNINGS[format_] + b"".join(usual(format_, 3000))
     expected = PYTHON[format_](LIMIT, None).feed(data)
     differing = []
@@ -174,7 +178,7 @@ def test_damaged_input_is_read_the_same(format_, count):
 
 
 def sanitizer():
-    """The sanitizer's library, which must be loaded first, or None."""
+    """Return the library of the sanitizer, which must be loaded first, or None if there is none."""
     if shutil.which("gcc") is None:
         return None
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""A memo is bounded and never changes an answer."""
+"""Test that a memo has a bounded size, and never changes a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ovni beyond the promises: real traces against its own ovnidump, and what is said to be missing."""
+"""Test ovni beyond the guarantees of the contract: compare real traces with the output of ovni's own ovnidump, and
+check which events are reported as missing."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def read(data: bytes) -> list[Record]:
 
 
 def events_of(records: list[Record]) -> list[Record]:
-    """The records of events: all that have bytes, but for the header and what is malformed."""
+    """Return the records of events: all records with bytes, except the header and malformed records."""
     return [r for r in records if r.size and r.name != "header" and r.kind != Kind.MALFORMED]
 
 
@@ -40,11 +41,11 @@ def gaps(records: list[Record]) -> list[str]:
     return [record.detail.detail for record in records if record.kind == Kind.GAP]
 
 
-# A record says all that its event does
+# A record has all facts of its event
 
 
 def rebuilt(records: list[Record]) -> list[bytes]:
-    """The bytes of events (little-endian) from nothing but their records."""
+    """Return the bytes of events (little-endian), computed from their records alone."""
     begun: dict[int, dict] = {}
     found = []
     for record in records:
@@ -77,7 +78,7 @@ def _rebuild(record: Record, about: dict, fields: dict) -> bytes:
 
 
 def _fields(known, fields: dict) -> bytes:
-    """Nothing of a payload that is not what the table says."""
+    """Return the bytes of the fields in a payload. They must be exactly the fields in the table."""
     for layout in known.layouts["<"]:
         names = [part.split('"')[0] for part in layout.members.split(',"')[1:]]
         if all(name in fields for name in names):
@@ -228,7 +229,7 @@ STEPS = TRACES / "live-growth" / "steps.txt"
 
 @pytest.mark.parametrize("stream", streams("live-growth"), ids=lambda path: path.parent.name)
 def test_a_trace_that_grows_gives_the_records_of_the_whole(stream: Path) -> None:
-    """Step by step as it was seen while it was written, every document at every step."""
+    """The decoder gets the trace step by step as it was copied while it was written, and each document at each step."""
     whole = stream.read_bytes()
     decoder = FORMAT.decoder(1 << 21, None)
     decoder.begin(str(stream), "auto")
@@ -266,8 +267,8 @@ WHOLE = streams("nosv-inline-l4")[0].read_bytes()
 @example(1342, b"", 20).via("what is left is the head of an unknown event of 272 bytes")
 @example(1345, b"", 3).via("another size of a known event")
 def test_damage_costs_what_it_hit_and_little_more(place: int, junk: bytes, gone: int) -> None:
-    """Events that lie wholly before the damage, and all but a few after it, are still found: after the event that the
-    bytes form where the damage is, however long they call it."""
+    """All events that lie wholly before the damage are found, and all but a few of the events after it. The search
+    continues after the event that the damaged bytes form, however long this event seems to be."""
     records = events_of(read(WHOLE[:place] + junk + WHOLE[place + gone :]))
     found = Counter(r.start if r.start is not None else r.end for r in records)
     hit = max((r.offset + r.size for r in records if r.offset < place + len(junk)), default=0)
@@ -285,7 +286,7 @@ def test_an_event_in_the_middle_of_nothing_is_found() -> None:
 
 
 def test_memory_is_bounded_whatever_comes() -> None:
-    """A long stream leaves no more in the state than a short stream."""
+    """A long stream leaves no larger state than a short stream."""
     begins = b"".join(event("VU[", 10 + i) for i in range(5000))
     tasks = b"".join(event("VTc", 10**6 + i, u32(i, i)) for i in range(5000))
     types = b"".join(jumbo("VYc", 2 * 10**6 + i, u32(i) + b"x" * 250) for i in range(3000))

@@ -1,4 +1,4 @@
-"""Metadata and clock offsets: rewritten in place, empty, half there, late, wrong."""
+"""Test metadata and clock offsets that are rewritten in place, empty, incomplete, late or wrong."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_of_a_table_for_other_hosts_little_is_kept() -> None:
 
 
 def test_of_a_table_with_two_lines_for_a_host_these_come_first() -> None:
-    """With one of them alone, a copy of the table would be certain."""
+    """If a copy of the table had only one of these lines, the offset would seem certain."""
     decoder = begun()
     names = [*(f"other{n}" for n in range(9)), "node1.a", "node1.b"]
     decoder.document(OFFSETS, (HEADING + "".join(f"0 {n} 1 1 1\n" for n in names)).encode())

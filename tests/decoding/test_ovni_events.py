@@ -1,4 +1,4 @@
-"""The table of ovni's events against what was taken from ovni's own tables."""
+"""Compare the table of ovni's events with lists that were extracted from ovni's own tables."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 
 PAIRS = Path(__file__).parent.parent / "vectors" / "ovni" / "pairs.tsv"
 
-# Events of each model at ovni 1.14 (as ovnievents lists them); nanos6 has one more that only old traces have.
+# Numbers of events of each model in ovni 1.14, as ovnievents lists them. nanos6 has one more event, which only old
+# traces have.
 COUNTS = {
     "kernel": 2, "mpi": 98, "nanos6": 67 + 1, "nodes": 16, "nosv": 72, "openmp": 68, "ovni": 18,
     "tampi": 24,
 }  # fmt: skip
 
-# Begins that have an end and are no subsystem: tasks, marks, flushes, and what the emulator ignores.
+# Begins that have an end, but belong to no subsystem: tasks, marks, flushes, and events that the emulator ignores.
 OTHER_PAIRS = {
     "OF[": "OF]", "OM[": "OM]", "OU[": "OU]", "KCO": "KCI", "6t[": "6t]", "PBs": "PBS",
     "VTx": "VTe", "VTp": "VTr", "6Tx": "6Te", "6Tp": "6Tr", "PPx": "PPe", "PQx": "PQe",
@@ -26,7 +27,7 @@ OTHER_PAIRS = {
 
 
 def pairs() -> dict[str, tuple[str, str]]:
-    """Model and end of each begin."""
+    """Return the model and the MCV of the end for each begin."""
     lines = PAIRS.read_text().splitlines()[1:]
     return {begin: (model, end) for model, begin, end, _ in (line.split("\t") for line in lines)}
 

@@ -1,4 +1,4 @@
-"""How the streams of ovni lie in directories."""
+"""Test how the paths of ovni's files are read: stream, process, host and trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where events begin and end."""
+"""Test the functions that find the beginnings and ends of ovni's events."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_every_event_is_found_in_noise(mcv: str, order: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        event("VU[", CLOCK_END),  # no clock
-        event("VU[", 5, b"xx"),  # a payload that it does not have
-        event("VTx", 5),  # none where it has one
-        event("VU[", 5, flags=0x20),  # flags nobody sets
-        event("~~~", 5),  # not known
-        jumbo("VU[", 5, b""),  # no jumbo
-        jumbo("VYc", 5, b"x" * 90),  # longer than the limit
-        event("VYc", 5, u32(1)),  # a jumbo
+        event("VU[", CLOCK_END),  # no possible clock
+        event("VU[", 5, b"xx"),  # a payload, which this event does not have
+        event("VTx", 5),  # no payload, but this event has one
+        event("VU[", 5, flags=0x20),  # flags that no producer sets
+        event("~~~", 5),  # an unknown MCV
+        jumbo("VU[", 5, b""),  # an event that is never a jumbo
+        jumbo("VYc", 5, b"x" * 90),  # an event larger than the limit
+        event("VYc", 5, u32(1)),  # an event that is always a jumbo
     ],
 )
 def test_what_only_looks_like_an_event_is_passed_over(data: bytes) -> None:

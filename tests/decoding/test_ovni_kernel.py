@@ -1,4 +1,4 @@
-"""The kernel of ovni: which events it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
+"""Test the kernel of ovni: which events it reads, and its limits. `test_kernels.py` has the tests for all kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPE = jumbo("VYc", 1, u32(4) + b"gemm\0")
 
 
 def both(*parts, limit=1 << 20, path=PATH):
-    """Return what the kernel's decoder says of some chunks, after a check that the decoder in Python says the same."""
+    """Return what the decoder with the kernel returns for some chunks. The Python decoder must return the same records."""
     pair = Pair("ovni", limit, path)
     found = pair.feed(*parts)
     pair.end()
@@ -67,7 +67,7 @@ def test_what_is_not_is_left_to_python(unusual):
 
 @pytest.mark.parametrize("cut", range(0, 240, 5))
 def test_late_events_out_of_order_are_left_to_python(cut):
-    """Each pair is made, though its end stands before its begin, wherever the chunk ends."""
+    """Each end finds its begin, even if the end comes first in the file, and wherever the chunk ends."""
     calm = b"".join(event("VS@", 1) for _ in range(20))
     late = (
         event("OU[", 20)
@@ -109,7 +109,9 @@ def test_more_open_spans_than_are_remembered():
 
 
 def test_the_open_spans_are_not_copied_for_each_event_that_is_not_usual(monkeypatch):
-    """A begin beyond the last place is not usual. To copy all open spans before it took 60 µs, for 12 bytes."""
+    """If there is no room for another open span, a begin is not usual. A copy of all open spans before such a begin
+    took 60 µs, for 12 bytes.
+    """
     from tailrace.decoding.formats.ovni import blocks
 
     asked, scan = [], blocks._scan
@@ -120,7 +122,7 @@ def test_the_open_spans_are_not_copied_for_each_event_that_is_not_usual(monkeypa
 
 
 def test_more_names_than_are_remembered_begin_a_new_list():
-    """The blocks before keep theirs."""
+    """Earlier blocks keep their names."""
     named = (
         jumbo("VYc", n, u32(n) + b"type %d\0" % n) + event("VTc", n, u32(n, n)) for n in range(9000)
     )

@@ -1,4 +1,4 @@
-"""The names of tasks: known here, known elsewhere, forgotten."""
+"""Test the names of tasks: names that the same stream defines, that another stream defines, and that were evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the clock of a stream goes back, and what is said of that."""
+"""Test places where the clock of a stream goes back, and the flaws that are reported there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read(*parts: bytes) -> list[Record]:
 
 
 def flaws(records: list[Record]) -> list[str | None]:
-    """Clocks of events in their order."""
+    """Return the flaws of events with these clocks, in this order."""
     return [record.flaw for record in records[1:] if record.size]
 
 

@@ -1,4 +1,4 @@
-"""Which end belongs to which begin."""
+"""Test which begin an end belongs to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def key(channel: str, number: int) -> str:
 
 @given(STEPS)
 def test_an_end_closes_the_last_begun_of_its_kind_and_what_was_begun_after_it(steps) -> None:
-    """Against lists of one channel each, on both stacks."""
+    """The result is compared with one list for each channel, on both stacks."""
     stack = Stack(StackState())
     open_: dict[tuple[bool, str], list[tuple[str, int]]] = {
         (own, channel): [] for own in (False, True) for channel in CHANNELS
