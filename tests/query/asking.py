@@ -1,4 +1,4 @@
-"""Ask a store's table, to tests that have one on disk."""
+"""Ask questions of a store on disk, for tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from tailrace.query.engine import Engine
 
 
 def ask(store, sql):
-    """All rows, as tuples."""
+    """Return all rows of one SQL statement, as tuples."""
     return ask_all(store, [sql])[0]
 
 
 def ask_all(store, statements):
-    """The rows of each statement, from one snapshot."""
+    """Return the rows of each SQL statement, as tuples. All statements read one snapshot."""
     engine = Engine(str(store))
     try:
         answers = map(engine.ask, statements)

@@ -1,4 +1,4 @@
-"""The views over rows in memory: fast enough for many examples."""
+"""Run the views of a store over rows in memory. This is fast enough for tests with many examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Views:
         self._held = None
 
     def hold(self, rows):
-        """Replace the rows, unless it has the same already."""
+        """Replace the rows over which the views run. Do nothing if they are the same rows."""
         if rows == self._held:
             return
         self._held = [dict(row) for row in rows]
@@ -38,7 +38,7 @@ class Views:
         self._catalog.forget()
 
     def rows(self, sql, parameters=()):
-        """The answer's rows, as an engine gives them."""
+        """Return the rows of an SQL statement, as an engine returns them."""
         self._catalog.prepare(self.connection, sql)
         self.connection.execute(sql, list(parameters))
         return self.connection.fetchall()

@@ -14,7 +14,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def opened_in(directory):
-    """Yield a set that has, at the end, the names of the files that were opened meanwhile."""
+    """Yield a set. When the `with` block ends, it has the names of the files that were opened in the directory during
+    the block.
+    """
     watch = _LIBC.inotify_init1(os.O_NONBLOCK)
     assert watch >= 0
     assert _LIBC.inotify_add_watch(watch, os.fsencode(directory), _IN_OPEN) >= 0

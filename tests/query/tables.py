@@ -1,4 +1,4 @@
-"""Tables made by hand, with the library that the collector writes with."""
+"""Make tables from given rows, with the library that the collector uses to write tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = pa.schema([pa.field(c.name, _TYPES[c.type], c.nullable) for c in COLUMN
 
 
 def row(kind="span", **values):
-    """A row; `attributes` may be a dict. A column that is not given is null or has a default."""
+    """Return a row of the table. `attributes` may be a dict. A column that is not given is null or has a default."""
     if isinstance(values.get("attributes"), dict):
         values["attributes"] = json.dumps(values["attributes"])
     given = {"day": DAY, "source": "sim", "format": "heph", "session": "a", "stream": "1"}
@@ -31,7 +31,7 @@ def row(kind="span", **values):
 
 
 def session(name, *, offset=0, **values):
-    """A session row; the values are its attributes, those that are columns apart."""
+    """Return a session row. The values are its attributes, except those with the name of a column."""
     columns = {key: values.pop(key) for key in ("source", "session", "format") if key in values}
     return row("session", stream="", name=name, offset=offset, attributes=values, **columns)
 
@@ -55,7 +55,7 @@ def finding(kind, count, seq, reason, **values):
 
 
 def make(store, *commits, options=None):
-    """A table with a version for each of the commits (lists of rows)."""
+    """Create a table, and write one version for each of the commits, which are lists of rows. Return the store's path."""
     create(table_root(str(store)), options or {}, StoreConfig())
     for rows in commits:
         commit(store, rows, options=options)
@@ -74,7 +74,9 @@ def commit(store, rows, *, options=None):
 
 
 def commit_many(store, count, *, different=None, **values):
-    """A version with `count` rows that differ in `seq` only: 0, 1, 2 ... and in the columns that are `different`."""
+    """Write a version with `count` rows. They differ in `seq` (0, 1, 2 ...), and in the columns in `different`, which
+    has a value for each row.
+    """
     same = row(**values)
     columns = {f.name: pa.repeat(pa.scalar(same[f.name], f.type), count) for f in SCHEMA}
     for name, each in ({"seq": range(count)} | (different or {})).items():
@@ -88,13 +90,13 @@ def commit_many(store, count, *, different=None, **values):
 
 
 def compact(store, *, options=None):
-    """Merge all files of each day into one."""
+    """Merge all files of each day into one file."""
     table = DeltaTable(table_root(str(store)), storage_options=options)
     table.optimize.compact(post_commithook_properties=NO_HOOKS)
 
 
 def vacuum(store):
-    """Delete the files that the newest version does not name."""
+    """Delete the files that do not belong to the newest version of the table."""
     DeltaTable(table_root(str(store))).vacuum(
         retention_hours=0,
         dry_run=False,
@@ -104,14 +106,14 @@ def vacuum(store):
 
 
 def shorten_log(store):
-    """Put a checkpoint in place of the older versions, as upkeep does in time."""
+    """Replace the older versions in the table's log by a checkpoint, as upkeep does after some time."""
     DeltaTable(table_root(str(store))).create_checkpoint()
     for path in sorted((store / "events" / "_delta_log").glob("*.json"))[:-1]:
         path.unlink()
 
 
 def ask(store, sql, **options):
-    """The rows as dicts."""
+    """Return the rows of an SQL statement, as dicts."""
     engine = Engine(str(store), **options)
     try:
         return dicts(engine.ask(sql))
@@ -128,7 +130,7 @@ def dicts(answer):
 
 
 def rows_in(store, columns=None, **values):
-    """Return the rows of a store's table that have these values, as dicts."""
+    """Return the rows of a store's table whose columns have these values, as dicts."""
     table = DeltaTable(table_root(str(store)))
     filters = [(name, "=", value) for name, value in values.items()] or None
     return table.to_pyarrow_table(columns=columns, filters=filters).to_pylist()

@@ -30,7 +30,9 @@ def stored(log):
 
 
 def resumed():
-    """Two connections of one session; the second says what the client threw away, and goodbye."""
+    """Return the rows of one session with two connections. On the second connection, the client reports discarded
+    events and says goodbye.
+    """
     log = Log()
     about = {"process": "solver", "pid": 4711, "acknowledge": True}
     first = log.open()

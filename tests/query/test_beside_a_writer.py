@@ -1,4 +1,4 @@
-"""Queries while another process appends, merges and deletes files."""
+"""Test queries while another process appends, merges and deletes files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_answer_is_of_one_version_and_none_fails(tmp_path):
 
 
 def test_a_snapshot_that_is_overtaken_again_and_again_is_replaced(tmp_path):
-    """Without `refresh`: only because its files are gone does an engine go on."""
+    """`refresh` is never called: the engine moves to a newer version only because files of its version are deleted."""
     engine = Engine(make(tmp_path))
     writer = subprocess.Popen([sys.executable, WRITER, tmp_path, "29"])
     seen = []

@@ -1,4 +1,4 @@
-"""Collectors as a reader of the table sees them, at every age of their heartbeats."""
+"""Test the health of collectors that a reader computes from the table, at each age of their heartbeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ OWN = {"source": "tailrace", "format": "tailrace"}
 
 
 def life(name, number, *, beats=2, closed=None, began=BEGAN, **about):
-    """The rows of a life: it began, its heartbeats came each interval, and it may have ended."""
+    """Return the rows of one run of a collector: its start, a heartbeat after each interval, and its end if `closed` is
+    given.
+    """
     who = OWN | {"session": f"{name}{number}"}
     said = {"collector": name, "identity": f"id of {name}", "host": "node", "state": "ok",
             "conditions": "", "interval_seconds": INTERVAL} | about  # fmt: skip
@@ -35,7 +37,9 @@ def life(name, number, *, beats=2, closed=None, began=BEGAN, **about):
 @pytest.fixture
 def ask(tmp_path):
     def do(*lives, after=0.0, ended=()):
-        """The collectors, so many seconds after the second heartbeat of a life that began at BEGAN."""
+        """Return the collectors of a table with these rows, `after` seconds after the second heartbeat of a run that
+        began at BEGAN.
+        """
         engine = Engine(make(tmp_path / "store", *lives))
         return collectors(engine, int(BEGAN + (2 * INTERVAL + after) * SECOND), ended)
 
@@ -121,7 +125,7 @@ def at_url():
     with RunningS3() as server:
 
         def do(*lives, here=()):
-            """Which collectors elsewhere may have more than a table at a URL."""
+            """Return the warning about collectors on other hosts, for a table behind a URL."""
             url = make("s3://bucket/store", *lives, options=server.options)
             return elsewhere(Engine(url, server.options), here)
 

@@ -1,4 +1,6 @@
-"""The view `counters`: which numbers a counter gave, by a rule written a second time in Python."""
+"""Test the view `counters`: the numbers in a counter's attributes must be those that a second implementation in Python
+finds.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def is_number(value):
 
 
 def numbers(name, attributes):
-    """The numbers of a counter with these attributes, by name."""
+    """Return the numbers in the attributes of a counter, by name."""
     try:
         members = json.loads(attributes or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""One snapshot, whatever happens to the table meanwhile."""
+"""Test the engine: it shows one snapshot, whatever happens to the table meanwhile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_empty_table_has_empty_views_until_there_is_something(tmp_path):
 
 
 def older_table(store, lacking):
-    """A table of schema 1 as if that had had no such column, with one row."""
+    """Create a table with one row, as a version of schema 1 without the newer columns created it."""
     fields = [field for field in SCHEMA if field.name != lacking]
     data = pa.table(
         [pa.array([row(name="old")[f.name]], f.type) for f in fields], pa.schema(fields)
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_an_error_and_no_crash(tmp_path):
 def test_any_directory_will_do(tmp_path, name):
     store = tmp_path / name
     make(store, [row(name="one")], [row(name="two")])
-    for decoy in {"axb", "a", "b"} - {name}:  # what a pattern would match, too
+    for decoy in {"axb", "a", "b"} - {name}:  # a path that a glob pattern would match, too
         shutil.copytree(store, tmp_path / decoy)
     days = ask(store, "SELECT DISTINCT day FROM events")
     assert [str(day["day"]) for day in days] == ["2026-11-21"]
@@ -188,7 +188,7 @@ def test_a_hundred_thousand_rows_in_many_files_are_all_there(tmp_path):
 
 
 def test_the_connection_itself_is_locked(tmp_path):
-    """Should the guard ever let something through."""
+    """This protects the host if the checks of statements let something pass."""
     connection = Engine(make(tmp_path, [row()])).connection
     variable = pa.table({"x": [1]})
     for sql in (
@@ -218,7 +218,7 @@ def test_what_takes_too_long_is_ended(tmp_path):
 def test_what_takes_too_long_is_ended_when_a_snapshot_is_looked_through_as_well(
     tmp_path, monkeypatch
 ):
-    """A large table is looked through for rows of few kinds."""
+    """A large table, in which rows of rare kinds must be searched."""
     engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
     monkeypatch.setitem(catalog.KEPT, catalog.FEW_ROWS, f"FROM ({ENDLESS})")
     with pytest.raises(QueryError, match="time"):
@@ -267,7 +267,8 @@ def test_a_limit_of_memory_is_kept_without_files_in_the_working_directory(tmp_pa
     limits = Limits(memory=Size.parse("60 MB"), threads=1)
     engine = Engine(str(tmp_path / "store"), limits=limits)
     sql = "SELECT i, hash(i)::VARCHAR AS h FROM range(1500000) AS t(i) ORDER BY h"
-    assert engine.ask(sql).next_page()  # it is larger than that: spilled to disk
+    # the result is larger than the limit, so that DuckDB writes to disk
+    assert engine.ask(sql).next_page()
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -308,7 +309,7 @@ def test_what_fails_half_way_says_so(tmp_path):
 
 
 def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
-    """As behind a URL, where DuckDB opens no file by itself."""
+    """As for a table behind a URL, where DuckDB itself opens no file."""
     rows = [
         clocked(epoch=5), row(seq=0, start=1, end=4), gap(2, 1), heal(1, 2), row(seq=3, start=9),
         row("begin", id=1, start=2, attributes={"x": 1}), row("begin", id=2, start=3),
@@ -321,7 +322,7 @@ def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
     remote = Engine(str(tmp_path))
     assert not remote.table.local
     for view in VIEWS:
-        # Whether a collector has the store, only a local one says.
+        # Only a local store shows whether a collector uses it.
         columns = "* EXCLUDE state" if view.name in {"sessions", "streams"} else "*"
         sql = f"SELECT {columns} FROM {view.name} ORDER BY ALL"  # noqa: S608 - our own words
         assert dicts(remote.ask(sql)) == dicts(local.ask(sql))
@@ -330,7 +331,7 @@ def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
 
 
 def test_there_is_no_end_of_deleting_faster_than_reading(tmp_path, monkeypatch):
-    """Every snapshot is overtaken: it ends with an error, not never."""
+    """Each snapshot loses its files at once. The statement must end with an error, instead of running for ever."""
     engine = Engine(make(tmp_path, [row(name="0")]))
     refresh = engine.table.refresh
 
@@ -351,7 +352,7 @@ def test_there_is_no_end_of_deleting_faster_than_reading(tmp_path, monkeypatch):
 
 
 class Watched:
-    """A connection, and the statements that it was given."""
+    """A connection that stores the statements it was given."""
 
     def __init__(self, connection):
         self._connection = connection

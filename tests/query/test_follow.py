@@ -1,4 +1,4 @@
-"""Following: every row once, in order, whatever upkeep does to the files and the log."""
+"""Test a follower: it yields each row once, in order, whatever upkeep does to the files and the log."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_files_that_were_deleted_meanwhile_cost_and_repeat_nothing(tmp_path):
 
 
 def test_files_that_were_deleted_before_they_were_given_cost_nothing(tmp_path):
-    """One day is merged, the other's file stays as it is."""
+    """The files of one day are merged. The file of the other day stays the same."""
     make(tmp_path, numbered(0, 1), numbered(2), numbered(3, 4, day=later(1)))
     follower = Follower(str(tmp_path), {}, from_start=True)
     compact(tmp_path)
@@ -114,7 +114,7 @@ def test_files_that_were_deleted_before_they_were_given_cost_nothing(tmp_path):
 
 
 def test_rows_at_one_offset_are_told_apart(tmp_path):
-    """A session's rows of our own share the offset up to which bytes had come."""
+    """The collector's own rows of a session all have the same offset: the number of bytes received so far."""
     follower = Follower(make(tmp_path, [gap(1, 1, offset=9)]), {})
     commit(tmp_path, [gap(1, 2, offset=9), row(seq=5, offset=7)])
     assert sorted(seqs(follower)) == [2, 5]
@@ -125,7 +125,7 @@ def test_rows_at_one_offset_are_told_apart(tmp_path):
 
 
 def test_a_follower_that_is_stopped_again_and_again_loses_nothing(tmp_path):
-    """Merges and deletions between any two looks."""
+    """Between two calls of the follower, files are merged and deleted."""
     follower = Follower(make(tmp_path, numbered(0)), {})
     seen = []
     for number in range(1, 25):

@@ -1,4 +1,4 @@
-"""Test what strangers may not do with SQL. The table's directory is compared before and after."""
+"""Test that a stranger's SQL cannot change anything. The table's directory is compared before and after."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_statement_that_does_more_than_ask_is_refused(engine, store, sql):
 
 
 def test_a_statement_hidden_in_a_value_is_refused(engine, store):
-    """`json_execute_serialized_sql` runs any statement; nothing in a plan shows which."""
+    """`json_execute_serialized_sql` runs any statement, and the plan does not show which."""
     before = contents(store)
     file = next(path for path in before if path.suffix == ".parquet")
     copy = f"WITH x AS ({COPY.format(file=file)}) SELECT 1".replace("'", "''")

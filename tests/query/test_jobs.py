@@ -1,4 +1,6 @@
-"""Rank, node and job are columns of the view `sessions`, and choose sessions in the same form everywhere."""
+"""Test rank, node and job: they are columns of the view `sessions`, and they select sessions in all commands and
+methods.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ HELLO = "tailrace.session"
 
 
 def commits():
-    """Ranks 0 and 1 of job 7.0 say who they are; of a file the collector knows it; the last two say less or nothing."""
+    """Return rows of several sessions. The producers of ranks 0 and 1 of job 7.0 announce their place. The collector
+    knows the place of a file. The last two sessions have only a part of a place, or none.
+    """
     rows = [
         session(HELLO, session="a", rank=0, node="n1", job="7.0"),
         session("open", session="b", node="seen", job="seen", opened=1),

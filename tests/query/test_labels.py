@@ -1,4 +1,6 @@
-"""Labels of runs choose sessions, in the same form everywhere; a label that no session has is an error."""
+"""Test the labels of runs: they select sessions in all commands and methods, and a label that no session has is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.query.tables import gap, row, session
 
 
 def commits():
-    """Two sources with a session `a` each, of which one is a run of revision 1; `b` is of revision 2; `c` says nothing."""
+    """Return rows of four sessions. Two sources have a session `a` each, one of which is a run of revision 1. `b` is of
+    revision 2, and `c` has no label.
+    """
     rows = [
         session("tailrace.session", session="a", labels={"revision": "1", "job": "7"}),
         session("tailrace.session", session="b", labels={"revision": "2", "job": "7"}),

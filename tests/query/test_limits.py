@@ -1,7 +1,8 @@
-"""Statements that DuckDB's own limits do not end, by both ways in: the command, and `tailrace.open`.
+"""Test the limits of statements, with statements that DuckDB's own limits do not end, through the command and through
+`tailrace.open`.
 
-The kernel ends them, in a process of their own: the program that asked lives, and its next question is
-answered. Nothing here measures time: without the limits these statements run for minutes or take gigabytes."""
+The kernel ends each statement in a process of its own. The program that asked continues, and gets an answer to its next
+question. No test measures time: without the limits, these statements would run for minutes or take gigabytes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def commits():
 
 @pytest.fixture
 def rooms(tmp_path, monkeypatch):
-    """Where statements' processes have their private directories."""
+    """The directory in which the processes of statements create their private directories. At the end of a test, it
+    must be empty."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     yield tmp_path
@@ -79,7 +81,7 @@ def test_what_needs_too_much_is_ended_before_it_has_it(store, rooms, sql):
         with pytest.raises(QueryError, match=r"(?i)memory"):
             list(opened.sql(sql))
         assert len(list(opened.events())) == 2
-    # The engine takes some by itself, and a process that is forked has what its parent had.
+    # The engine itself takes some memory, and a forked process has the memory of its parent.
     most = max(before, (MEMORY + 400 * 2**20) // 1024)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= most
 
@@ -91,7 +93,7 @@ def test_the_command_ends_it_before_it_has_it(store):
 
 
 def test_a_crash_is_an_error_of_the_statement(store, rooms):
-    """Without a limit of memory, the recursion goes on until there is no stack."""
+    """Without a memory limit, the recursion continues until the stack overflows."""
     with tailrace.open(store, limits=Limits()) as opened:
         with pytest.raises(QueryError, match=r"crashed the database|emory"):
             list(opened.sql(DEEP))
@@ -186,7 +188,7 @@ with tailrace.open(sys.argv[1], limits=tailrace.Limits()) as opened:
 
 @pytest.mark.parametrize("way", ["open", "query"])
 def test_the_process_does_not_outlive_who_asked(store, way, tmp_path):
-    """Also where that one is killed: nobody is left to end a statement."""
+    """This also holds if the program is killed, so that it cannot end the process."""
     command = {
         "open": [sys.executable, "-c", PARENT, store],
         "query": [*COMMAND, "query", "--store", store, "SELECT sleep_ms(300000)"],

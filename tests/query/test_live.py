@@ -1,4 +1,6 @@
-"""Test what a collector awaits, asked beside a snapshot: commits that come in between make no answer too good."""
+"""Test the answers of running collectors about awaited events, together with a snapshot: a commit in between must not
+make an answer seem complete.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def store(tmp_path):
 
 
 def test_a_hole_that_opens_between_the_question_and_the_snapshot_is_awaited(store):
-    """The collector is asked first; then it takes in a later event, and commits that."""
+    """The collector is asked first. Then it receives a later event and commits it."""
     engine, asked = Engine(store), []
 
     def ask():
@@ -52,7 +54,7 @@ def test_a_quiet_table_is_asked_about_once(store):
 
 
 def test_whatever_producers_claim_the_answer_says_what_is_missing(tmp_path):
-    """Sums that no column holds are those of its greatest number."""
+    """If the sum of missing events does not fit the column, the answer has the greatest number that fits."""
     most = 2**63 - 1
     gaps = [gap(most, 1, stream=str(n), offset=n) for n in range(3)]
     engine = Engine(make(tmp_path / "store", [row(seq=0), *gaps]))

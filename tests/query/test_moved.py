@@ -1,8 +1,8 @@
-"""A client that moves between collectors of one table is counted once: what any collector has of it is there once, and
-what none has is missing once.
+"""Test a client that moves between collectors of one table. The views count it once: an event that any collector has is
+shown once, and an event that no collector has is missing once.
 
-Real ingests are the collectors, and the real views read what they write. The client is a model that knows what it
-emitted; the network between them loses, cuts and repeats.
+The collectors are real ingests, and the real views read their rows. The client is a model that knows which events it
+emitted. The network between them loses, cuts and repeats packets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from tests.query.tables import DAY
 
 EPOCH = 10**18
 SETTLED, FORGOTTEN = 3, 300
-"""Seconds after which windows are closed, and after which a collector has forgotten a client that left."""
+"""Two times in seconds: after the first, the windows for late events are closed; after the second, a collector has
+forgotten a client that left.
+"""
 
 FOUND = "SELECT stream, seq FROM events WHERE kind = 'span' ORDER BY ALL"
 MISSING = "SELECT stream, missing FROM streams WHERE missing > 0"
@@ -43,13 +45,15 @@ def views():
 
 
 class Client:
-    """A client of several collectors, each a log of its own. `told` are the numbers that it called discarded."""
+    """A client of several collectors. Each collector is a log of its own. `told` has the numbers of the events that the
+    client reported as discarded.
+    """
 
     def __init__(self, rng, collectors=2, *, limits=None):
         self.logs = [Log() for _ in range(collectors)]
         self.limits = limits
         self.emitted, self.arrived, self.known = Counter(), set(), Counter()
-        """By stream, how many numbers there are, and below which a collector knows all of them."""
+        """By stream: the number of emitted events, and the number below which a collector knows of all events."""
         self.told = set()
         self.turn = 0
         self._rng = rng
@@ -58,7 +62,7 @@ class Client:
         self._sent = []
 
     def connect(self, at, transport="tcp", *, announce=True):
-        """Go to a collector, on a new connection, and announce the session there."""
+        """Connect to collector number `at`, and announce the session there."""
         self.leave()
         self._at, self._transport = at, transport
         log = self.logs[at]
@@ -77,17 +81,17 @@ class Client:
             self._session = None
 
     def send(self, stream, count, *, lost=0.0):
-        """Emit events, of which the network loses some."""
+        """Emit events. The network loses the share `lost` of them."""
         numbers = range(self.emitted[stream], self.emitted[stream] + count)
         self.emitted[stream] += count
         self._events([(stream, n) for n in numbers if self._rng.random() >= lost])
 
     def repeat(self, share):
-        """Send again what came last, as a client does that no answer has reached."""
+        """Send the last events again, as a client does if it got no answer. `share` is the part of the sent events."""
         self._events(self._sent[len(self._sent) - round(share * len(self._sent)) :])
 
     def discard(self, stream, count):
-        """Discard events, and say so to this collector."""
+        """Discard events, and report them to the current collector."""
         first = self.emitted[stream]
         self.emitted[stream] += count
         self.told |= {(stream, n) for n in range(first, first + count)}
@@ -101,13 +105,11 @@ class Client:
 
     def wait(self, seconds):
         for log in self.logs:
-            for _ in range(
-                3
-            ):  # the gaps that got no row of their own have one after the next window
+            for _ in range(3):  # Gaps that have no row of their own get one after the next window.
                 log.tick(seconds)
 
     def rows(self):
-        """The rows of all collectors, each with sessions of its own."""
+        """Return the rows of all collectors. Each collector has its own sessions."""
         return [
             row
             | {
@@ -134,7 +136,7 @@ class Client:
 
     @property
     def missing(self):
-        """By stream, the numbers that no collector has and some collector knows of."""
+        """The events, as stream and number, that no collector has, and that at least one collector knows of."""
         return {
             (stream, number)
             for stream, below in self.known.items()
@@ -144,7 +146,7 @@ class Client:
 
 
 def check(views, client, *, unknown):
-    """Hold what the views say against what the client knows."""
+    """Check that the views show what the client knows: the events that arrived, and the missing events."""
     rows = client.rows()
     views.hold(rows)
     shown = [(int(stream), seq) for stream, seq in views.rows(FOUND)]
@@ -169,7 +171,9 @@ def check(views, client, *, unknown):
 
 
 def moved(client):
-    """Six events to one collector; four that nobody acknowledged, and six more, to the other."""
+    """Send six events to one collector. Then move to the other, and send it the last four events again, because nobody
+    acknowledged them, and six more.
+    """
     client.connect(0)
     client.send(1, 6)
     client.connect(1)
@@ -241,8 +245,9 @@ def test_what_nobody_has_is_counted_once_with_the_reason_of_who_knows_most(views
 
 
 def test_what_a_client_discards_without_numbers_is_counted_once(views):
-    """It says goodbye to each collector, with the number of all events that it has discarded. The four events that the other
-    collector has hide as many."""
+    """The client says goodbye to each collector, with the number of all events that it has discarded so far. The
+    greatest number counts. It is reduced by four, because the second collector lacks four events that the first
+    collector has."""
     client = Client(random.Random(3))
     for at, discarded, sent in ((0, 5, 4), (1, 30, 0), (0, 12, 4)):
         client.connect(at)
@@ -258,7 +263,7 @@ def test_what_a_client_discards_without_numbers_is_counted_once(views):
 
 
 def test_events_that_overtook_their_announcement_at_the_second_are_the_clients(views):
-    """The announcement stands in a session of its own, which resumes the session of the events."""
+    """The announcement has a session of its own, which resumes the session of the events."""
     client = Client(random.Random(1))
     client.connect(0, "udp")
     client.send(1, 6)
@@ -272,7 +277,7 @@ def test_events_that_overtook_their_announcement_at_the_second_are_the_clients(v
 
 
 def test_another_event_under_a_number_of_both_is_shown(views):
-    """Only equal events are one."""
+    """Only equal events count as one event."""
     client = Client(random.Random(1))
     moved(client)
     client.logs[1].data(client._session, heph_event(1, 3, start=77))
@@ -284,7 +289,9 @@ def test_another_event_under_a_number_of_both_is_shown(views):
 
 
 def test_numbers_that_a_late_collector_counts_from_zero_again_prove_nothing(views):
-    """The wire has 32 bits. The first collector has counted beyond them, the second began again."""
+    """Numbers have 32 bits on the wire. The first collector has counted beyond them. The second collector began at 0
+    again.
+    """
     client = Client(random.Random(1))
     client.connect(0)
     client._put([heph_event(1, n) for n in (0, 1, 4, 2**31, 2**32 - 2, 2**32 + 1)])
@@ -306,8 +313,9 @@ def test_what_two_clients_have_under_the_same_numbers_is_apart(views):
 
 
 def play(seed):
-    """A client at random: to which collectors it goes, what the network does, and how it ends. Yield at moments at which
-    all is known, with how many ends are not."""
+    """Play a random client: the collectors to which it moves, losses in the network, and its end.
+
+    Yield the client at moments at which all losses are known, with the number of ends that are missing."""
     rng = random.Random(seed)
     few = {"gap_rows_max": 2} if rng.random() < 0.3 else {}
     client = Client(rng, rng.choice((1, 2, 2, 3)), limits=LedgerConfig(**few))
@@ -333,7 +341,7 @@ def play(seed):
     goodbye = rng.random() < 0.7
     if goodbye:
         client.say_goodbye()
-        if rng.random() < 0.3:  # it was not answered
+        if rng.random() < 0.3:  # the client got no answer to its goodbye
             client.connect(rng.randrange(len(client.logs)), transport)
             client.say_goodbye()
     client.leave()

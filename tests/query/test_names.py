@@ -1,4 +1,4 @@
-"""Names that come late or from other files: who gets which, and what becomes of the question."""
+"""Test names that arrive late or are in other files: which event gets which name, and what becomes of the event's key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def views():
 
 
 def name(key, text, scope="session", **values):
-    """The row that a decoder's `named` becomes."""
+    """Return the row that the ingest makes of a record from `named`."""
     record = named(0, 0, key, text, scope=scope)
     return row("name", stream="", name=text, attributes=record.attributes, **values)
 
@@ -29,13 +29,13 @@ def opened(session_, *, at=0, group="", **values):
 
 
 def shown(views, rows, view="events"):
-    """Name and attributes of the events, as the rows are ordered by offset."""
+    """Return the name and the attributes of each event, sorted by offset."""
     where = "" if view == "spans" else "WHERE kind NOT IN ('name', 'session')"
     found = views.of(rows, f'FROM {view} SELECT name, attributes {where} ORDER BY "offset"')
     return [(f["name"], f["attributes"]) for f in found]
 
 
-# The three formats
+# The three formats with names
 
 
 def test_an_et3_trace_is_named_by_its_maps_at_the_end(views):
@@ -77,7 +77,7 @@ def test_a_dftracer_hash_is_named_by_another_process(views):
 
 
 def test_what_a_process_says_of_itself_by_keys_is_named_in_its_session(views):
-    """As DFTracer does; a forked process has the keys of names that only its parent's file gives."""
+    """DFTracer does so. A forked process has keys of names that are only in its parent's file."""
 
     def start(cwd, **values):
         says = {"producer": {"cmd_hash": "c1", "cwd": "d1", "ppid": 7}}
@@ -137,7 +137,7 @@ def test_of_several_keys_the_first_that_is_known_counts(views):
         rows.pop()
 
 
-# Which name
+# The choice between several names
 
 
 def test_the_session_comes_first_then_its_run_then_the_source(views):
@@ -246,7 +246,7 @@ def test_names_are_those_of_a_plain_model(views):
 
 
 def look_up(groups, ages, given_, at, key):
-    """The name of a key for a session, or None."""
+    """Return the name of a key for an event of a session, or None."""
     source, _ = at
     run = groups.get(at)
     fits = [
@@ -265,7 +265,7 @@ def look_up(groups, ages, given_, at, key):
     return None
 
 
-# The question
+# The keys in the attributes
 
 
 def test_what_is_not_known_is_still_asked_for(views):

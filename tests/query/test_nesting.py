@@ -1,4 +1,6 @@
-"""Spans of one stream have parents by containment, although no emitter named any."""
+"""Test the view `nesting`: spans of one stream get parents by containment of their times, although no producer named
+parents.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ NESTED = st.recursive(st.just(()), lambda inner: st.lists(inner, max_size=3), ma
 
 
 def laid_out(tree, rows, start=0, parent=None, level=0):
-    """Give a tree's nodes times; return the end of the last."""
+    """Give times to the nodes of a tree, so that children lie within their parents. Return the end of the last node."""
     for node in tree:
         mine = len(rows)
         rows.append(None)

@@ -1,4 +1,6 @@
-"""Answers as JSON, CSV, Arrow and tables for eyes: exact, safe to look at, and of bounded size."""
+"""Test answers as JSON, CSV, Arrow and tables for people: they are exact, cannot harm a terminal, and have a bounded
+size.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,7 @@ def test_arrow_has_duckdbs_types(engine):
     assert as_arrow(engine, "DESCRIBE events").num_rows > 10
 
 
-# Tables for eyes
+# Tables for people
 
 
 def test_a_table_is_aligned_and_nothing_is_cut(engine):
@@ -284,7 +286,7 @@ def test_numbers_of_any_kind_are_to_the_right(engine):
 
 @pytest.mark.parametrize("numbers", [[], [1, 2, 3]])
 def test_all_of_an_arrow_stream_is_written_on_return(numbers):
-    """The process of a statement leaves without closing its output."""
+    """The process of a statement exits without closing its output."""
     schema = pa.schema([("n", pa.int64())])
     batches = [pa.record_batch([numbers], schema=schema)] if numbers else []
     read, write = os.pipe()

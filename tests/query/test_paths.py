@@ -1,4 +1,4 @@
-"""No answer to a stranger's SQL tells where on the host anything is, and no refusal does."""
+"""Test that neither an answer to a stranger's SQL nor an error message reveals a path of the host."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ PROBES = [
     "FROM sys", "FROM os", "SELECT sum(i::VARCHAR || 'x') FROM range(3) AS t(i)",
     "SELECT i, repeat(i::VARCHAR, 40) AS t FROM range(30000000) AS t(i) ORDER BY t DESC LIMIT 1 OFFSET 29999000",
 ]  # fmt: skip
-"""The last one is too large for the memory and for what may be spilled, and says so."""
+"""Statements that try to reveal paths. The last one needs more memory and temporary data than the limits allow, and its
+error must not name the directory.
+"""
 
 ASKING = """
 import json, sys
@@ -69,7 +71,7 @@ def store(tmp_path_factory):
 
 
 def tells(text, store, tmp_path):
-    """Return what a text says of the host."""
+    """Return the parts of a text that reveal a path of the host."""
     places = {store, "secret-project", "secret-store", str(tmp_path), sys.prefix, "tailrace-query-"}
     return [place for place in (*places, "/root", "/home", "/usr", "/tmp") if place in text]  # noqa: S108
 
@@ -93,7 +95,8 @@ def test_no_answer_and_no_refusal_has_a_path_of_the_host(store, tmp_path):
         if (found := tells(json.dumps(said), store, tmp_path))
     } == {}
     plan = json.dumps(answers["EXPLAIN ANALYZE FROM stored"])
-    assert "events/day=2026-11-21/" in plan  # a file is named there, by its place in the store
+    # this error names a file, but only by its path in the store
+    assert "events/day=2026-11-21/" in plan
     assert not answers["FROM query_table('duckdb_settings')"][0]
 
 
@@ -111,7 +114,7 @@ def test_nor_has_one_of_the_command_or_of_a_store_with_limits(store, tmp_path):
 
 
 def test_rows_that_are_not_in_the_snapshot_are_not_read(tmp_path):
-    """A statement reads the views, and not whatever lies in the table's directory."""
+    """A statement reads the rows of the views, not all files in the table's directory."""
     make(tmp_path, [row(name="one")])
     with tailrace.open(tmp_path, limits=Limits()) as opened:
         commit(tmp_path, [row(name="two")])

@@ -1,4 +1,5 @@
-"""Files are left out by the log's statistics, and no row with them."""
+"""Test that files are left out according to the statistics in the table's log, and that no matching row is left out
+with them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FILES = 12
 
 
 def commits():
-    """Sessions, and then files of spans, each of ten ticks and of one of three streams."""
+    """Return commits: one with session rows, then one file of spans each. A file has ten spans of one of three streams."""
     spans = [
         [
             row(seq=10 * f + i, stream=str(f % 3), start=10 * f + i, end=10 * f + i + 1, time=1000 + 10 * f + i)
@@ -34,9 +35,9 @@ def commits():
 
 
 def files_opened(store, sql, parameters=()):
-    """The answer, and how many files were opened for it once its views had been prepared.
+    """Return the rows of a statement, and how many files were opened for it after its views had been prepared.
 
-    The first file has a row without a time, which is of no event and gets none."""
+    The first file has a session row without a time. It belongs to no event."""
     engine = Engine(store)
     engine.count("FROM events UNION ALL BY NAME FROM spans")
     with opened_in(Path(store) / "events" / f"day={DAY}") as names:
@@ -73,7 +74,8 @@ def test_a_narrow_question_opens_the_files_that_may_have_its_rows(
     ("gaps", "few"), [([], True), ([gap(3, 5, session="worded")], True), ([gap(3, 5)], False)]
 )
 def test_what_a_narrow_answer_lacks_is_found_in_few_files(tmp_path, gaps, few):
-    """Events are looked through only for sessions with gaps of which no word says when they were open."""
+    """If the session rows do not state when a session was open, its events must be read. This is necessary only for
+    sessions with gaps."""
     words = [session("open", session="worded", opened=1000), *gaps]
     spans = [[row(start=f, end=f + 1, time=1000 + 10 * f, offset=f)] for f in range(FILES)]
     engine = Engine(make(tmp_path, words, *spans))
@@ -84,7 +86,7 @@ def test_what_a_narrow_answer_lacks_is_found_in_few_files(tmp_path, gaps, few):
         figures = statistics(engine, window, found, self_time=False)
     assert (sum(found.missing.values()), found.selected) == (3 * len(gaps), True)
     assert [each.ended for each in figures] == [1]
-    # The database opens one more to learn the columns, and the first one of all whenever it binds a view.
+    # DuckDB opens one more file to find out the columns, and opens the first file each time it binds a view.
     assert len(names) <= 3 if few else len(names) == FILES + 1
 
 
@@ -120,7 +122,7 @@ def test_a_begin_is_superseded_by_a_span_in_a_file_that_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("column", ["start", "time"])
 def test_narrow_questions_one_after_another_find_the_open_spans_of_each(tmp_path, column):
-    """Only begins of the regions that were asked for are compared with spans."""
+    """Only begins in the regions of the statements so far are compared with spans."""
 
     def begin(number):
         return row("begin", start=number, time=number, stream="1", offset=number)
@@ -152,7 +154,7 @@ def test_a_row_that_gets_its_time_from_its_clock_is_never_left_out(tmp_path):
     ],
 )
 def test_a_name_of_the_statements_own_is_no_column_of_the_files(tmp_path, sql, expected):
-    """`spans` has no `kind`, so the word means what the statement calls so."""
+    """`spans` has no column `kind`, so the word is a name that the statement defines."""
     spans = [[row(seq=n, start=n, name=f"step {n}")] for n in (10, 60, 70)]
     counter = row("counter", seq=80, start=80, name="c", attributes={"value": 7})
     store = make(tmp_path, [counter], *spans)

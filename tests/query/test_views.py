@@ -1,4 +1,4 @@
-"""Test what the views make of the table: times, spans, gaps, sessions, streams."""
+"""Test what the views compute from the table: times, spans, gaps, sessions and streams."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_later_word_about_the_clock_replaces_an_earlier_one(views):
     INT64,
     st.sampled_from([1e9, 1.0, 3.0, 1e6, 2.5e9, 0.1, 1e17, 1 / 3]) | st.floats(1e-3, 1e12),
 )
-@example([-9_799_832_790], 792_283_136, 1.0625)  # beyond 64 bits but for the epoch
+@example([-9_799_832_790], 792_283_136, 1.0625)  # beyond 64 bits, unless the epoch makes up for it
 def test_the_views_compute_the_time_that_the_collector_would_have(views, starts, epoch, rate):
     rows = [row(start=start, offset=i) for i, start in enumerate(starts)]
     rows.append(clocked(epoch=epoch, ticks_per_second=rate))
@@ -185,7 +185,7 @@ def test_a_span_is_one_row_whether_it_ended_or_not(views):
 
 
 def test_a_begin_is_seen_until_its_span_is(views):
-    """So readers see the same, whenever commits were taken."""
+    """Readers therefore see the same events, whenever the collector commits."""
     begin = row("begin", id=2, start=2, name="x", offset=2)
     span = row("span", id=2, start=2, end=5, name="x", offset=2, end_offset=3)
     elsewhere = row("span", session="b", id=2, start=2, end=5, name="x", offset=2, end_offset=3)
@@ -200,7 +200,7 @@ def test_a_begin_is_seen_until_its_span_is(views):
 
 
 def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
-    """Not as one before 1970."""
+    """The time must not become a time before 1970."""
     log = Log()
     session = log.open()
     times = [(2**63 - 1, 2**63), (2**63, 2**64 - 1), (5, 6)]
@@ -232,7 +232,9 @@ def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
 
 
 def test_a_session_that_another_one_stands_for_is_shown_no_more(views):
-    """Until that is whole, it is the one that is left out. Restarts of a session go with it."""
+    """While the session that replaces it is not whole, the replacing session is hidden instead. Restarts of a session
+    are hidden with it.
+    """
     rows = [
         session("open", session="a"), row(id=1), row(id=2, session="a.1"),
         gap(3, 5, stream="1"), session("close", session="a.1", closed="end of file", file={}),
@@ -259,7 +261,7 @@ def test_a_session_that_another_one_stands_for_is_shown_no_more(views):
 
 
 def rests(name, path, size=500, **words):
-    """A session that has read a file to its end, with one event in it."""
+    """Return the rows of a session that has read a file to its end, with one event in it."""
     file = {"path": path, "size": size, "crc": 7} | words.pop("file", {})
     yield session("open", session=name, **words.pop("opened", {}))
     yield row(session=name, offset=1)
@@ -268,7 +270,8 @@ def rests(name, path, size=500, **words):
 
 
 COPIES = [
-    # how the session of a second file differs from one that rests with 500 bytes, and whether it is a copy
+    # Each case: how the session of a second file differs from a session whose file rests with 500 bytes, and whether
+    # the second file is a copy.
     ({}, True),
     ({"size": 501}, False),
     ({"file": {"crc": 8}}, False),
@@ -299,7 +302,9 @@ def test_a_followed_file_that_rests_with_the_content_of_another_one_is_a_copy(
 
 @pytest.mark.parametrize("name", "ab")
 def test_a_copy_that_grows_on_is_a_file_of_its_own(views, name):
-    """Whichever of the two it is; and a copy of several is one of the first."""
+    """This holds for both of the files. If several files are copies of one another, the first one counts as the
+    original.
+    """
     rows = [*rests("a", "/a"), *rests("b", "/b"), *rests("c", "/c")]
     copies = "SELECT session, copies FROM sessions ORDER BY session"
     assert views.of(rows, copies) == [{"session": "a", "copies": '["/b","/c"]'}]
@@ -310,7 +315,7 @@ def test_a_copy_that_grows_on_is_a_file_of_its_own(views, name):
 
 
 def test_a_second_run_at_the_first_path_is_no_copy(views):
-    """But a second copy of it is named once."""
+    """Two sessions have read the copy of the first file at /q. Its path is listed once."""
     rows = [
         row
         for name, path in zip("abcd", ["/p", "/q"] * 2, strict=True)
@@ -345,7 +350,7 @@ LOST = [
 def test_a_file_of_which_bytes_are_lost_neither_hides_another_nor_is_hidden(
     views, loss, losing, end
 ):
-    """Neither size nor checksum has these bytes."""
+    """Size and checksum of a file leave out the lost bytes, so that they do not identify the content."""
     log = Log()
     files = [log.open_file("heph", path) for path in ("/runs/a", "/copies/a")]
     for file in files:
@@ -374,7 +379,7 @@ def test_a_file_whose_record_gave_way_neither_hides_another_nor_is_hidden(views,
 def test_a_file_that_is_hardly_more_than_a_header_is_a_copy_once_it_has_ended(
     views, lacks, is_copy
 ):
-    """Ranks begin alike, and all may die there."""
+    """The files of ranks begin alike, and all ranks may be killed after the header."""
     words = {"size": 255, "lacks": lacks}
     rows = [*rests("a", "/a", **words), *rests("b", "/b", **words)]
     assert views.of(rows, "SELECT count(*) AS n FROM sessions") == [{"n": 2 - is_copy}]
@@ -491,7 +496,7 @@ def test_an_unknown_amount_is_a_gap_and_no_number(views):
 
 
 def test_an_amount_of_none_is_known(views):
-    """Pieces of a line that cannot be read, which go on after a piece that was counted."""
+    """The gaps are pieces of an unreadable line. Only the first piece counts as a missing event."""
     rows = [row(seq=0), gap(1, reason="malformed"), gap(0, reason="malformed", missing=0, offset=1)]
     gaps = views.of(rows, 'SELECT "count", remaining FROM all_gaps ORDER BY "offset"')
     assert [tuple(each.values()) for each in gaps] == [(1, 1), (0, 0)]
@@ -516,7 +521,7 @@ def test_a_gap_says_how_it_is_known(views):
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_gaps_and_heals_add_up_for_any_history(views, data):
-    """Gaps never overlap and a heal lies in one of them, as the ledger makes them."""
+    """As the ledger writes them, gaps never overlap, and each heal lies in one gap."""
     rows, missing = [], {}
     for stream in ("1", "2"):
         first = 0
@@ -574,7 +579,7 @@ def test_a_session_is_all_that_was_said_of_it(views):
 
 
 def _thread(name, *words, **values):
-    """A session of ovni with one event, and more session rows at its end."""
+    """Return the rows of an ovni session with one event, and with more session rows at its end."""
     mine = {"session": name, "format": "ovni"}
     yield session("open", ends=f"a/1/{name}", opened=1, **mine)
     yield row(stream=f"a/1/{name}", start=1, time=50, offset=8, **mine)
@@ -587,7 +592,8 @@ ON = {"name": "rest", "rest": "", "since": 61, "lacks": "unfinished"}
 CLOSE = {"name": "close", "closed": "deleted", "closed_at": 70}
 
 COURSES = [
-    # what was said, its state while a collector has the store, and while none has
+    # Each case: the session rows, the state of the session while a collector uses the store, and its state while none
+    # does.
     ([], "open", "unfinished?"),
     ([REST], "unfinished?", "unfinished?"),
     ([REST | {"rest": "process_gone"}], "unfinished?", "unfinished?"),
@@ -650,7 +656,7 @@ def test_a_stream_without_an_end_is_silent_or_unwatched_and_claims_nothing(tmp_p
 
 
 def test_a_session_is_watched_by_the_collector_that_took_it_up_last(tmp_path):
-    """The collectors main and c have the store; b does not run, and d was given up."""
+    """Collectors `main` and `c` run on the store. `b` does not run, and `d` was given up."""
     rows = [
         session("open", session="main"), row(offset=1, session="main"),
         session("open", session="b", collector="b"), row(offset=1, session="b"),
@@ -715,7 +721,7 @@ def completeness(views, rows):
 
 
 def test_what_a_session_misses_of_no_known_stream_may_be_any_streams(views):
-    """Unless numbers of its own say that it misses nothing."""
+    """A stream is not affected if the numbers of its own events show that it lacks nothing."""
     rows = [
         *(row(stream="7/1", offset=i) for i in range(6)),
         row(stream="7/2", offset=6),
@@ -745,7 +751,7 @@ def test_a_session_that_is_one_stream_misses_its_own(views):
 
 
 def test_the_machines_own_rows_are_understood(views):
-    """The collector's rows for two producers, one of which restarts, with a hole in each."""
+    """The test has the collector's own rows for two producers with a hole each. One of the producers restarts."""
     log = Log()
     first = log.open()
     log.data(first, heph_event(1, 0) + heph_event(1, 3) + heph_epoch(5 * SECOND) + heph_event(1, 4))
@@ -767,7 +773,7 @@ def test_the_machines_own_rows_are_understood(views):
     assert [s["closed"] for s in sessions] == ["restart: epoch", None, "eof"]
 
 
-# Anything
+# Any rows
 
 
 def any_row():

@@ -1,6 +1,7 @@
-"""A process that writes a table: `writer.py STORE COMMITS`. Each commit has 100 rows, whose `seq`
-go on from 0; every seventh is followed by a merge of all files and the deletion of the old ones. From
-one deletion to the next it takes longer and longer, so that the slowest reader gets an answer."""
+"""Write a table in a process of its own: `writer.py STORE COMMITS`.
+
+Each commit has 100 rows, whose `seq` continue from 0. After each seventh commit, merge all files and delete the old
+files. The time from one deletion to the next grows, so that even the slowest reader gets an answer."""
 
 from __future__ import annotations
 
