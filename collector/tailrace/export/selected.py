@@ -55,7 +55,7 @@ def note_rows(notes: Iterable[Note]) -> Page:
 
 
 def note_table(notes: Iterable[Note]) -> pa.Table:
-    """Return notes as an Arrow table."""
+    """Return notes as an Arrow table with the columns of `note_columns`."""
     schema = pa.schema([(name, _NOTE_TYPES[type_]) for name, type_ in _NOTE_COLUMNS])
     return pa.Table.from_pylist([msgspec.to_builtins(note) for note in notes], schema=schema)
 

@@ -232,7 +232,9 @@ class _Import:
 
     async def _signals(self) -> None:
         chosen = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+        if (
+            signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        ):  # under nohup, SIGHUP is ignored and must stay so
             chosen.append(signal.SIGHUP)
         with trio.open_signal_receiver(*chosen) as signals:
             async for number in signals:

@@ -115,7 +115,7 @@ def _refuse_others(
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return  # the table does not exist yet
+        return  # the store has no table yet
     try:
         listed = ", ".join(map(quote, sources))
         asked = f"SELECT session, peer FROM sessions WHERE closed IS NULL AND source IN ({listed})"  # noqa: S608 - quoted
@@ -168,7 +168,7 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return []  # the table does not exist yet
+        return []  # the store has no table yet
     try:
         rows = engine.rows(
             _closes("DISTINCT source, format, session, attributes ->> '$.file'", sources)

@@ -174,7 +174,7 @@ def go_apart(limits: Limits) -> str:
     os.close(lifeline)
     try:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # Usually, the exception is a KeyboardInterrupt.
+    except BaseException:  # usually a KeyboardInterrupt
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         _clear_notice()

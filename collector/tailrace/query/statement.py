@@ -104,7 +104,7 @@ def _without_semicolon(statement: str) -> str:
     parentheses.
     """
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    data = statement.encode(errors="surrogatepass")  # DuckDB counts positions in bytes
+    data = statement.encode(errors="surrogatepass")  # DuckDB's positions count bytes
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
@@ -387,7 +387,7 @@ def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
             given: object = (
                 parameters[name] if isinstance(parameters, Mapping) else parameters[int(name) - 1]
             )
-        except (LookupError, ValueError):  # DuckDB itself reports a missing parameter.
+        except (LookupError, ValueError):  # DuckDB itself reports that a parameter is missing.
             return None
         return given if isinstance(given, int | str) and not isinstance(given, bool) else None
     literal = node.get("literal") or {}

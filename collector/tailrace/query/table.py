@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
     most: StatedValue | None = None
 
     def both(self, other: Bounds) -> Bounds:
-        """Return the intersection of two ranges."""
+        """Return the intersection of this range and another range."""
         leasts = [b.least for b in (self, other) if b.least is not None]
         mosts = [b.most for b in (self, other) if b.most is not None]
         return Bounds(max(leasts, default=None), min(mosts, default=None))

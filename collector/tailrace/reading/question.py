@@ -62,7 +62,7 @@ class StatisticsKeywords(PlaceKeywords, total=False):
 
 
 class SessionKeywords(PlaceKeywords, total=False):
-    """Keyword arguments that all methods for rows of a view take."""
+    """Keyword arguments of all methods of `Store` that return the rows of a view."""
 
     columns: TextFilter | None
     order: TextFilter | None
@@ -70,7 +70,7 @@ class SessionKeywords(PlaceKeywords, total=False):
 
 
 class StreamKeywords(SessionKeywords, total=False):
-    """Keyword arguments of the methods for rows of views that have a column `stream`."""
+    """Keyword arguments of those methods of `Store` whose rows have a column `stream`."""
 
     stream: StreamFilter | None
 

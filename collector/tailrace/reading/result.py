@@ -82,8 +82,9 @@ class Result:
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """Return a result with the same rows that raises IncompleteError if events are missing. Raise it now if they
-        are missing now; the returned result raises it if they are missing after a refresh."""
+        """Return a result with the same rows that must be complete. Raise IncompleteError if events are missing.
+
+        The store may be refreshed later. If events are then missing, reading the rows raises IncompleteError."""
         self.completeness.demand("`.gaps()`")
         return Result(self._snapshot, self._question, complete_only=True)
 

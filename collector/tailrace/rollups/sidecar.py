@@ -262,7 +262,7 @@ def cache_paths(environ: Mapping[str, str]) -> list[Path]:
 
     The list is empty if the user has no home directory."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not home.is_absolute():  # the specification requires an absolute path
+    if not home.is_absolute():  # the XDG specification ignores a relative path
         try:
             home = Path("~/.cache").expanduser()
         except RuntimeError:  # the user has no home directory

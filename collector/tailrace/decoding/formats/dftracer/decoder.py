@@ -192,7 +192,7 @@ class DFTracerDecoder:
         records, self._records = self._records, []
         return records
 
-    # Read lines
+    # Read lines, and choose between usual, unusual and split records
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
@@ -290,7 +290,7 @@ class DFTracerDecoder:
             if rest:
                 self._malformed(rest, why)
 
-    # Join the lines of split records
+    # Join the lines of a record that newlines have split
 
     def _continues(self, line: bytes) -> bool:
         """Return whether a line may be the next line of the split record whose first lines wait."""
@@ -319,7 +319,7 @@ class DFTracerDecoder:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
 
-    # Add records
+    # Turn the fields of a line into records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
         """Add the record of a line. If a closing bracket follows the record, add a separate record for the bracket."""

@@ -270,7 +270,7 @@ def _wanted(args: dict[str, Any], members: dict[str, tuple[str, str]]) -> Texts:
     return {member: key for member, key in keys.items() if key}
 
 
-# Read single fields
+# Read single fields of a record
 
 
 def _field(fields: Fields, key: str) -> Field:

@@ -189,7 +189,8 @@ class Processes:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
         this is another process than before.
 
-        If the bytes show no PID, the process stays the same. An unknown PID belongs to the rest, if there is a rest."""
+        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the rest, which stands
+        for all further processes, if the file has a rest."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)

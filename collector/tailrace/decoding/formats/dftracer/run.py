@@ -96,7 +96,7 @@ class Ids:
 
     @property
     def begun(self) -> bool:
-        """Whether id 1 was seen."""
+        """Whether an event of the run with id 1 was seen."""
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:

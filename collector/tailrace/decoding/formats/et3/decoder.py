@@ -159,7 +159,7 @@ class Et3Decoder:
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 
-    # Cut the input into pieces
+    # Cut the input into NULs and pieces of lines
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
         """Return the records of all waiting bytes: the NULs, the lines that wait for the form, and the unfinished
@@ -228,7 +228,7 @@ class Et3Decoder:
             if self._state.form and data.endswith(b"\n"):
                 self._state.form.unreadable()
 
-    # Read the pieces
+    # Read the lines of a piece
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
         read = 0
@@ -251,7 +251,7 @@ class Et3Decoder:
         else:
             records.append(malformed(offset, data, "truncated"))
 
-    # Determine the form
+    # Determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Read a line while the form is unknown. Keep the line until the form is known, unless its record is the same

@@ -156,7 +156,7 @@ _i64 = Struct(">q").unpack_from
 _f64 = Struct(">d").unpack_from
 
 
-_memo: Memo[bytes, Body] = Memo(8192, 256)  # memory: about 8 MiB at most
+_memo: Memo[bytes, Body] = Memo(8192, 256)  # at most about 8 MiB of memory
 recall = _memo.get
 """Return the cached result of `read_body` for a body, or None if the cache does not have it."""
 

@@ -92,7 +92,7 @@ class JetsEncoder:
         self._clk = max(self._clk, clk or 0)
 
 
-# Compose lines
+# Compose the line of a record
 
 
 def _line(record: Record, texts: Texts) -> str:
@@ -157,7 +157,7 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     return {key: fields[key] for key in keys}
 
 
-# Take attributes apart
+# Split stored attributes into the fields of lines
 
 
 def _members(text: str | None) -> Texts:

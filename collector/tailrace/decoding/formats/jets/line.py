@@ -90,7 +90,7 @@ def read_line(offset: int, line: bytes) -> Record:
     )  # fmt: skip
 
 
-# Read a line by its type
+# Read the fields of a line according to its type
 
 
 def _read_header(fields: Fields) -> _LineReading:
@@ -214,7 +214,7 @@ _READERS: dict[str, Callable[[Fields], _LineReading]] = {
 }
 
 
-# Read single fields
+# Read single fields of a line
 
 
 def _field(fields: Fields, key: str) -> Field:
@@ -312,7 +312,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
     return (found[0] if found and not differ else None), unsure or differ
 
 
-# Compose attributes
+# Compose the JSON attributes of a record
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:

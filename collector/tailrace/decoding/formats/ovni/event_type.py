@@ -49,7 +49,7 @@ class EventType(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Minimum size (bytes) of the payload."""
+        """Minimum size (bytes) of the payload of an event of this type."""
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:

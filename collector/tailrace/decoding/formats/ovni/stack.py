@@ -32,7 +32,7 @@ class StackState(msgspec.Struct):
 
 
 OPEN_BYTES = 256
-"""Memory (bytes) of an open span."""
+"""Memory (bytes) that the decoder's state needs for one open span."""
 
 
 class Stack:

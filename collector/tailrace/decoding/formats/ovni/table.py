@@ -275,4 +275,4 @@ def _read_table() -> dict[bytes, EventType]:
 
 
 EVENTS = _read_table()
-"""All known events, by MCV."""
+"""The types of all known ovni events, by MCV (model, category and value)."""

@@ -91,7 +91,7 @@ def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return the bytes that the tracer wrote for a value. `text` is the JSON text that a repair made from them (see
+    """Return the bytes that the tracer wrote for a value. `text` is the JSON text that a repair made from these bytes (see
     `salvage`)."""
     if text.startswith('"'):
         string: str = json.loads(text)
