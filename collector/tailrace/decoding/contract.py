@@ -65,7 +65,7 @@ class Decoder(Protocol):
 class BlockDecoder(Decoder, Protocol):
     """A decoder with a compiled kernel. The kernel packs events of the usual shape into blocks of rows.
 
-    The decoder reads all other events in Python, one by one."""
+    The decoder reads all other events in Python."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
         """Decode the records that are complete after the arrival of `data`. Return blocks of rows, and single records

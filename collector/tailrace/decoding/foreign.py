@@ -98,7 +98,8 @@ def foreign(path: str, head: bytes) -> str:
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
     """Return the readable records that precede foreign content of the kind `what`.
 
-    Before Heph's old layout, these are the session records, such as the epoch. Before all other kinds, there are none.
+    Before Heph's old layout, these are the session records, such as the epoch. Before content of any other kind, there
+    are none.
     """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 

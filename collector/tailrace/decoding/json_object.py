@@ -2,7 +2,7 @@
 
 The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no
 nesting deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the
-text. The only exception are numbers that are too large for other parsers.
+text. Only numbers may be too large for other parsers.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ COLUMNS = """
 """SQL for the columns of a `StoredRow`, in the order of its fields."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""SQL for the order in which the rows of a session are read. Among rows at the same offset, the session rows of the
-collector come first."""
+"""SQL for the order in which the rows of a session are read. Among rows at the same offset, ends of spans come first,
+then session rows without a start."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 

@@ -86,7 +86,7 @@ None as an argument stands for all files.
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Leave the files that `stored` reads unlimited. `prepare` uses this function if the caller gives no other."""
+    """Do nothing, so that `stored` reads all files. `prepare` calls this function if the caller gives no other."""
 
 
 class Stated(Protocol):

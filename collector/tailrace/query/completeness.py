@@ -2,9 +2,9 @@
 
 Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer. Gap rows have a
 source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all gaps of those
-sessions that were open within the range. A session counts as open from its opening or first seen event to its close or
-last seen event, whichever is wider. Events that were lost before or after, as in a file whose beginning is lost, do not
-count.
+sessions that were open within the range. A session counts as open from its opening or first seen event, whichever is
+earlier, to its close or last seen event, whichever is later. Events that were lost before or after, as in a file whose
+beginning is lost, do not count.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Completeness(NamedTuple):
 
     `missing` counts missing events by reason, without those that arrived later. `unknown` counts gaps of unknown size.
     `awaited` counts events for which running collectors still wait. `unasked` is the reason why a running collector did
-    not report the events for which it waits. It is empty if all running collectors did so, or if none runs. `selected`
-    states whether any event matches the question at all.
+    not report the events for which it waits. It is "" if all running collectors reported these events, or if none runs.
+    `selected` states whether any event matches the question at all.
     """
 
     missing: dict[str, int]
@@ -156,8 +156,8 @@ class _Missing:
 
 
 def missing_names(engine: Engine, sessions: Iterable[str]) -> dict[str, int | None]:
-    """Return how many names are missing to which events of the given sessions refer, by source. None stands for an
-    unknown number.
+    """Return the number of missing names, by source: names to which events of the given sessions refer, and which never
+    arrived. None stands for an unknown number.
 
     `sessions` are ids without the suffix that marks an incarnation."""
     if not (listed := ", ".join(map(quote, sorted(sessions)))):

@@ -43,12 +43,12 @@ cdef enum:
     CATEGORIES_BYTES = 1 << 16
     STREAMS_MAX = 8192
     MEMBERS_MAX = 4096
-    NAMED_MAX = 16384  # bytes of the names behind one record's hashes
-    TEXT_MAX = 2 << 20  # bytes of a block's attributes
+    NAMED_MAX = 16384  # maximum size (bytes) of the names behind the hashes of one record
+    TEXT_MAX = 2 << 20  # maximum size (bytes) of the attributes of a block
     TEXT_MORE = 128
     SPAN_OF_IDS = 1 << 15
     PROCESSES_MAX = 64
-    # Results that stop the kernel
+    # Results that state why the kernel stopped
     HERE = -2  # the next bytes are not usual, or the block is full
     INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
 
@@ -66,14 +66,14 @@ cdef struct Columns:
     int64_t *size
     int64_t *start
     int64_t *end
-    int64_t *number  # the ids of complete events, without gaps for other rows
-    uint8_t *numbers_of  # the process of each id in `number`
+    int64_t *number  # the ids of the complete events only, one after the other
+    uint8_t *numbers_of  # for each id in `number`, the process that wrote the event
     uint8_t *process
     int32_t *kind
     int32_t *stream
     int32_t *name
     int32_t *category
-    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
+    int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *valid_category
     uint8_t *valid_start
     uint8_t *valid_end
@@ -86,31 +86,33 @@ cdef struct Columns:
 
 
 cdef struct Named:
-    Text file, host, late  # members of the attributes, each after a comma
+    Text file, host, late  # JSON members of the attributes, each after a comma
 
 
 cdef struct Process:
     int64_t pid
     Text host
-    bint numbered  # its ids are believed to count its events (`Ids.believed`)
-    bint counts  # a record shows a release that numbers its events by id
-    int rows, last  # the number of its rows, and the index of its last row
+    bint numbered  # whether its ids seem to count its events (`Ids.believed`)
+    bint counts  # whether a record shows a release that numbers its events by id
+    int rows, last  # number of its rows in the block, and index of its last row
 
 
 cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
-    if text.size:  # the pointer of an empty text may be NULL
+    if text.size:  # An empty text may have NULL as its pointer.
         memcpy(out, text.at, text.size)
     return out + text.size
 
 
 cdef inline uint8_t *_copy_rest(Text text, uint8_t *out) noexcept nogil:
-    """Copy a text without its first byte, and return the end of the copy."""
+    """Copy a text without its first byte to `out`. Return the position after the copy."""
     memcpy(out, text.at + 1, text.size - 1)
     return out + text.size - 1
 
 
 cdef class Known:
-    """Texts that repeat, with their codes and their Python strings. They are kept from block to block."""
+    """Texts that repeat in the input. It has the code and the Python string of each text, and keeps them from block to
+    block.
+    """
 
     cdef WordTable table
     cdef list texts
@@ -123,11 +125,13 @@ cdef class Known:
         free_table(&self.table)
 
     cdef inline int find(self, const uint8_t *word, uint32_t size) noexcept nogil:
-        """Return the code of the text for which the bytes `word` stand, or -1 if the text is not known."""
+        """Return the code of the text with the bytes `word`, or -1 if the text is not stored."""
         return find_word(&self.table, word, size, hash_word(&self.table, word, size))
 
     cdef int add(self, const uint8_t *word, uint32_t size, str text, bint in_use) except -1:
-        """Add a new text and return its code. If there is no room, forget all texts, or return HERE if rows use the codes (`in_use`)."""
+        """Store a new text and return its code. If there is no room, forget all texts first. Return HERE instead if
+        rows of the block use their codes (`in_use`).
+        """
         if not has_room(&self.table, size):
             if in_use:
                 return HERE
@@ -138,21 +142,24 @@ cdef class Known:
 
 
 cdef class Scanner:
-    """Packs records into blocks, and keeps their names, streams and hashes from block to block. Decoders may share one scanner."""
+    """Packs usual records of DFTracer into blocks. It keeps names, streams and hashes from block to block. Several
+    decoders may share one scanner.
+    """
 
     cdef Known words, categories, streams
     cdef WordTable hashes
     cdef list member_texts
-    cdef Named members[MEMBERS_MAX]  # members that refer to bytes in `member_texts`
-    cdef object version  # the version of the names from which `members` were made
+    cdef Named members[MEMBERS_MAX]  # members whose bytes are in `member_texts`
+    cdef object version  # the `version` of the names when `members` were made
     cdef Columns columns
-    cdef Process process[PROCESSES_MAX]  # the processes whose records may be packed
+    cdef Process process[PROCESSES_MAX]  # the processes whose records the kernel may pack
     cdef int processes, current
-    cdef int32_t rows_of[ROWS_MAX]  # the indexes of one process's rows, for its block
+    cdef int32_t rows_of[ROWS_MAX]  # for the block of one process, the indexes of its rows
     cdef bint busy
 
     def __cinit__(self) -> None:
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
+        # Producers do not know the seed. Otherwise they could choose words with equal hashes.
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1
         cdef Columns *into = &self.columns
         self.words = Known(WORDS_MAX, WORDS_BYTES, seed)
         self.categories = Known(CATEGORIES_MAX, CATEGORIES_BYTES, seed)
@@ -235,8 +242,9 @@ cdef class Scanner:
             self.busy = False
 
     cdef object _part(self, int process, Py_ssize_t length):
-        """Return the index of a process, its rows as a block, the ids of its events, and whether a record shows a release that
-        numbers its events by id. `length` is the number of bytes of the rows of all processes."""
+        """Return one part of the result of `scan`: the index of a process, its rows as a block, the ids of its events,
+        and whether a record shows a release that numbers its events by id. `length` is the number of bytes of the rows
+        of all processes."""
         cdef Columns *of = &self.columns
         cdef Process *whose = &self.process[process]
         cdef int rows = 0, count = 0, i
@@ -255,9 +263,10 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
+        offset of `data` in the input.
 
-        Return HERE or INTERPRETER: why the next lines are not added."""
+        Return why the next line was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *begin
         cdef const uint8_t *stop
@@ -329,7 +338,8 @@ cdef class Scanner:
         return HERE
 
     cdef int _know(self, list processes) except -1:
-        """Store the processes, up to the first whose PID is not an integer of 64 bits."""
+        """Store the processes whose records the kernel may pack, up to the first one whose PID is not a 64-bit integer.
+        """
         cdef Process *to
         self.processes = self.current = 0
         for pid, host, numbered in processes:
@@ -353,7 +363,9 @@ cdef class Scanner:
         return found if self.processes and found.pid == line.pid and _is_host(line.host, found.host) else NULL
 
     cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
-        """Write the columns that depend on the kind of the row: only a span has an id and an end, and a name has no start."""
+        """Write those columns of a row that depend on its kind. Only a span has an id and an end, and a name has no
+        start.
+        """
         cdef Columns *to = &self.columns
         cdef uint8_t bit = 1 << (row & 7)
         to.kind[row] = kind
@@ -375,9 +387,11 @@ cdef class Scanner:
     cdef inline uint8_t *_write_attributes(
         self, const Line *line, bint aggregate, bint told, const Named *named, uint8_t *out
     ) noexcept nogil:
-        """Write the attributes of an event at `out`. Return their end, or `out` if the event has no attributes.
+        """Write the attributes of an event at `out`. Return the position after them, or `out` if the event has no
+        attributes.
 
-        `told`: whether the arguments may have names instead of hashes. `named`: the members for the event's hashes."""
+        `told`: whether the arguments may have names instead of hashes. `named`: the JSON members for the event's
+        hashes."""
         cdef uint8_t *begin = out
         if line.spelling:
             out = write_plain(b',"$flaw":"backslash"', out)
@@ -418,8 +432,8 @@ cdef class Scanner:
             return self.streams.add(word, 16, f"{pid}/{tid}", self.columns.rows)
 
     cdef inline int _word(self, Known known, Text raw, bint locked) except -1 nogil:
-        """Return the code of a name or category. For a new one, return INTERPRETER if the lock is not held, and HERE if there is no
-        room."""
+        """Return the code of a name or category. For a new name or category, return INTERPRETER if the lock is not
+        held, and HERE if there is no room."""
         cdef int code = known.find(raw.at, <uint32_t>raw.size)
         if code >= 0:
             return code
@@ -429,8 +443,8 @@ cdef class Scanner:
             return known.add(raw.at, <uint32_t>raw.size, _text(raw), self.columns.rows)
 
     cdef inline int _members(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Return the code of the members for a record's hashes. For new hashes, return INTERPRETER if the lock is not held, and HERE
-        if the members are too long."""
+        """Return the code of the JSON members for the hashes of a record. For new hashes, return INTERPRETER if the
+        lock is not held, and HERE if the members are too long."""
         cdef uint8_t[2 * HASH_MAX + 1] word
         cdef uint32_t size = <uint32_t>(line.host.size + 1 + line.file.size), hash
         cdef int code
@@ -445,10 +459,10 @@ cdef class Scanner:
     cdef int _add_members(
         self, const Line *line, object names, const uint8_t *word, uint32_t size, uint32_t hash
     ) except -1 with gil:
-        """Add the members for new hashes and return their code, or HERE if the members are too long.
+        """Store the JSON members for new hashes. Return their code, or HERE if the members are too long.
 
-        A separate function, because a function with Python objects takes the interpreter's lock on each call. `_members`, which
-        runs for each line, must not."""
+        This is a separate function, because a function with Python objects takes the interpreter's lock on each call.
+        `_members` runs for each line, and must not take it."""
         file, host, late = names.members(_unquoted(line.file), _unquoted(line.host))
         cdef bytes found = file + host + late
         if len(found) > NAMED_MAX:
@@ -464,7 +478,7 @@ cdef class Scanner:
         return code
 
     cdef int _define(self, const Line *line, object names) except -1 nogil:
-        """Store the name that a line gives to a hash in `names`."""
+        """Store the name that a metadata record gives to a hash in `names`."""
         with gil:
             names.define(f"{_text(line.name)}:{_unquoted(line.value)}", _text(line.given))
             if self.version is not names.version:
@@ -478,7 +492,7 @@ cdef class Scanner:
         return 0
 
     cdef object _block(self, int rows, Py_ssize_t length):
-        """Return a block with copies of all rows, or of the first `rows` rows in `rows_of`."""
+        """Return a block with copies of all rows, or of the first `rows` rows whose indexes are in `rows_of`."""
         cdef Columns *of = &self.columns
         end = None
         spans = self._bits(of.valid_end, rows)
@@ -504,7 +518,7 @@ cdef class Scanner:
         )
 
     cdef object _texts(self, int rows):
-        """Return the attributes of the block's rows, or None if no row has attributes."""
+        """Return the attributes of the rows of a block, or None if no row has attributes."""
         cdef Columns *of = &self.columns
         cdef int i, row, size = 0
         cdef bytes ends, text
@@ -526,7 +540,7 @@ cdef class Scanner:
         return Texts(ends, text, valid)
 
     cdef bytes _taken(self, const void *values, int rows, size_t size):
-        """Return a copy of a column for the block's rows. `size` is the number of bytes of a value."""
+        """Return a copy of a column for the rows of a block. `size` is the size (bytes) of one value."""
         cdef int i
         if rows == self.columns.rows:
             return copied(values, rows * size)
@@ -537,7 +551,7 @@ cdef class Scanner:
         return found
 
     cdef bytes _bits(self, const uint8_t *bits, int rows):
-        """Return a bitmap for the block's rows, or None if all bits are set."""
+        """Return a copy of a bitmap for the rows of a block, or None if all bits are set."""
         cdef int i, row, count = 0
         cdef bint is_all = rows == self.columns.rows
         cdef bytes found = bytes((rows + 7) // 8)
@@ -557,7 +571,7 @@ cdef class Scanner:
 
 
 cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
-    """Return whether a record's hash of the host is the hash of a process's host, or the record has no such hash."""
+    """Return whether a record has the hash of a process's host as its own host, or has no host."""
     cdef const uint8_t *at = stated.at
     cdef Py_ssize_t size = stated.size
     if not at:
@@ -568,9 +582,11 @@ cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
 
 
 def ranges(bytes numbers not None):
-    """Return the ranges of 64-bit integers, in ascending order, and how many integers do not directly follow the previous integer.
+    """Return the ranges of the given 64-bit integers, in ascending order, and the number of integers that do not
+    directly follow the integer before them.
 
-    Return None if an integer is repeated, or if the lowest and the highest are `SPAN_OF_IDS` or more apart."""
+    Return None if an integer is repeated, or if the difference of the highest and the lowest is `SPAN_OF_IDS` or more.
+    """
     cdef const int64_t *number = <const int64_t *>PyBytes_AS_STRING(numbers)
     cdef Py_ssize_t count = PyBytes_GET_SIZE(numbers) // sizeof(int64_t), i
     cdef uint8_t[SPAN_OF_IDS] come
@@ -607,7 +623,7 @@ def ranges(bytes numbers not None):
 
 
 cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogil:
-    """Write the attributes of a row that gives a name to a hash. Return their end."""
+    """Write to `out` the attributes of a row that gives a name to a hash. Return the position after them."""
     cdef bint text = line.value.at[0] == QUOTE
     if line.spelling:
         out = write_plain(b'{"$flaw":"backslash","$key":"', out)
@@ -632,8 +648,8 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
 
 
 cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *out) noexcept nogil:
-    """Write the names of file and host that releases before 1.0 have in the arguments. If the name behind a hash is known, write
-    this name instead. Return the end."""
+    """Write to `out` the names of file and host, which releases before 1.0 have in the arguments. If the name behind a
+    hash is known, write this name instead. Return the position after them."""
     cdef bint hashed = line.host.at or line.file.at
     if line.told_file.at and hashed and named.file.size:
         out = _copy(named.file, out)
@@ -651,7 +667,7 @@ cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *
 
 
 cdef inline uint8_t *_write_others(const Line *line, uint8_t *out) noexcept nogil:
-    """Write the fields that the tracer does not write, each after a comma. Return the end."""
+    """Write to `out` the fields that the tracer does not write, each after a comma. Return the position after them."""
     cdef int i
     for i in range(line.others):
         out = _copy(line.other[i].key, write_plain(b',"', out))
@@ -667,7 +683,7 @@ cdef inline object _text(Text raw):
 
 
 cdef inline object _unquoted(Text hash):
-    """Return the text of a hash, or None if the record has no hash."""
+    """Return the text of a hash without quotes, or None if the record has no hash."""
     if not hash.at:
         return None
     return _text(hash)[1:] if hash.at[0] == QUOTE else _text(hash)

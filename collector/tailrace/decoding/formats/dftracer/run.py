@@ -152,7 +152,7 @@ class Ids:
     def _fill(self, begin: int, end: int) -> bool:
         """Mark the ids from `begin` to `end` as seen.
 
-        Return False if the caller must stop to add ids: the ids were not missing, or there are too many missing ranges.
+        Return False if the caller must stop adding ids: the ids were not missing, or there are too many missing ranges.
         """
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:

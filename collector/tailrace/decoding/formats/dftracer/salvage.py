@@ -96,8 +96,8 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without the commas before closing brackets, and the flaw for such commas. Return the record and
-    None if there are none.
+    """Return the record without the commas before closing brackets, and the flaw for such commas. Return None if there
+    are no such commas.
 
     If the result is valid JSON, no removed comma was part of a string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)

@@ -220,7 +220,7 @@ class _UsualReading:
         return True
 
     def stop(self) -> None:
-        """Pass the collected ids to the current run, and stop to collect."""
+        """Pass the ids collected so far to the current run."""
         self._run.came(self._ids, counts=self._shows)
         self._ids, self._shows = [], False
 

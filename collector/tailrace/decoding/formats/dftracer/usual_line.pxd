@@ -13,11 +13,12 @@ from tailrace.decoding.json_scan cimport (
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
 
 cdef enum:
-    HASH_MAX = 64  # bytes of a hash
+    HASH_MAX = 64  # maximum size (bytes) of a hash
     OTHERS_MAX = 32
-    QUOTED_MAX = 20  # digits of a number in quotes
-    RESPELLED_MAX = 1024  # bytes of keys and hashes that are spelled with escapes
-    # Bits for the fields of a record
+    QUOTED_MAX = 20  # maximum number of digits of a number in quotes
+    # maximum size (bytes) of all keys and hashes of a line that are spelled with escapes
+    RESPELLED_MAX = 1024
+    # Bits that stand for the fields of a record
     ID = 1
     NAME = 2
     CATEGORY = 4
@@ -28,10 +29,10 @@ cdef enum:
     DUR = 128
     PH = 256
     ARGS = 512
-    OPTIONAL = 525  # `id`, `cat`, `type` and `args`
+    OPTIONAL = 525  # the fields `id`, `cat`, `type` and `args`
     EVENT_FIELDS = 498
-    COUNTER_FIELDS = 370  # the same without `dur`
-    NAMING_FIELDS = 818  # metadata with arguments
+    COUNTER_FIELDS = 370  # the fields of an event without `dur`
+    NAMING_FIELDS = 818  # the fields of metadata with arguments
     NAMING_ARGUMENTS = 3
 
 
@@ -46,23 +47,27 @@ cdef struct Member:
 
 cdef struct Line:
     int fields, arguments, respelled
-    int spelling  # kinds of the strings' escapes, as in `json_scan`
+    int spelling  # the kinds of the escapes in its strings, as in `json_scan`
     Text id, name, category, type, args
-    Text host, file, value  # arguments `hhash`, `fhash` and `value`; a string includes its first quote
+    # the arguments `hhash`, `fhash` and `value`; a string begins with its first quote
+    Text host, file, value
     Text given  # the argument `name`, if it is a string
     int64_t number, pid, tid, start, duration
-    uint8_t phase  # M for all phases of metadata
-    bint counts_calls  # the arguments have `dft_cnt`, the number of calls in an aggregate
-    bint names  # the record gives a name to a hash
+    uint8_t phase  # the phase; M stands for all phases of metadata
+    bint counts_calls  # whether the arguments have `dft_cnt`, the number of calls in an aggregate
+    bint names  # whether the record gives a name to a hash
     Text told_host, told_file  # the arguments `hostname` and `fname`, if they are strings
     bint quoted_id, quoted_pid
     int others
     Member other[OTHERS_MAX]  # fields that the tracer does not write
-    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes: keys and hashes without escapes, a quote after each
+    # The first `respelled` bytes are keys and hashes without their escapes, with a quote after each.
+    uint8_t text[RESPELLED_MAX]
 
 
 cdef inline const uint8_t *_read_digits(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read a number of 1 to 19 digits. Return the position after it, or NULL if it has no or more digits or over 63 bits."""
+    """Read a number of 1 to 19 digits. Return the position after it. Return NULL if there is no digit, or if the number
+    has more than 19 digits or 63 bits.
+    """
     cdef const uint8_t *begin = at
     cdef uint64_t number = 0
     while c'0' <= at[0] <= c'9':

@@ -34,18 +34,21 @@ cdef enum:
     FIELDS_MAX = 6
     DIGITS_MAX = 18
     STREAMS_MAX = 4096
-    STREAMS_KEPT = STREAMS_MAX // 2  # maximum number of streams at the beginning of a block, so that as many new streams have room
-    OPEN_MAX = 16384  # maximum number of open frames before a block
+    # Maximum number of streams at the beginning of a block. A block then has room for as many new streams.
+    STREAMS_KEPT = STREAMS_MAX // 2
+    OPEN_MAX = 16384  # maximum number of open frames at the beginning of a block
     FRAMES_MAX = OPEN_MAX + ROWS_MAX
-    THINGS_MAX = 8192  # maximum number of stored methods, of classes and of fields
-    THINGS_BYTES = 1 << 20  # bytes of their texts
-    NAMED_MAX = 16384  # bytes of the text for one of them
-    TEXT_MAX = 2 << 20  # bytes of a block's attributes
-    TEXT_OF_LINE = 256  # bytes of a line's attributes, without the text for a method, class or field
+    THINGS_MAX = 8192  # maximum numbers of stored methods, of stored classes and of stored fields
+    # maximum size (bytes) of the texts for the methods, for the classes or for the fields
+    THINGS_BYTES = 1 << 20
+    NAMED_MAX = 16384  # maximum size (bytes) of the text for one method, class or field
+    TEXT_MAX = 2 << 20  # maximum size (bytes) of the attributes of a block
+    # Maximum size (bytes) of the attributes of a line, without the text for its method, class or field.
+    TEXT_OF_LINE = 256
     NO_NAME = -1
     NO_FRAME = -1
-    NO_METHOD = -1  # stands for a method whose number no usual line can have
-    # Results that stop the kernel
+    NO_METHOD = -1  # a method whose number no usual line can have
+    # Results that state why the kernel stopped
     HERE = -2  # the next bytes are not usual, or the block is full
     INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
     # Kinds of rows, in the order of `_KINDS`
@@ -84,9 +87,9 @@ cdef struct Line:
 
 
 cdef struct Thing:
-    Text text  # the attributes of a class or field, or a method's attributes up to its receiver
+    Text text  # the attributes of a class or field, or those of a method's entry up to its receiver
     Text end  # the attributes of the exit of a method
-    int32_t name  # the code of a method's name, or NO_NAME if the name is not known
+    int32_t name  # the code of a method's name, or NO_NAME if its name is unknown
 
 
 cdef struct Frame:
@@ -97,23 +100,23 @@ cdef struct Frame:
 
 
 cdef struct Thread:
-    int32_t top  # the index of the innermost frame
+    int32_t top  # index of the innermost open frame
     int32_t depth
-    int32_t kept  # how many of the frames from before the block are still open
-    bint known  # whether the decoder's stacks have the thread
+    int32_t kept  # number of frames from before the block that are still open
+    bint known  # whether the decoder's stacks have this thread
     bint touched
 
 
-cdef struct Clock:  # a copy of the state of the form
+cdef struct Clock:  # a copy of the form's state
     bint agent
     bint unread
     int64_t time
-    int64_t number  # the number of the last frame
+    int64_t number  # the number of the last frame that was opened
     int threads
-    # Only in the agents' form
+    # The following fields are used only in the agents' form.
     int64_t lost, ahead, agreeing, agreed_at, disagreements
     bint trusted
-    bint hashed  # some thread has a number that is too large for a clock
+    bint hashed  # whether a thread has a number that is too large for a clock
 
 
 cdef struct Limits:
@@ -131,7 +134,7 @@ cdef struct Columns:
     int32_t *kind
     int32_t *stream
     int32_t *name
-    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
+    int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *has_parent
     uint8_t *has_start
     uint8_t *has_end
@@ -141,7 +144,7 @@ cdef struct Columns:
 
 
 cdef inline int _fields(uint8_t letter) noexcept nogil:
-    """Return how many numbers follow a letter in a usual line, or 0 if the letter is not usual."""
+    """Return how many numbers a usual line with this letter has, or 0 if no usual line has the letter."""
     if letter == c'M' or letter == c'W' or letter == c'D':
         return 3
     if letter == c'E':
@@ -152,7 +155,8 @@ cdef inline int _fields(uint8_t letter) noexcept nogil:
 
 
 cdef inline Py_ssize_t _read_line(const uint8_t *begin, const uint8_t *end, Line *line) noexcept nogil:
-    """Read the line at `begin`. Return its size, or 0 if it is not usual or not whole."""
+    """Read the usual line that begins at `begin`. Return its size (bytes), or 0 if the line is not usual or not whole.
+    """
     cdef const uint8_t *at = begin + 1
     cdef Number *number
     cdef int i
@@ -211,7 +215,9 @@ cdef inline uint8_t *_digits(const Number *number, uint8_t *out) noexcept nogil:
 
 
 cdef class Things:
-    """The texts for the events of methods, of classes or of fields, by number. They are kept from block to block."""
+    """The texts for events about methods, about classes or about fields, by their number. It keeps the texts from block
+    to block.
+    """
 
     cdef WordTable table
     cdef Thing thing[THINGS_MAX]
@@ -256,13 +262,15 @@ cdef class Things:
 
 
 cdef class Scanner:
-    """Packs lines into blocks, and keeps names and threads from block to block. Decoders may share one scanner."""
+    """Packs usual lines of ET3 into blocks. It keeps names and threads from block to block. Several decoders may share
+    one scanner.
+    """
 
     cdef Things methods, classes, fields
-    cdef object version  # the version of the names from which these texts were made
+    cdef object version  # the `version` of the names when these texts were made
     cdef list names
     cdef WordTable threads
-    cdef Thread thread[STREAMS_MAX]  # by the code of the stream
+    cdef Thread thread[STREAMS_MAX]  # by the code of a stream
     cdef list streams
     cdef Frame *frames
     cdef int32_t free_frame, frames_used
@@ -276,9 +284,11 @@ cdef class Scanner:
     cdef bint busy
 
     def __cinit__(self, str agent not None, *, depth, threads, trust, doubt, time, clock):
-        """Create a scanner. `agent` is the name of the agents' form. The other arguments are the limits of the decoder: `depth`
-        frames of a thread, `threads`, TRUST (`trust`), DOUBT (`doubt`), TIME_MAX (`time`) and CLOCK_LIKELY (`clock`)."""
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
+        """Create a scanner. `agent` is the name of the agents' form. All other arguments are limits of the Python
+        decoder: `depth` (frames of a thread), `threads`, TRUST (`trust`), DOUBT (`doubt`), TIME_MAX (`time`) and
+        CLOCK_LIKELY (`clock`)."""
+        # Producers do not know the seed. Otherwise they could choose words with equal hashes.
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1
         self.agent = agent
         self.limits.depth, self.limits.threads, self.limits.time = depth, threads, time
         self.limits.trust, self.limits.doubt, self.limits.clock = trust, doubt, clock
@@ -354,9 +364,9 @@ cdef class Scanner:
     # Copies of the decoder's state
 
     cdef bint _read_form(self, form) except -1:
-        """Copy the clock of the form. Return whether the kernel can read lines of a form in this state.
+        """Copy the clock of the form. Return whether the kernel can read lines while the form is in this state.
 
-        The limit of the time excludes overflows of 64 bits."""
+        The time has a limit, so that 64 bits never overflow."""
         cdef Clock *clock = &self.clock
         self.of_et3 = False
         if form.time > self.limits.time:
@@ -382,7 +392,7 @@ cdef class Scanner:
         return 0
 
     cdef bint _load(self, stacks) except -1:
-        """Copy the open frames from the decoder's stacks. Return whether there is room for them."""
+        """Copy the open frames from the decoder's stacks. Return whether the kernel has room for them."""
         cdef int32_t i, code, frame
         cdef Thread *thread
         if self.threads.words > STREAMS_KEPT or not self.threads.words:
@@ -444,15 +454,16 @@ cdef class Scanner:
         self.names = list(_NAMES)
         return 0
 
-    # Lines
+    # Add rows for lines
 
     cdef int _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
+        offset of `data` in the input.
 
-        Return HERE or INTERPRETER: why the next lines are not added."""
+        Return why the next line was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
         cdef Line line
         cdef Py_ssize_t size
@@ -481,7 +492,9 @@ cdef class Scanner:
         return HERE
 
     cdef int _enter(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an entry. Return 0, or HERE or INTERPRETER with nothing changed if the row cannot be added."""
+        """Add the row of an entry. Return 0. If the row cannot be added, change nothing and return the reason: HERE or
+        INTERPRETER.
+        """
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -527,7 +540,7 @@ cdef class Scanner:
         return 0
 
     cdef int _leave(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an exit, with the results of `_enter`."""
+        """Add the row of an exit. The results are those of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -567,7 +580,7 @@ cdef class Scanner:
         return 0
 
     cdef int _happen(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an allocation, an update or a witness, with the results of `_enter`."""
+        """Add the row of an allocation, an update or a witness. The results are those of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Thread *thread
         cdef Thing *thing = NULL
@@ -607,7 +620,7 @@ cdef class Scanner:
         return 0
 
     cdef int _die(self, const Line *line) except -1 nogil:
-        """Add the row of a death, which belongs to no thread, with the results of `_enter`."""
+        """Add the row of a death, which belongs to no thread. The results are those of `_enter`."""
         cdef Clock *clock = &self.clock
         cdef int64_t time = line.field[2].value
         cdef uint8_t *out = self.columns.text + self.columns.ends[self.columns.rows]
@@ -629,8 +642,8 @@ cdef class Scanner:
         return 0
 
     cdef bint _weigh(self, int64_t ahead) noexcept nogil:
-        """Compare how far a death is `ahead` of the lines read with earlier deaths. If the times of deaths become trusted by it,
-        return False and change nothing."""
+        """Compare how far a death is ahead of the number of lines read (`ahead`) with the same difference of earlier
+        deaths. If the decoder would trust the times of deaths after this death, return False and change nothing."""
         cdef Clock *clock = &self.clock
         cdef int64_t lines = clock.time - clock.lost
         cdef int64_t agreeing = clock.agreeing, disagreements = clock.disagreements
@@ -660,12 +673,14 @@ cdef class Scanner:
         self.columns.start[row] = time
         self.columns.has_start[row >> 3] |= 1 << (row & 7)
 
-    # Threads
+    # Find the codes of streams and threads
 
     cdef inline int _stream(self, const Number *last, bint ticks) noexcept nogil:
-        """Return the code of a line's stream, given the last field. `ticks`: whether the line moves the clock on.
+        """Return the code of a line's stream, given its last field. `ticks`: whether the line is an entry or exit,
+        which advances the clock.
 
-        Return HERE if the field is not the expected time, if it may be a clock instead of a thread, or if there is no room."""
+        Return HERE if the field is not the expected time, if it may be a clock instead of a thread, or if there is no
+        room."""
         cdef int code
         if not self.clock.agent:
             return 0 if last.value == self.clock.time + ticks else HERE
@@ -675,7 +690,7 @@ cdef class Scanner:
         return code
 
     cdef inline int _code(self, const char *text, uint32_t size) noexcept nogil:
-        """Return the code of a thread. Add a new thread, or return HERE if there is no room."""
+        """Return the code of a thread. If the thread is new, add it, or return HERE if there is no room."""
         cdef const uint8_t *word = <const uint8_t *>text
         cdef uint32_t hash = hash_word(&self.threads, word, size)
         cdef int code = find_word(&self.threads, word, size, hash)
@@ -693,7 +708,7 @@ cdef class Scanner:
             self.touched_count += 1
 
     cdef int _tell_streams(self) except -1:
-        """Create the Python strings of the streams that have none."""
+        """Create the Python strings of those streams that have none yet."""
         cdef WordTable *of = &self.threads
         cdef uint32_t code
         for code in range(<uint32_t>len(self.streams), of.words):
@@ -702,13 +717,13 @@ cdef class Scanner:
             )
         return 0
 
-    # Names
+    # Find the texts for methods, classes and fields
 
     cdef inline int _thing(
         self, Things things, uint8_t sort, const Number *id, object names, bint locked, Thing **found
     ) except -1 nogil:
-        """Set `found` to the texts for a method, class or field. Return 0, INTERPRETER if the texts are not stored and the lock is
-        not held, or HERE if there is no room."""
+        """Set `found` to the texts for a method, class or field, and return 0. Return INTERPRETER if the texts are not
+        stored and the lock is not held, and HERE if there is no room."""
         found[0] = things.find(id)
         if found[0] != NULL:
             return 0
@@ -753,7 +768,7 @@ cdef class Scanner:
 
 
 cdef int64_t _method(str text) except? -2:
-    """Return the method of a frame as a number, or NO_METHOD if no usual line can have this method."""
+    """Return the method of a frame as a number, or NO_METHOD if a usual line cannot have this method."""
     usual = len(text) <= DIGITS_MAX and text.isascii() and text.isdigit() and (text[0] != "0" or len(text) == 1)
     return int(text) if usual else NO_METHOD
 

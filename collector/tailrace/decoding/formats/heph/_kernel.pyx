@@ -42,15 +42,16 @@ cdef enum:
     NAMES_MAX = 4096
     NAMES_BYTES = 1 << 20
     STREAMS_MAX = 8192
-    TEXT_MAX = 1 << 20  # bytes of a block's attributes
-    TEXT_PER_BYTE = 12  # a byte of a name may take 6 bytes, and twice as many if the name is also under `$types`
+    TEXT_MAX = 1 << 20  # maximum size (bytes) of the attributes of a block
+    # A byte of a name may become 6 bytes of JSON, or 12 if the name is also under `$types`.
+    TEXT_PER_BYTE = 12
     TEXT_MORE = 64
     # Types of attributes in the body
     U64 = 1
     I64 = 2
     F64 = 3
     STRING = 4
-    # Results that stop the kernel
+    # Results that state why the kernel stopped
     HERE = -2  # the next bytes are not usual, or the block is full
     INTERPRETER = -3  # the next bytes need the Python interpreter, and its lock is not held
 
@@ -86,7 +87,7 @@ cdef struct Columns:
     int32_t *kind
     int32_t *stream
     int32_t *name
-    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
+    int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *valid  # bitmap of the rows with attributes
     uint8_t *text
     int rows
@@ -185,7 +186,9 @@ cdef int _write_attributes(
 
 
 cdef class Scanner:
-    """Packs events into blocks, and keeps their names and streams from block to block. Decoders may share one scanner."""
+    """Packs usual events of Heph into blocks. It keeps names and streams from block to block. Several decoders may
+    share one scanner.
+    """
 
     cdef WordTable names, streams
     cdef list name_texts, stream_texts
@@ -193,7 +196,8 @@ cdef class Scanner:
     cdef bint busy
 
     def __cinit__(self) -> None:
-        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # unknown to producers, who could otherwise choose words that collide
+        # Producers do not know the seed. Otherwise they could choose words with equal hashes.
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1
         cdef Columns *into = &self.columns
         make_table(&self.names, NAMES_MAX, NAMES_BYTES, seed)
         make_table(&self.streams, STREAMS_MAX, STREAMS_MAX * 4, seed)
@@ -263,9 +267,10 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual packets from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+        """Add rows of the usual packets from `at` on, and set `at` to the position after these packets. `offset` is the
+        offset of `data` in the input.
 
-        Return HERE or INTERPRETER: why the next packets are not added."""
+        Return why the next packet was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *packet
         cdef const uint8_t *body
@@ -273,7 +278,7 @@ cdef class Scanner:
         cdef uint8_t *text
         cdef int row = to.rows, name, stream = 0
         cdef uint32_t id
-        cdef int64_t known = -1  # the id of the previous event's stream
+        cdef int64_t known = -1  # the stream id of the previous event
         size_max = min(size_max, 4096)
         while row < ROWS_MAX and have - at[0] >= EVENT_MIN:
             packet = data + at[0]
@@ -328,7 +333,8 @@ cdef class Scanner:
         return self._add_stream(id, hash) if locked else INTERPRETER
 
     cdef int _add_stream(self, const uint8_t *id, uint32_t hash) except -1 with gil:
-        """Add a new stream and return its code, or HERE if there is no room and rows of the block use the codes."""
+        """Store a new stream and return its code. Return HERE if there is no room and rows of the block use the codes.
+        """
         if not has_room(&self.streams, 4):
             if self.columns.rows:
                 return HERE
@@ -347,10 +353,10 @@ cdef class Scanner:
         return self._add_name(raw, size, hash) if locked else INTERPRETER
 
     cdef int _add_name(self, const uint8_t *raw, uint32_t size, uint32_t hash) except -1 with gil:
-        """Add a new name and return its code, or HERE if the name is not UTF-8 or there is no room.
+        """Store a new name and return its code. Return HERE if the name is not UTF-8 or there is no room.
 
-        A separate function, because a function with Python objects takes the interpreter's lock on each call. `_name`, which
-        runs for each event, must not."""
+        This is a separate function, because a function with Python objects takes the interpreter's lock on each call.
+        `_name` runs for each event, and must not take it."""
         try:
             text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
         except UnicodeDecodeError:
@@ -388,7 +394,8 @@ cdef class Scanner:
 def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py_ssize_t begin):
     """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
 
-    `begin` is the position of datagram `first` in `payload`."""
+    `payload` has all datagrams, one after the other, and `sizes` has their sizes. Datagram `first` begins at `begin`.
+    """
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(payload)
     cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size, index = first
     if first < 0 or begin < 0:

@@ -337,7 +337,7 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
     """Read an array. Return its JSON, the type that the JSON implies, and the position after the array.
 
-    The implied type is an array of u64, unless an element implies a higher type, such as i64."""
+    The implied type is an array of the elements' type. For integers, this is i64 if one of them implies i64."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2

@@ -44,13 +44,14 @@ from tailrace.model.record import Kind
 cdef enum:
     ROWS_MAX = 8192
     MEMBERS_MAX = 64
-    RESPELLED_MAX = 2048  # bytes for the keys, types and ids of one line that have escapes
+    # maximum size (bytes) of all keys, types and ids of a line that have escapes
+    RESPELLED_MAX = 2048
     NAMES_MAX = 8192
     CATEGORIES_MAX = 1024
     WORDS_BYTES = 1 << 20
-    TEXT_MAX = 1 << 20  # bytes of a block's attributes
+    TEXT_MAX = 1 << 20  # maximum size (bytes) of the attributes of a block
 
-cdef enum:  # keys
+cdef enum:  # codes of keys
     CLK, TYPE, NAME, RECORD_TYPE, ID, PARENT_ID, RECORD_ID, DESCRIPTION, DATA
     KEYS
     OTHER = KEYS
@@ -67,11 +68,12 @@ _KINDS = [Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION]
 
 cdef struct Member:
     const uint8_t *key
-    const uint8_t *begin  # the begin of the value; for a string, after its first quote
+    # the beginning of the value; for a string, the position after its first quote
+    const uint8_t *begin
     const uint8_t *end
     int key_size
-    int what  # the code of the key, or OTHER
-    int value  # the type of the value
+    int what  # the code of its key, or OTHER
+    int value  # the type of its value
     int spelling  # for a string, the kinds of its escapes (`json_scan`)
 
 
@@ -80,13 +82,14 @@ cdef struct Line:
     int count
     int at[KEYS]  # for each key, the index of its field in `members`, or -1
     int respelled
-    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are copies of strings without escapes
+    # The first `respelled` bytes are copies of strings without their escapes.
+    uint8_t text[RESPELLED_MAX]
 
 
 cdef struct Long:
     int64_t *values
     uint8_t *valid
-    int count  # number of rows with a value
+    int count  # number of rows that have a value
 
 
 cdef struct Columns:
@@ -96,15 +99,15 @@ cdef struct Columns:
     int32_t *name
     int32_t *category
     Long id, parent, start, end
-    int32_t *ends  # of attributes; one more than rows
+    int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *name_valid
     uint8_t *category_valid
     uint8_t *attributes_valid
     uint8_t *text
     int rows
-    int named  # number of rows with a name
+    int named  # number of rows that have a name
     int kinds[ROW_KINDS]
-    int attributed  # number of rows with attributes
+    int attributed  # number of rows that have attributes
 
 
 cdef inline const uint8_t *_respelled(
@@ -237,7 +240,7 @@ cdef inline bint _is(const Member *member, const char *text, int size) noexcept 
 
 
 cdef inline int _kind(Line *line) noexcept nogil:
-    """Return the kind of a line's row, or -1 if the line's type is not usual."""
+    """Return the kind of the row for a line, or -1 if the line's type is not usual."""
     cdef Member *type_ = <Member *>_member(line, TYPE, STRING)
     if not type_:
         return -1
@@ -265,14 +268,16 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
     if not read_unsigned(member.begin + negative, member.end, &number):
         return False
     if number >> 63:
-        return False  # this includes -2^63, which Python reads
+        return False  # -2^63 also comes here, and Python reads it
     clk[0] = -<int64_t>number if negative else <int64_t>number
     return True
 
 
 cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept nogil:
-    """Read an id for its column, and return whether it is valid. If the id is a number, add `key` to `used`, because the column
-    then has the whole field. A string id also stays in the attributes."""
+    """Read an id for its column. Return whether the id is valid.
+
+    If the id is a number, add `key` to `used`, because the column then has the whole content of the field. A string id
+    also stays in the attributes."""
     cdef const Member *member = _member(line, key, STRING)
     cdef const uint8_t *begin
     cdef const uint8_t *end
@@ -295,7 +300,9 @@ cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept 
 
 
 cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexcept nogil:
-    """Write the fields whose keys are not in the set `used` as a JSON object, and return its end. Write nothing without fields."""
+    """Write to `out` a JSON object with those fields whose keys are not in the set `used`. Return the position after
+    it. Write nothing if there are no such fields.
+    """
     cdef const Member *member
     cdef uint8_t *begin = out
     cdef int i, key, quote
@@ -338,11 +345,13 @@ cdef inline void _put(Long *column, int row, int64_t value) noexcept nogil:
 
 
 cdef class Vocabulary:
-    """Words that the kernel keeps from block to block, with codes. Their Python strings are created with the next block."""
+    """Words that repeat in the input, with their codes. It keeps the words from block to block. The Python strings of
+    new words are created with the next block.
+    """
 
     cdef WordTable table
     cdef list texts
-    cdef bint emptied  # whether the table was emptied since `texts` was created
+    cdef bint emptied  # whether the table has been emptied since `texts` was created
 
     def __cinit__(self, uint32_t words_max):
         make_table(&self.table, words_max, WORDS_BYTES, <uint64_t>hash(b"tailrace") | 1)
@@ -367,7 +376,7 @@ cdef class Vocabulary:
         return add_word(&self.table, word.begin, size, hash)
 
     cdef object words(self, const int32_t *codes, int rows, bytes valid):
-        """Return the column of a block with these codes. `valid` is the bitmap of rows with a value."""
+        """Return the column of a block that has these codes. `valid` is the bitmap of the rows that have a value."""
         cdef WordTable *table = &self.table
         cdef uint32_t code
         cdef const char *word
@@ -383,7 +392,9 @@ cdef class Vocabulary:
 
 
 cdef class Scanner:
-    """Packs lines into blocks, and keeps their names from block to block. Decoders may share one scanner."""
+    """Packs usual lines of JETS into blocks. It keeps names from block to block. Several decoders may share one
+    scanner.
+    """
 
     cdef Vocabulary names, categories
     cdef list streams
@@ -458,7 +469,9 @@ cdef class Scanner:
     cdef void _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, Py_ssize_t size_max
     ) noexcept nogil:
-        """Add rows of the usual lines from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input."""
+        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
+        offset of `data` in the input.
+        """
         cdef Columns *to = &self.columns
         cdef const uint8_t *end = data + have
         cdef const uint8_t *last = <const uint8_t *>memrchr(data + at[0], c'\n', have - at[0])
@@ -554,7 +567,9 @@ cdef class Scanner:
         return True
 
     cdef inline int _code(self, Line *line, int key, Vocabulary words) noexcept nogil:
-        """Return the code of the field `key` in `words`. Return -1 if the field is no string, or if there is no room for it."""
+        """Return the code of the value of the field `key` in `words`. Return -1 if the value is not a string, or if
+        there is no room for it.
+        """
         cdef const Member *text = _member(line, key, STRING)
         if not text:
             return -1
@@ -588,7 +603,9 @@ cdef class Scanner:
 
 
 cdef inline bytes _bits(const uint8_t *valid, int rows, int count):
-    """Return the bitmap of the rows with a value, or None if all have one. `count` is the number of these rows."""
+    """Return the bitmap of the rows that have a value, or None if all rows have one. `count` is the number of rows that
+    have a value.
+    """
     return None if count == rows else copied(valid, (rows + 7) // 8)
 
 

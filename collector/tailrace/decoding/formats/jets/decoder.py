@@ -66,8 +66,8 @@ if TYPE_CHECKING or kernels.active():
     """
 
 IN_SESSION = frozenset({"headless", "open"})
-"""The stages of a session (`JetsState`) that allow each type of usual line at this place. A file that ends in one of
-these stages lacks its footer."""
+"""Stages of a session (`JetsState`) in which usual lines of each type are allowed. A file that ends in one of these
+stages lacks its footer."""
 
 NO_END = "no_end"
 """Detail of the gap record for a missing footer."""

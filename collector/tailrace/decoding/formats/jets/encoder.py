@@ -195,5 +195,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is an id as a string, and the id column has the number `id_` for this string."""
+    """Return whether a JSON text is a string id, and `id_` is the number that stands for it in the id column."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

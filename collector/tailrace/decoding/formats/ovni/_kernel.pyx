@@ -21,11 +21,11 @@ cdef enum:
     HEAD = 12
     ROWS_MAX = 16384
     OPENED_MAX = 512
-    SLOTS = 4096  # a power of two, several times the number of plans
+    SLOTS = 4096  # A power of two, and several times the number of plans.
     FIELDS_MAX = 3
     NAMES_MAX = 4096
-    TEXT_MAX = 1 << 21  # bytes of a block's attributes
-    TEXT_OF_EVENT = 512  # bytes of an event's attributes, without names
+    TEXT_MAX = 1 << 21  # maximum size (bytes) of the attributes of a block
+    TEXT_OF_EVENT = 512  # maximum size (bytes) of the attributes of an event, without names
     PREFIX_MAX = 32
     LITERAL_MAX = 24
     NO_NAME = -1
@@ -33,12 +33,12 @@ cdef enum:
     # The events `OU[` and `OU]`, between which the clock may go back
     LATE_BEGIN = 1
     LATE_END = 2
-    # Where the name of an event comes from
+    # Sources of the name of an event
     BY_TABLE = 0
     OF_TASK = 1
     OF_CREATED_TASK = 2
     OTHERWISE = 3
-    # Results that stop the kernel
+    # Results that state why the kernel stopped
     HERE = 0  # the next bytes are not usual, or the block is full
     INTERPRETER = 1  # the next bytes need the Python interpreter, and its lock is not held
 
@@ -51,7 +51,7 @@ cdef enum:
 
 
 cdef struct Field:
-    uint8_t type  # i, I, q or Q, as in the module `struct`
+    uint8_t type  # i, I, q or Q, as in the module `struct`: the type of the number
     uint8_t literal_size
     uint8_t literal[LITERAL_MAX]
 
@@ -88,7 +88,7 @@ cdef struct Text:
 cdef struct Open:
     Opened spans[OPENED_MAX]
     int32_t count
-    int32_t kept  # how many of the spans from before the block are still open
+    int32_t kept  # number of spans from before the block that are still open
 
 
 cdef struct Columns:
@@ -101,7 +101,7 @@ cdef struct Columns:
     int32_t *kind
     int32_t *name
     int32_t *category
-    int32_t *ends  # where the attributes of each row end in `text`, after a first entry of 0
+    int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *has_id
     uint8_t *has_parent
     uint8_t *has_start
@@ -112,10 +112,11 @@ cdef struct Columns:
 
 
 cdef class Scanner:
-    """Packs usual events into blocks. Decoders may share one scanner."""
+    """Packs usual events of ovni into blocks. Several decoders may share one scanner."""
 
     cdef Plan *plans
-    cdef int32_t slots[SLOTS]  # open addressing by key: the plan's index + 1, or 0 for a free slot
+    # A hash table by key, with open addressing: the index of the plan + 1, or 0 for a free slot.
+    cdef int32_t slots[SLOTS]
     cdef list events, categories, names, pairs
     cdef dict pair_codes, name_codes
     cdef int names_of_table

@@ -318,7 +318,7 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read the late events in `at` to `stop`, sorted by clock.
+        """Read the late events from `at` to `stop`, sorted by clock.
 
         Pass the events from `noted` on to `EventOrder.remember`. Return the position up to which this was done."""
         waiting, numbers, order = self._waiting, self._numbers, self._order

@@ -86,7 +86,7 @@ class OpenStream:
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
         """Return the end events that a repair must write before the end `half`: those of the open spans that began
-        inside its span.
+        within the span of `half`.
 
         Return None if the end has no begin. The repair then leaves out the end."""
         if not half.ends:
