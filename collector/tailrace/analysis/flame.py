@@ -25,8 +25,8 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span of one lane that has ended. `owner` is the group or node of spans to which its time is assigned, for the
-    time during which it is the innermost span.
+    """A span of one lane that has ended. While it is the innermost open span of its lane, the time counts for `owner`,
+    which is a group or a node of spans.
     """
 
     start: int

@@ -317,8 +317,9 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[_GroupUnit, int]],
 ) -> list[int]:
-    """Return the durations that have the wanted ranks in their groups, in the order of `wanted`. Ranks count from 1, in
-    ascending order, and only durations that are not in doubt."""
+    """Return the durations that have the wanted ranks in their groups, in the order of `wanted`.
+
+    The shortest duration of a group has rank 1. Durations that are in doubt have no rank."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]

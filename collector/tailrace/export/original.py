@@ -425,8 +425,9 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames of unreadable bytes from the quarantine files. It reads the file of the
-    session `of`, unless its caller names another session."""
+    """Return a function that reads frames of unreadable bytes from the quarantine files.
+
+    The function reads the quarantine file of the session `of`, unless its caller names another session."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

@@ -186,8 +186,9 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Split the stored attributes of a row into the flaw of the record, which is the first member or missing, and the
-    other attributes."""
+    """Split the stored attributes of a row into the flaw of the record and the other attributes.
+
+    The flaw, if there is one, is the first member of the attributes."""
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')

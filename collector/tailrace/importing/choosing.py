@@ -117,8 +117,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
-        # The files of ranks and processes also have such names. Therefore only files with equal beginnings may be
-        # copies.
+        # The files of different ranks or processes may also have names that are derived from each other. Therefore only
+        # files with equal beginnings may be copies.
         for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
             if start is not None and start == begins[other].start:
                 above[top(file)] = top(other)

@@ -138,8 +138,8 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` with the progress ten times a second. `within` has the directory in which a file
-    was found. Files whose paths the user gave are not in `within`.
+    """Read all files, and call `show` with the progress ten times a second. `within` has, for the path of
+    a file, the directory in which the file was found. It has no entry for a file whose path the user gave.
 
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()

@@ -95,7 +95,7 @@ def _firsts(ordered: Longs) -> Longs:
 
 
 def _changes(ordered: NDArray[Any]) -> Truths:
-    """Return for each value whether it differs from the preceding value. True for the first value."""
+    """Return for each value whether it differs from the preceding value. The first value counts as different."""
     found = np.ones(len(ordered), np.bool_)
     found[1:] = ordered[1:] != ordered[:-1]
     return found

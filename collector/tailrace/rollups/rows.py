@@ -106,7 +106,7 @@ class CodedRows(NamedTuple):
 class RowBlock:
     """Cached rows of some data files. For each lane, the block has all rows in one range of times or ticks.
 
-    The lane numbers are those of the frame for which the block was read."""
+    The rows have the lane numbers of the frame for which the block was read. `within` replaces these numbers."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return those rows of the block that lie in the ranges `asked`. Their lane numbers are those of these ranges."""
+        """Return those rows of the block that lie in the ranges `asked`. Each row gets the lane number of its range."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)

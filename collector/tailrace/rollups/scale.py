@@ -177,7 +177,7 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of a factor. Buckets can become wider by this factor without a new read of the pieces.
+"""Base-2 logarithm of the factor by which buckets can become wider without a new read of the pieces.
 
 Buckets become wider if the frame has too many rows."""
 

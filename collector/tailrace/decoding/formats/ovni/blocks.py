@@ -26,8 +26,8 @@ _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of a usual event that the kernel's `Scanner` expects: the flags and the MCV, the values of
-    the plan, and the types of the fields."""
+    """Return the description of a usual event that the kernel's `Scanner` expects: the flags, the MCV (model, category and
+    value), the values of the plan, and the types of the fields."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0

@@ -8,10 +8,10 @@
 | create, type         | name       | name, parent, start; the key in the attributes |
 | unknown              | instant    | name (the MCV), parent, start                 |
 
-`category` is the name of the model. `start` and `end` are the clock, bit-cast. Attributes begin with the
-MCV (`mcv`; `end_mcv` for an end, because a span has both) and the fields of the payload. An end that matches
-its begin does not repeat the fields. `payload` is the part of the payload after the fields, in
-hexadecimal. `flags` is present only if the flags are unusual.
+`category` is the name of the model. `start` and `end` are the clock, bit-cast. Attributes begin with the MCV, the three
+characters model, category and value of the event's type (`mcv`; `end_mcv` for an end, because a span has both), and the
+fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the part of the payload
+after the fields, in hexadecimal. `flags` is present only if the flags are unusual.
 
 An event that creates a task or names a type is a `name` row, because events of other threads refer to the name.
 """

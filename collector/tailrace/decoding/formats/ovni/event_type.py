@@ -27,7 +27,8 @@ class PayloadLayout(NamedTuple):
 
 
 class EventType(NamedTuple):
-    """A type of ovni event, which has one MCV. A line of the module `table` describes it.
+    """A type of ovni event, identified by its MCV: the three characters model, category and value. A line of the module
+    `table` describes it.
 
     `opens`: whether an event of a pair is the begin, or None for an event that belongs to no pair.
     `channel`, `begin`: the channel of a pair, and the MCV of the pair's begin.

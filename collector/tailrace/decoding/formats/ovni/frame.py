@@ -7,9 +7,10 @@
 
 The other three bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
 
-Nothing in a stream marks the beginning of an event. The search for an event checks flags, a known MCV and the
-highest bits of a clock. Random bytes match about once in 100 MB. One match is therefore sufficient to continue, without a
-check of the next event. The search ignores the clock of the previous event, because the previous event may be damaged.
+Nothing in a stream marks the beginning of an event. The search for an event checks the flags, whether the MCV (model,
+category and value) is known, and the highest bits of the clock. Random bytes match about once in 100 MB. One match is
+therefore sufficient to continue, without a check of the next event. The search ignores the clock of the previous event,
+because the previous event may be damaged.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ stored beginning.
 """
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
-"""MCVs of the events that change the state of the thread."""
+"""MCVs (model, category and value) of the events that change the state of the thread."""
 
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 

@@ -40,7 +40,8 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read a usual event: kind, name, category, attributes, channel, MCV of the pair's begin, and `Fields` or None.
+"""How to read a usual event: kind, name, category, attributes, channel, MCV (model, category and value) of the pair's
+begin, and `Fields` or None.
 
 If the event has fields, the plan has only the beginning of the attributes."""
 
