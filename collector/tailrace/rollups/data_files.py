@@ -96,8 +96,9 @@ class FileCache:
             config={
                 "memory_limit": DATABASE,
                 "threads": THREADS,
-                # DuckDB then returns the memory of finished statements soon. Few threads hold little memory back.
+                # DuckDB then returns the memory of finished statements soon.
                 "allocator_background_threads": True,
+                # Each of these threads keeps some memory of finished statements, so use few threads.
                 "async_threads": THREADS,
                 "temp_directory": spill,
             }

@@ -5,7 +5,7 @@ several processes.
 |-----------------------|---------|------------------------------------------------------------------|
 | complete event        | span    | stream `PID/TID`, name, category (cat), start (ts), end (ts+dur)  |
 | counter, aggregate    | counter | stream, name, category, start (ts)                               |
-| FH, HH, SH            | name    | the name behind a hash, key `FH:HASH`                            |
+| FH, HH, SH            | name    | the name of a file, host or other string, key `FH:HASH`          |
 | other metadata        | session | name (CM, PR, thread_name, …)                                    |
 | `start`, `end`        | session | name, start, end                                                 |
 | `[`, `]`, lone commas | session | name "bracket"; also the two blanks at the beginning of a file of 1.0 |

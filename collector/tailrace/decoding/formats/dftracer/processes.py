@@ -221,7 +221,8 @@ class Processes:
         number = self._rest
         if number is None:
             number = self._following
-            if number >= PROCESSES_MAX or len(self._all) < number:  # too many, or some were evicted
+            # The file has too many processes, or processes were evicted before.
+            if number >= PROCESSES_MAX or len(self._all) < number:
                 self._rest = number
             self._all[number] = TracedProcess(ProcessState())
             self._following += 1

@@ -58,7 +58,7 @@ class BodyLayout(NamedTuple):
 
 _layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
 _LAYOUTS_MAX, _BODY_MAX = 4096, 512  # at most about 8 MiB of memory for all layouts
-_texts: Memo[bytes, str] = Memo(8192, 64)  # memory: about 2 MiB at most
+_texts: Memo[bytes, str] = Memo(8192, 64)  # at most about 2 MiB of memory
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
@@ -233,7 +233,7 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     return f"{{{','.join(fields)}}}", None if types else values
 
 
-@lru_cache(8192)  # usual names are short: about 4 MiB at most
+@lru_cache(8192)  # at most about 4 MiB of memory, because usual names are short
 def _head(raw: bytes) -> tuple[str, int]:
     """Return the name of an attribute as a JSON key with a colon, and the type of its value. `raw` is the encoded name
     and type.

@@ -37,7 +37,9 @@ class OpenEvent(NamedTuple):
 
 
 class OpenStream:
-    """The open spans of one thread and the thread's state. `added` counts the end events that a repair adds, by MCV."""
+    """The open spans of one thread and the thread's state.
+
+    `added` counts the end events that a repair adds, by MCV (model, category and value)."""
 
     def __init__(self, added: Counter[str]) -> None:
         self.models: set[str] = set()

@@ -24,8 +24,9 @@ _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The MCV, the attributes and the flaw of one event. A span consists of two events, a begin and an end (`ends`),
-    each of which is a `Half`."""
+    """The MCV (model, category and value), the attributes and the flaw of one event.
+
+    A span consists of two events, a begin and an end (`ends`), each of which is a `Half`."""
 
     mcv: str
     members: Members
