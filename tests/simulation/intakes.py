@@ -13,7 +13,7 @@ class Intake(SourceIntake):
         """Let each new session be noted."""
         self._note = note
 
-    def _open(self, info: OpenInfo) -> int:
-        number = super()._open(info)
+    def _register(self, info: OpenInfo) -> int:
+        number = super()._register(info)
         self._note(number, info)
         return number

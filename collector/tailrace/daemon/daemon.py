@@ -43,7 +43,7 @@ from tailrace.ingest.machine import Rejected
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening, Place
-from tailrace.sources.tail import Chosen
+from tailrace.sources.tail.watch import Chosen
 from tailrace.standard import last_words
 from tailrace.store.presence import IMPORT
 

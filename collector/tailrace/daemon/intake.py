@@ -157,7 +157,9 @@ class SourceIntake:
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         info = self._info(transport, peer, record_max)
-        return self._open(structs.replace(info, garbage_max=garbage_max))
+        info = structs.replace(info, garbage_max=garbage_max)
+        self._gate.append(EntryKind.OPEN, number := self._register(info), encode(info))
+        return number
 
     def open_file(
         self,
@@ -170,11 +172,11 @@ class SourceIntake:
     ) -> int:
         info = self._info("tail", facts.path, record_max)
         rank = rank_of(facts.path) if info.job or info.node else None
-        return self._open(
-            structs.replace(
-                info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
-            )
+        info = structs.replace(
+            info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
         )
+        self._gate.append(EntryKind.OPEN, number := self._register(info), encode(info))
+        return number
 
     def now(self) -> int:
         return self._spool.timeline.now()
@@ -268,11 +270,9 @@ class SourceIntake:
         config = self._context.config.sources.get(self._name)
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
-    def _open(self, info: OpenInfo) -> int:
-        number = (
-            self._spool.end
-        )  # The position of a session's first entry in the spool is the session's number.
-        self._gate.append(EntryKind.OPEN, number, encode(info))
+    def _register(self, info: OpenInfo) -> int:
+        """Count a new session as open; return its number, which is the spool position of its first entry."""
+        number = self._spool.end
         self._open_now[number] = info
         return number
 

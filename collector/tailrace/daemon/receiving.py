@@ -39,7 +39,7 @@ from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener, UnixListener, UnixListening
 from tailrace.sources.listening import Listening, Place, address_of, names_users, place_of, refusal
 from tailrace.sources.source import Source
-from tailrace.sources.tail import Chosen, TailSource
+from tailrace.sources.tail.watch import Chosen, TailSource
 from tailrace.sources.udp import UdpSource
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import OpenInfo

@@ -32,7 +32,7 @@ from tailrace.importing.choosing import TakenFile, choose
 from tailrace.importing.discover import find
 from tailrace.importing.readings import beside, mode, readings
 from tailrace.importing.summary import Summary, summary
-from tailrace.sources.tail import Chosen
+from tailrace.sources.tail.watch import Chosen
 from tailrace.store.presence import IMPORT
 
 LOOK_SECONDS = 0.1

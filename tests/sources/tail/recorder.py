@@ -10,8 +10,8 @@ from msgspec import structs
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import without_gz
 from tailrace.sources.source import CHUNK_MAX, FileFinder
-from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.location import System
+from tailrace.sources.tail.watch import TailSource
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 

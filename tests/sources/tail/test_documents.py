@@ -197,11 +197,18 @@ def desk_of(beside):
     )  # fmt: skip
 
 
+def opened(beside, path):
+    """The session of the file at a path."""
+    session, facts = Handoff(desk_of(beside)), FileFacts(path=path, device=1, inode=1, birth=0)
+    session.number = beside.intake.open_file(facts, "", record_max=1, dialect="auto")
+    session.documents(path)
+    return session
+
+
 def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
-    session = Handoff(desk_of(beside))
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
-    session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
+    session = opened(beside, path)
     assert beside.have(session) == {"own.json": b"{}"}
     beside.write("a/own.json", b"{finished}")
     session.end(path, "deleted")
@@ -231,10 +238,9 @@ def test_what_one_stream_finds_changed_is_told_to_all(beside):
 
 @pytest.mark.parametrize("reason", ["replaced", "rewritten", "truncated"])
 def test_what_stands_beside_the_next_incarnation_is_not_told_of_the_last(beside, reason):
-    session = Handoff(desk_of(beside))
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
-    session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
+    session = opened(beside, path)
     beside.write("a/own.json", b"{next}")
     session.end(path, reason)
     assert beside.intake.sessions[0].documents == {"own.json": b"{}"}

@@ -14,10 +14,10 @@ from msgspec import structs
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, search
+from tailrace.sources.tail.catalog import LOOK_COST, LOOKS_SHARE
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import Roots, System
 from tailrace.sources.tail.search import FILES_AT_ONCE, Discovery
-from tailrace.sources.tail.turns import LOOK_COST, LOOKS_SHARE
 from tailrace.spool.payloads import FileLoss
 from tests.sources.tail.recorder import TestClock
 

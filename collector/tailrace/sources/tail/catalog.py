@@ -1,5 +1,10 @@
-"""Index the files that a source knows by path, by inode and by the names of their possible
-originals, and determine which file continues the session of another one.
+"""Know the files of a source and when each of them is checked next, and determine which file is a
+copy of another one and continues its session.
+
+`Catalog` indexes the files by path, by inode and by the names of their possible originals. A
+growing file is checked every `poll_interval`. The interval for an unchanged file increases up to
+`idle_interval`, or longer, so that the checks of all files together use at most `LOOKS_SHARE` of a
+core.
 
 gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to
 another directory and removes the original. rsync replaces a file by a longer copy. The events must
@@ -20,6 +25,8 @@ copy is read, too, because the copy may be the file of an earlier run with the s
 
 from __future__ import annotations
 
+import heapq
+import math
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,11 +35,11 @@ from itertools import chain, count
 from operator import attrgetter
 from typing import NamedTuple
 
+from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
 from tailrace.sources.tail.phase import WAITING, Phase
-from tailrace.sources.tail.turns import Schedule
 
 SETTLED = 60.0
 """Time (seconds) without a change after which a file counts as completely written."""
@@ -45,6 +52,14 @@ ENDED_MAX = 8192
 """Maximum number of groups of files (see `Catalog`) of which ended files are remembered, so that a
 copy of an ended file is not read as a new file."""
 
+LOOKS_SHARE = 0.005
+LOOK_COST = 5e-6
+"""CPU time (seconds) that one check of a file takes at least, used to plan the intervals."""
+RETRY_MAX = 30.0
+TICKS = 4
+"""Number of points in time in each interval at which files are checked, so that many files are
+checked at one wake-up."""
+
 
 class Ended(NamedTuple):
     """A file whose session has ended, and the trail of the content that the session has read."""
@@ -54,7 +69,7 @@ class Ended(NamedTuple):
 
 
 class Catalog:
-    """The files that a source knows. `key` converts a path to a value that it has in common with
+    """The files that a source knows, and the times of their next checks. `key` converts a path to a value that it has in common with
     the paths of its copies (`Files.copy`), so that files with one key form a group of possible
     copies. With `apart`, no file is treated as a copy of another one.
 
@@ -62,9 +77,9 @@ class Catalog:
     once."""
 
     def __init__(
-        self, key: Callable[[str], str], schedule: Schedule, *, apart: bool = False
+        self, key: Callable[[str], str], config: TailConfig, *, apart: bool = False
     ) -> None:
-        self.schedule = schedule
+        self.config = config
         self._key = str if apart else key
         self._apart = apart
         self._by_path: dict[str, Followed] = {}
@@ -77,6 +92,10 @@ class Catalog:
         self._summed: Followed | None = None
         """The last file that `proves` compared, whose comparison may need an inflater."""
         self._count = count(1)
+        self._due: list[tuple[float, int, Followed]] = []
+        """Heap of the files by the time of their next check. If a file is in the heap several
+        times, the time in `Followed.due` is valid."""
+        self._order = count()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -124,23 +143,17 @@ class Catalog:
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
         """Add a file under a key, by default the key of its path. A moved file keeps its position
-        in the order of files."""
+        in the order of files. A new file gets the rank of a file that is known at its path."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
-        file.known = file.known or next(self._count)
-        file.rank = file.rank or file.known
+        if not file.known:
+            file.known = next(self._count)
+            before, path = self.at(file.location.path), file.location.path
+            file.rank = before.rank if before and before.location.path == path else file.known
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
-        self.schedule.put(file, now)
-
-    def add_anew(self, file: Followed, now: float) -> None:
-        """Add a file as the last one in the order of discovery. If another file is known at its path, the file gets the
-        rank of that file."""
-        known, path = self.at(file.location.path), file.location.path
-        file.known = 0
-        file.rank = known.rank if known is not None and known.location.path == path else 0
-        self.add(file, now)
+        self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
         """Let `file` continue with the path and descriptor of the removed file `waiting`, which is the same file. Return
@@ -209,6 +222,50 @@ class Catalog:
         del self._ended[key][:-16]
         while len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
+
+    # Times of checks
+
+    @property
+    def next_due(self) -> float:
+        """Return the time at which the next file is due; infinity if no file is scheduled."""
+        return self._due[0][0] if self._due else float("inf")
+
+    def check_at(self, file: Followed, at: float) -> None:
+        file.due = at
+        heapq.heappush(self._due, (at, next(self._order), file))
+
+    def check_soon(self, file: Followed, now: float) -> None:
+        """Check a file next, if it is still known and not due already."""
+        if file in self._all and file.due > now:
+            self.check_at(file, now)
+
+    def due(self, now: float) -> Iterator[Followed]:
+        """Yield all files whose check is due. The caller may add and remove files, and set times of
+        checks, during the iteration."""
+        while self._due and self._due[0][0] <= now:
+            due, _, file = heapq.heappop(self._due)
+            if due == file.due and file in self._all:
+                yield file
+
+    def idle_interval(self, looks: int) -> float:
+        """Return the interval (seconds) at which unchanged files are checked, if there are `looks`
+        files to check in each interval."""
+        return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
+
+    def after_check(self, file: Followed, now: float) -> None:
+        """Set the time of a file's next check after a check at the time `now`."""
+        poll = self.config.poll_interval
+        if file.location.changed_at == now:
+            file.interval = poll
+        else:
+            file.interval = min(max(2 * file.interval, poll), self.idle_interval(len(self)))
+        # Check many files at the same time, because a wake-up costs as much as ten checks.
+        tick = file.interval / TICKS
+        self.check_at(file, math.ceil((now + file.interval) / tick) * tick)
+
+    def after_failure(self, file: Followed, now: float) -> None:
+        file.interval = min(max(2 * file.interval, self.config.idle_interval), RETRY_MAX)
+        self.check_at(file, now + file.interval)
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:

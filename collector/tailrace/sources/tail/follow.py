@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
@@ -26,11 +27,18 @@ from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
 from tailrace.sources.tail.session import Desk, Handoff, Resting
+from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
 """Time (seconds) without a change after which a file is closed. If a file is deleted while it is open, the bytes that
 were written before can still be read."""
+
+
+class Unread(NamedTuple):
+    """A loss of `size` bytes at the end of a file, which nobody can read any more."""
+
+    size: int
 
 
 class Compared:
@@ -484,31 +492,44 @@ class Followed:
         self.phase = NEXT[FileEvent.ENDED][self.phase]
 
     def _hand_on(
-        self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss
+        self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread
     ) -> None:
-        handoff, path = self.handoff, self.location.path
+        """Pass a piece of the file's content, or a loss, to the file's session; the first one opens the session."""
+        handoff, desk = self.handoff, self._desk
         self._resting.grows()
+        if isinstance(piece, InflationBegun):
+            self._reach(piece.member)
+            return
+        if isinstance(piece, Torn):
+            handoff.lose("torn_member", 0)
+            self._reach(piece.after)
+            return
+        if piece == b"":
+            return
+        if handoff.number is None:
+            path, facts = self.location.path, self.facts
+            handoff.number = desk.intake.open_file(
+                facts, desk.files.group(facts.path), record_max=desk.config.record_max,
+                dialect=desk.config.dialect, replaces=desk.replaces.get(path, ()),
+            )  # fmt: skip
+            handoff.documents(path)
         match piece:
-            case InflationBegun(member):
-                self._reach(member)
-            case Torn(after):
-                handoff.lose("torn_member", 0)
-                self._reach(after)
+            case bytes():
+                desk.intake.append(EntryKind.DATA, handoff.number, piece)
+                handoff.content.add(piece)
+                desk.figures.chunks += 1
+                desk.figures.bytes += len(piece)
+            case SparseRange(size):
+                handoff.lose("hole", size)
+                handoff.content.pass_over(size)
             case Bad(size, data, after):
-                handoff.open(path, self.facts)
                 handoff.lose("bad_member", size, data)
                 self._reach(after)
             case StatedLoss(detail, size, after):
-                handoff.open(path, self.facts)
                 handoff.lose(detail, size, stated=True)
                 self._reach(after)
-            case SparseRange(size):
-                handoff.open(path, self.facts)
-                handoff.lose("hole", size)
-                handoff.content.pass_over(size)
-            case bytes():
-                if piece:
-                    handoff.data(path, self.facts, piece)
+            case Unread(size):
+                handoff.lose("unread", size)
 
     def _reach(self, member: Member) -> None:
         """Record the member `member` as the position from which a restarted daemon must decompress the file."""
@@ -569,8 +590,8 @@ class Followed:
         """End the file's session, and report that `unread` bytes were lost. If the file has no session yet, open one
         for this report, unless the file may be a copy of another file or another source follows it."""
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
-            self.handoff.open(self.location.path, self.facts)
-        self.handoff.end(self.location.path, reason, unread)
+            self._hand_on(Unread(unread))
+        self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:
         """Forget what was read and compared, because `event` begins a new session or makes the file wait again."""

@@ -141,7 +141,10 @@ def _is_literal(part: str) -> bool:
 
 
 class _Listing(NamedTuple):
+    prefix: str
+    """The directory's path with a slash at its end."""
     search: int
+    """Number of the search that listed the directory."""
     mtime_ns: int
     at_ns: int
     """Wall time (ns) at which the directory was listed."""
@@ -149,9 +152,18 @@ class _Listing(NamedTuple):
     directories: list[str]
     files: list[str]
     links: list[str]
-    below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
-    """By the set of pattern parts that are still to be matched in the directory: the directories and the links to
-    search below it."""
+    known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
+    """Earlier results of `below`, by the set of pattern parts that are still to be matched."""
+
+    def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
+        """Return the directories and the links to search below this directory, if the pattern parts `wanted` are still
+        to be matched in it."""
+        if (found := self.known.get(wanted)) is None:
+            found = self.known[wanted] = (
+                _places(self.prefix, self.directories, wanted, hidden=False),
+                _places(self.prefix, self.links, wanted, hidden=True),
+            )
+        return found
 
 
 class _Place(NamedTuple):
@@ -208,27 +220,26 @@ class Search:
         for number, pattern in enumerate(self._patterns):
             if number % BREATH == 0:
                 yield None
-            yield from self._search(pattern, seen)
+            root = pattern.root
+            found = self._stat(root)
+            if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
+                # If the root's directory exists without the root, the root was deleted. If the
+                # directory is also missing, a file system may be unmounted.
+                self._unseen.add(root)
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                yield from self._descend(pattern, seen)
+            elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
+                above = self._within.get(root)
+                if self._roots.add(above or root, is_file=above is None) is None:
+                    self._unseen.add(root)
+                else:
+                    yield Found(root, named=True)
         for path in self._listings.keys() - seen:
             del self._listings[path]
 
-    def _search(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
-        root = pattern.root
-        found = self._stat(root)
-        if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-            # If the root's directory exists without the root, the root was deleted. If the
-            # directory is also missing, a file system may be unmounted.
-            self._unseen.add(root)
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            yield from self._descend(pattern, seen)
-        elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
-            above = self._within.get(root)
-            if self._roots.add(above or root, is_file=above is None) is None:
-                self._unseen.add(root)
-            else:
-                yield Found(root, named=True)
-
     def _descend(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
+        """Search the directory that is a pattern's root, and all directories below it that the
+        pattern matches. Add them to `seen`."""
         root = pattern.root
         real_root = self._roots.add(root, is_file=False)
         if real_root is None:
@@ -240,51 +251,34 @@ class Search:
         while places or links:
             # Search directories before links, so that a file is found at its own path.
             is_link = not places
-            place = (places or links).pop()
-            target = followed(place.path) if is_link else place.path
-            if target is None:
-                self._unseen.add(place.path)
-            elif is_link and not _inside(target, real_root):
-                yield Outside(place.path)
-            elif (found := self._stat(place.path)) is None:
-                self._unseen.add(place.path)
-            elif stat.S_ISREG(found.st_mode) and () in place.wanted:
-                yield Found(place.path, spelled=_spells(pattern, place.path))
-            elif stat.S_ISDIR(found.st_mode):
-                key = (found.st_dev, found.st_ino, place.wanted)
-                if key not in visited:
-                    visited.add(key)
-                    seen.add(place.path)
-                    yield from self._enter(pattern, place, found, places, links)
-            if len(visited) % BREATH == 0 or is_link:
+            path, wanted = (places or links).pop()
+            if is_link or len(visited) % BREATH == BREATH - 1:
                 yield None
-
-    def _enter(
-        self,
-        pattern: Pattern,
-        place: _Place,
-        found: os.stat_result,
-        places: list[_Place],
-        links: list[_Place],
-    ) -> Iterator[Found]:
-        listing = self._list(place.path, found)
-        if listing is None:
-            self._unseen.add(place.path)
-            return
-        prefix = place.path.rstrip("/") + "/"
-        below = listing.below.get(place.wanted)
-        if below is None:
-            below = listing.below[place.wanted] = (
-                _places(prefix, listing.directories, place.wanted, hidden=False),
-                _places(prefix, listing.links, place.wanted, hidden=True),
-            )
-        places += below[0]
-        links += below[1]
-        if listing.search == self._number:
-            for name in listing.files:
-                if () in _below(place.wanted, name, hidden=True):
-                    path = prefix + name
-                    yield Found(path, spelled=_spells(pattern, path))
+            target = followed(path) if is_link else path
+            if target is not None and is_link and not _inside(target, real_root):
+                yield Outside(path)
+                continue
+            found = None if target is None else self._stat(path)
+            if found is None:
+                self._unseen.add(path)
+                continue
+            if stat.S_ISREG(found.st_mode) and () in wanted:
+                yield Found(path, spelled=_spells(pattern, path))
+            key = (found.st_dev, found.st_ino, wanted)
+            if not stat.S_ISDIR(found.st_mode) or key in visited:
+                continue
+            visited.add(key)
+            seen.add(path)
+            if (listing := self._list(path, found)) is None:
+                self._unseen.add(path)
+                continue
+            directories, further_links = listing.below(wanted)
+            places += directories
+            links += further_links
+            if listing.search == self._number:
+                names = (each for each in listing.files if () in _below(wanted, each, hidden=True))
+                files = (listing.prefix + name for name in names)
+                yield from (Found(file, spelled=_spells(pattern, file)) for file in files)
 
     def _list(self, path: str, found: os.stat_result) -> _Listing | None:
         known = self._listings.get(path)
@@ -311,7 +305,7 @@ class Search:
             self._fails(error)
             return None
         listing = _Listing(
-            self._number, found.st_mtime_ns, at_ns, now + RELIST,
+            path.rstrip("/") + "/", self._number, found.st_mtime_ns, at_ns, now + RELIST,
             sorted(directories, reverse=True), sorted(files), sorted(links, reverse=True), {},
         )  # fmt: skip
         self._listings[path] = listing
@@ -401,24 +395,32 @@ _LookedAt = tuple[int, int] | None
 """Size (bytes) and modification time (Unix ns) that a file had at its last check; None if the file could not be read."""
 
 
+DIRECTORY_LOOKS = 4
+"""Number of checks of files that take as much time as searching one directory; used to plan the interval of searches."""
+
+
 class Discovery:
-    """Adds the files that a search finds to the catalog."""
+    """Adds the files that a search finds to the catalog. With `once`, only one search is due."""
 
     def __init__(
         self,
         desk: Desk,
         catalog: Catalog,
-        roots: Roots,
         complaints: Complaints,
         within: Mapping[str, str],
+        *,
+        once: bool,
     ) -> None:
+        self.due = float("-inf")
+        """Time at which the next search is due."""
         self.searched_at = float("-inf")
         """Time at which the last search began."""
-        self.looks = 0
+        self._once = once
+        self._looks = 0
         """Number of files whose content the last search examined to find out their format."""
         self._desk = desk
         self._catalog = catalog
-        self._roots = roots
+        self._roots = roots = desk.descriptors.roots
         self._complaints = complaints
         self._clock: Clock = desk.clock
         self._files: Files = desk.files
@@ -435,20 +437,17 @@ class Discovery:
         self._began = float("-inf")
         """Time at which the current search began."""
 
-    @property
-    def directories(self) -> int:
-        """Return the number of directories that a search visits."""
-        return len(self._search)
-
     def covers(self, path: str) -> bool:
         """Return whether the last search would have found a file at this path, because it could read all directories
         above."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search once. Yield at intervals to let other tasks run."""
-        began = self._began = self._clock.monotonic()
-        self.looks = files = 0
+        """Search once, if a search is due. Yield at intervals to let other tasks run."""
+        if (began := self._clock.monotonic()) < self.due:
+            return
+        self._began = began
+        self._looks = files = 0
         if len(self._settled) >= STRANGE_MAX:
             self._forget_gone()
         unreachable = (Found(path, named=True) for path in list(self._unreachable))
@@ -468,41 +467,58 @@ class Discovery:
                 files = 0
                 yield
         self.searched_at = began
+        pause = self._catalog.idle_interval(DIRECTORY_LOOKS * len(self._search) + self._looks)
+        self.due = float("inf") if self._once else began + pause
 
     def admit(self, path: str) -> None:
         """Check a path that was found; add its file if the file is new or was moved there.
 
         If a known file was moved to this path, also check the path at which it was before, because another file may be
         there now."""
-        vacated = [path]
-        while vacated:  # a loop, because a log rotation may move a thousand files
-            self._admit(vacated.pop(), vacated)
-
-    def _admit(self, path: str, vacated: list[str]) -> None:
-        known = self._catalog.at(path)
-        if known is not None and known.location.gone is None and known.location.path == path:
-            return
-        self._unreachable.discard(path)
-        try:
-            found, birth = self._roots.look(path)
-            if not stat.S_ISREG(found.st_mode) or self._is_known(path, found, vacated):
+        vacated: str | None = path
+        while vacated is not None:  # a loop, because a log rotation may move a thousand files
+            path, vacated = vacated, None
+            before = self._catalog.at(path)
+            if before is not None and before.location.gone is None and before.location.path == path:
                 return
-        except OutsideError:
-            self._complaints.leads_outside(path)
-            return
-        except OSError as error:
-            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                self._complaints.failed(name_of(error))
-                self._unreachable.add(path)
-            return
-        file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
-        self._catalog.add_anew(file, self._clock.monotonic())
+            self._unreachable.discard(path)
+            try:
+                found, birth = self._roots.look(path)
+                if not stat.S_ISREG(found.st_mode):
+                    return
+                known = self._known(path, found)
+            except OutsideError:
+                self._complaints.leads_outside(path)
+                return
+            except OSError as error:
+                if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                    self._complaints.failed(name_of(error))
+                    self._unreachable.add(path)
+                return
+            if known is None:
+                file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
+                self._catalog.add(file, self._clock.monotonic())
+            elif known.location.gone is None:
+                self._catalog.add_alias(path, known)
+            else:
+                vacated = known.location.path
+                self._catalog.move(known, path, self._clock.monotonic())
+
+    def _known(self, path: str, found: os.stat_result) -> Followed | None:
+        """Return the known file to which a path leads, or None. If the file has lost its path, it was moved to this one.
+        Raise OSError."""
+        file = self._catalog.of_node((found.st_dev, found.st_ino))
+        if file is None:
+            return None
+        if file.location.gone is None:
+            file.look(self._clock.monotonic())
+        return file if file.location.gone is None or file.recognises(path) else None
 
     def _recognises(self, strange: Found) -> bool:
         """Return whether a file's content is of the source's format. If not, remember to examine the file again
         after it has changed, or if it could not be read. Log the file if a pattern matches its name by more than
         wildcards."""
-        self.looks += 1
+        self._looks += 1
         path = strange.path
         is_new = strange not in self._settled
         looked = self._strange.pop(strange, None) or self._settled.pop(strange, (0, None))[1]
@@ -559,23 +575,6 @@ class Discovery:
         since = self._began - 2 * YOUNG
         self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
         self._full = {path: at for path, at in self._full.items() if at > since}
-
-    def _is_known(self, path: str, found: os.stat_result, vacated: list[str]) -> bool:
-        """Return whether a path leads to a known file. If so, the path becomes a further path (alias) of the file, or
-        its new path if the file was moved. Append the path at which a moved file was to `vacated`. Raise OSError."""
-        file = self._catalog.of_node((found.st_dev, found.st_ino))
-        if file is None:
-            return False
-        if file.location.gone is None:
-            file.look(self._clock.monotonic())
-        if file.location.gone is None:
-            self._catalog.add_alias(path, file)
-            return True
-        if not file.recognises(path):
-            return False
-        vacated.append(file.location.path)
-        self._catalog.move(file, path, self._clock.monotonic())
-        return True
 
 
 def _directory(path: str) -> str:

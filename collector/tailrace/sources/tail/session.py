@@ -1,6 +1,6 @@
 """Manage the session of one followed file: its content, its documents, and whether it rests.
 
-`Handoff` passes the file's data to the intake. `DocumentWatch` reads the documents that a format
+`Handoff` is the session. `DocumentWatch` reads the documents that a format
 keeps beside its files: each changed document once, even if several files share it. `Resting`
 determines whether the file rests: its writer has ended, or nothing was written for a long time.
 
@@ -37,7 +37,6 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.location import Roots, TailDescriptors
-from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
@@ -315,8 +314,8 @@ class Desk(msgspec.Struct):
 
 
 class Handoff:
-    """The session of one file, which is opened when the first data is passed to the intake.
-    `content` is the trail of the content that was passed on."""
+    """The session of one file. `content` is the trail of the content that was passed to the
+    intake."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
@@ -335,27 +334,6 @@ class Handoff:
         handoff.content = Trail.of(state)
         handoff.sent = state.documents.copy()
         return handoff
-
-    def open(self, path: str, facts: FileFacts) -> int:
-        """Open the session unless it is open; return its number. At the opening, also pass on the
-        documents beside `path`."""
-        if self.number is None:
-            desk = self._desk
-            self.number = desk.intake.open_file(
-                facts,
-                desk.files.group(facts.path),
-                record_max=desk.config.record_max,
-                dialect=desk.config.dialect,
-                replaces=desk.replaces.get(path, ()),
-            )
-            self.documents(path)
-        return self.number
-
-    def data(self, path: str, facts: FileFacts, data: bytes) -> None:
-        self._desk.intake.append(EntryKind.DATA, self.open(path, facts), data)
-        self.content.add(data)
-        self._desk.figures.chunks += 1
-        self._desk.figures.bytes += len(data)
 
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
@@ -384,11 +362,9 @@ class Handoff:
             self._desk.intake.let_go(self.number)
             self.number = None
 
-    def end(self, path: str, reason: str, unread: int = 0) -> None:
+    def end(self, path: str, reason: str) -> None:
         if self.number is None:
             return
-        if unread:
-            self.lose("unread", unread)
         if reason not in SUCCEEDED:
             # Pass the documents on once more: if the file was not found again after a restart, they
             # have not been checked.

@@ -1,10 +1,6 @@
-"""Decide when each file of a source is checked, which files are followed, and which compressed
-files have an inflater.
+"""Decide which files of a source are followed, and which compressed files have an inflater.
 
-`Turns` limits the number of followed files to `files_max`. `Schedule` determines when each file is
-checked. A growing file is checked every `poll_interval`. The interval for an unchanged file
-increases up to `idle_interval`, or longer, so that the checks of all files together use at most
-`LOOKS_SHARE` of a core.
+`Turns` limits the number of followed files to `files_max`.
 
 `Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is
 incomplete needs an inflater, which takes 48 KiB. Only the most recently read files keep theirs.
@@ -26,68 +22,13 @@ limit the cost of this:
 from __future__ import annotations
 
 import heapq
-import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import count, islice
 
-from tailrace.config.schema import TailConfig
 from tailrace.sources.tail.content import INFLATING_BYTES
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.phase import NEXT, FileEvent
-
-LOOKS_SHARE = 0.005
-LOOK_COST = 5e-6
-"""CPU time (seconds) that one check of a file takes at least, used to plan the intervals."""
-RETRY_MAX = 30.0
-TICKS = 4
-"""Number of points in time in each interval at which files are checked, so that many files are
-checked at one wake-up."""
-
-
-class Schedule:
-    """The times of the files' next checks. If a file is `put` several times, the last time is
-    valid."""
-
-    def __init__(self, config: TailConfig) -> None:
-        self.config = config
-        self._due: list[tuple[float, int, Followed]] = []
-        self._order = count()
-
-    @property
-    def next(self) -> float:
-        """Return the time at which the next file is due; infinity if no file is scheduled."""
-        return self._due[0][0] if self._due else float("inf")
-
-    def put(self, file: Followed, at: float) -> None:
-        file.due = at
-        heapq.heappush(self._due, (at, next(self._order), file))
-
-    def take(self, now: float) -> Iterator[Followed]:
-        """Yield all due files. The caller may put files into the schedule during the iteration."""
-        while self._due and self._due[0][0] <= now:
-            due, _, file = heapq.heappop(self._due)
-            if due == file.due:
-                yield file
-
-    def rest(self, looks: int) -> float:
-        """Return the interval (seconds) at which unchanged files are checked, if there are `looks`
-        files to check in each interval."""
-        return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
-
-    def after_look(self, file: Followed, now: float, files: int) -> None:
-        """Set the time of a file's next check after a check at the time `now`. `files` is the
-        number of all files."""
-        poll = self.config.poll_interval
-        rests = file.location.changed_at != now
-        file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
-        # Check many files at the same time, because a wake-up costs as much as ten checks.
-        tick = file.interval / TICKS
-        self.put(file, math.ceil((now + file.interval) / tick) * tick)
-
-    def after_failure(self, file: Followed, now: float) -> None:
-        file.interval = min(max(2 * file.interval, self.config.idle_interval), RETRY_MAX)
-        self.put(file, now + file.interval)
 
 
 class Turns:

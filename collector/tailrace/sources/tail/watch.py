@@ -1,8 +1,8 @@
 """Search for files, check them for changes, and read them, in short steps that do not block.
 
 One task handles all files of a source. A check determines the size of a file. The files that have
-grown are then read in turn, one chunk each. Between two steps, the generator `Watch.steps` yields
-what to wait for (`Wait`), and its caller resumes it afterwards.
+grown are then read in turn, one chunk each. The generator `Watch.steps` owns this loop. Between two
+steps, it yields what to wait for (`Wait`), and its caller resumes it afterwards.
 
 A file that was deleted or renamed stays open and is read until nothing was written to it for
 `LINGER` seconds, because its writer may still have it open. Then its session ends, unless a search
@@ -31,16 +31,13 @@ from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptor
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
 from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery, name_of
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
-from tailrace.sources.tail.turns import Inflaters, Schedule, Turns
+from tailrace.sources.tail.turns import Inflaters, Turns
 from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
 """Time (seconds) for which the session of a file waits for the file to appear again, if its file
 system seems to be unmounted."""
-DIRECTORY_LOOKS = 4
-"""Number of checks of files that take as much time as searching one directory; used to plan the
-interval of searches."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Maximum number of pieces that are read, and maximum time (seconds) for reading, before other
@@ -90,9 +87,8 @@ class Watch:
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
         self._descriptors = TailDescriptors(config.descriptors_max, roots)
-        self._schedule = Schedule(config)
-        self._catalog = Catalog(files.copy, self._schedule, apart=chosen is not None)
-        self._search_due = self._documents_due = float("-inf")
+        self._catalog = Catalog(files.copy, config, apart=chosen is not None)
+        self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._turns = Turns(config.files_max)
         self._inflaters = Inflaters(config.inflating_max, once=once)
@@ -106,24 +102,45 @@ class Watch:
             replaces=chosen.replaces if chosen else {},
         )  # fmt: skip
         self._discovery = Discovery(
-            self._desk,
-            self._catalog,
-            roots,
-            self._complaints,
-            chosen.within if chosen else {},
+            self._desk, self._catalog, self._complaints, chosen.within if chosen else {}, once=once
         )
         self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
-        """Follow all files; before each step, yield what to wait for. Close all files at the end."""
+        """Search for files, check them and read them, each as soon as it is due. Before each step,
+        yield what to wait for. Close all files at the end."""
         try:
-            while (yield from self._turn()):
-                pass
+            while True:
+                for _ in self._discovery.run():
+                    yield "others"
+                now = self._clock.monotonic()
+                for file in self._turns.given():
+                    self._catalog.check_soon(file, now)
+                for checks, file in enumerate(self._catalog.due(now), start=1):
+                    try:
+                        self._check(file, now)
+                    except OSError as error:
+                        self._set_back(file, error, now)
+                    if checks % LOOKS_AT_ONCE == 0:
+                        yield "others"
+                yield from self._look_at_documents()
+                now = self._clock.monotonic()
+                if self._ready or self._inflaters.next <= now:
+                    yield from self._read()
+                elif not self._once:
+                    wake = min(
+                        self._discovery.due, self._documents_due, self._catalog.next_due,
+                        self._inflaters.next,
+                    )  # fmt: skip
+                    yield max(SLEEP_MIN, wake - now)
+                elif self._catalog.next_due > now:
+                    self._forget_waiting()
+                    break
         finally:
             self._descriptors.close_all()
 
     def reconfigure(self, config: TailConfig) -> None:
-        self._schedule.config = self._desk.config = config
+        self._catalog.config = self._desk.config = config
         self._turns.places = config.files_max
         self._inflaters.limit = config.inflating_max
 
@@ -167,53 +184,17 @@ class Watch:
         figures.behind_bytes = sum(file.behind for file in self._catalog)
         return figures
 
-    def _turn(self) -> Generator[Wait, None, bool]:
-        """Search for files, check files and read files once, as far as each is due; return whether
-        to do so again."""
-        if self._clock.monotonic() >= self._search_due:
-            yield from self._find()
-        for file in self._turns.given():
-            self._reconsider(file, self._clock.monotonic())
-        yield from self._look_around()
-        if self._clock.monotonic() >= self._documents_due:
-            yield from self._look_at_documents(self._desk.documents)
-        if self._ready or self._inflaters.next <= self._clock.monotonic():
-            yield from self._read()
-        elif self._once:
-            return self._drop_waiting()
-        else:
-            wake = min(
-                self._search_due, self._documents_due, self._schedule.next, self._inflaters.next
-            )
-            yield max(SLEEP_MIN, wake - self._clock.monotonic())
-        return True
-
-    def _find(self) -> Iterator[Wait]:
-        for _ in self._discovery.run():
-            yield "others"
-        looks = DIRECTORY_LOOKS * self._discovery.directories + self._discovery.looks
-        pause = self._schedule.rest(looks)
-        self._search_due = float("inf") if self._once else self._discovery.searched_at + pause
-
-    def _look_at_documents(self, documents: DocumentWatch) -> Iterator[Wait]:
+    def _look_at_documents(self) -> Iterator[Wait]:
+        """Check all documents for changes, if they are due."""
+        if self._clock.monotonic() < self._documents_due:
+            return
+        documents = self._desk.documents
         for looks, _ in enumerate(documents.look_at_all(), start=1):
             if looks % LOOKS_AT_ONCE == 0:
                 yield "others"
-        self._documents_due = self._clock.monotonic() + self._schedule.rest(len(documents))
+        self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
-    def _look_around(self) -> Iterator[Wait]:
-        """Check all files whose next check is due."""
-        now = self._clock.monotonic()
-        for looks, file in enumerate(self._schedule.take(now), start=1):
-            if file in self._catalog:
-                try:
-                    self._look(file, now)
-                except OSError as error:
-                    self._set_back(file, error, now)
-            if looks % LOOKS_AT_ONCE == 0:
-                yield "others"
-
-    def _look(self, file: Followed, now: float) -> None:
+    def _check(self, file: Followed, now: float) -> None:
         """Check a file for changes, and decide what to do with it. Raise OSError."""
         if self._is_left_behind(file):
             self._let_go(file)
@@ -223,7 +204,7 @@ class Watch:
         if file.location.gone is not None:
             for path in self._catalog.aliases(file):
                 self._discovery.admit(path)
-        self._schedule.after_look(file, now, len(self._catalog))
+        self._catalog.after_check(file, now)
         if (
             file.location.gone is None
             and not file.has_more
@@ -254,23 +235,19 @@ class Watch:
             return
         if self._has_later_relatives(file, now):
             # Check this file again after these files, of which it may be a copy.
-            self._schedule.put(file, self._clock.monotonic())
+            self._catalog.check_at(file, self._clock.monotonic())
             return
-        part = catalog.is_part(self._catalog, file, now)
-        if part is not False:
-            file.wait_for(FileEvent.MAY_BE_COPY)
-            if part is None:
-                # Continue the comparison at the next check.
-                self._schedule.put(file, self._clock.monotonic())
+        begun, waits = None, catalog.is_part(self._catalog, file, now)
+        if waits is False:
+            begun = catalog.begun_copy(self._catalog, file)
+            waits = begun is None and catalog.is_copy(self._catalog, file, now)
+        if waits is False:
+            self._begin(file, begun, now)
             return
-        begun = catalog.begun_copy(self._catalog, file)
-        copy = begun is None and catalog.is_copy(self._catalog, file, now)
-        if copy is not False:
-            file.wait_for(FileEvent.MAY_BE_COPY)
-            if copy is None:
-                self._schedule.put(file, self._clock.monotonic())
-            return
-        self._begin(file, begun, now)
+        file.wait_for(FileEvent.MAY_BE_COPY)
+        if waits is None:
+            # Continue the comparison at the next check.
+            self._catalog.check_at(file, self._clock.monotonic())
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
         """Read a file from now on. `begun` is a copy that was found first, whose session the file
@@ -290,7 +267,7 @@ class Watch:
             copies.append(begun)
         for other in copies:
             self._turns.give_back(other)
-            self._schedule.put(other, now)
+            self._catalog.check_at(other, now)
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> bool:
@@ -321,7 +298,8 @@ class Watch:
         for each in sorted(waiting, key=lambda each: each.location.path):
             same = self._catalog.of_node(each.location.node)
             if same is None or not same.has_read(each):
-                self._catalog.add_anew(each, self._clock.monotonic())
+                each.known = 0
+                self._catalog.add(each, self._clock.monotonic())
             elif vacated := self._catalog.replace(each, same, self._clock.monotonic()):
                 self._discovery.admit(vacated)
 
@@ -381,7 +359,7 @@ class Watch:
             return False
         heir.take_over(file)
         self._turns.take(heir)
-        self._schedule.put(heir, now)
+        self._catalog.check_at(heir, now)
         self._forget(file)
         return True
 
@@ -397,27 +375,27 @@ class Watch:
             if not self._ready:
                 break
             file = self._ready.popleft()
-            if file in self._catalog and not self._inflaters.must_wait(file):
-                file.queued = False
-                self._read_piece(file)
-                self._inflaters.used(file)
+            if file not in self._catalog or self._inflaters.must_wait(file):
+                continue
+            file.queued = False
+            try:
+                if file.read():
+                    self._enqueue(file)
+                else:
+                    self._after_last_piece(file)
+            except OSError as error:
+                self._set_back(file, error, self._clock.monotonic())
+            self._inflaters.used(file)
         yield "others"
 
-    def _read_piece(self, file: Followed) -> None:
-        """Read the next piece of a file, and end the file's session after the last piece."""
-        try:
-            more = file.read()
-            is_over = not more and file.final and file.location.gone is not None
+    def _after_last_piece(self, file: Followed) -> None:
+        """End the session of a file that was read whole, unless more content may come. Raise
+        OSError."""
+        if file.final:
             # The copy that continues the session can be known only after all content was read.
-            if is_over and self._bequeath(file, self._clock.monotonic()):
-                return
-        except OSError as error:
-            self._set_back(file, error, self._clock.monotonic())
-            return
-        if more:
-            self._enqueue(file)
-        elif file.final:
-            self._close(file, file.location.gone or END_OF_FILE)
+            gone = file.location.gone
+            if gone is None or not self._bequeath(file, self._clock.monotonic()):
+                self._close(file, gone or END_OF_FILE)
         elif self._once and file.phase in READ:
             file.final = True
             self._enqueue(file)
@@ -445,21 +423,13 @@ class Watch:
         self._turns.forget(file)
         self._inflaters.forget(file)
         for other in waiting:
-            self._reconsider(other, now)
+            self._catalog.check_soon(other, now)
 
-    def _reconsider(self, file: Followed, now: float) -> None:
-        if file in self._catalog and file.due > now:  # otherwise due already
-            self._schedule.put(file, now)
-
-    def _drop_waiting(self) -> bool:
-        """End the watch, because no file is left to read: forget the files that wait because they
-        may be copies. Return True instead if the schedule has a file that is due."""
-        if self._schedule.next <= self._clock.monotonic():
-            return True
+    def _forget_waiting(self) -> None:
+        """Forget the files that wait because they may be copies, because no file is left to read."""
         for file in list(self._catalog):
             self._figures.files_ended += 1
             self._forget(file)
-        return False
 
     def _enqueue(self, file: Followed) -> None:
         if not file.queued:
@@ -477,7 +447,7 @@ class Watch:
         if self._once or file.final:
             self._close(file, file.location.gone or UNREADABLE)
             return
-        self._schedule.after_failure(file, now)
+        self._catalog.after_failure(file, now)
 
 
 class TailSource:
