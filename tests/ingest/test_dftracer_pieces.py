@@ -210,6 +210,16 @@ def test_a_piece_that_is_not_there_is_missed_exactly(data, way, name):
         assert unknown or not last
 
 
+@TIMES
+@given(st.data(), any_way, st.sampled_from(COUNTING[:3]))
+def test_pieces_of_a_run_that_nobody_ended_lack_its_end_once(data, way, name):
+    """As a tool splits the trace of a killed process."""
+    pieces = cut(data.draw, trace(name))
+    pieces[-1] = [line for line in pieces[-1] if b'"name":"end"' not in line]
+    _, rows = checked(WAYS[way](data.draw(st.permutations(pieces))), data)
+    assert lacking(rows) == ([], {"no_end": 1})
+
+
 def traced(ids, *, pid=5, host="h", at=0, last=0, first=1):
     """Lines of a run with these ids, which begins at a time."""
     args = f'"hhash":"{host}"' if host else None

@@ -163,8 +163,7 @@ class SplitRuns:
         self._runs_of: dict[str, dict[int, None]] = {}
         """For each PID, the numbers of its runs."""
         self._changed: dict[str, None] = {}
-        """Open sessions whose rest row has to be rewritten, because other files now contain the run's beginning or end.
-        """
+        """Open sessions whose rest row has to be rewritten, because other files now continue their run."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose piece is a copy: a complete run already contains it."""
@@ -179,9 +178,15 @@ class SplitRuns:
             self._places += sum(map(_places, run.pieces.values()))
 
     def goes_on(self, session: str) -> bool:
-        """Return whether the beginning and the end of a session's run are known, in this or another session."""
+        """Return whether a session's run is known on both sides of the session's piece: other pieces contain earlier
+        or later ids, or the run's beginning or end is known."""
         run = self.state.runs.get(self._run_of.get(session, -1))
-        return session in self._copies or (run is not None and run.whole)
+        if run is None:
+            return session in self._copies
+        ids = run.pieces[session].piece.ranges
+        before = run.begins or (bool(ids) and ids[0][0] > run.ranges[0].first)
+        behind = bool(run.ends) or (bool(ids) and ids[-1][1] < run.ranges[-1].last)
+        return before and behind
 
     def take_back(self, session: str, id_: int) -> bool:
         """Record that a session's record with the id `id_` arrived after the session's gap had reported the id as
@@ -193,7 +198,7 @@ class SplitRuns:
         return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Rewrite the rest row of each silent file for which the beginning or end of its run was found in another file."""
+        """Rewrite the rest row of each silent file whose run is continued by other files."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
@@ -244,8 +249,9 @@ class SplitRuns:
             self.state.following += 1
             self.state.runs[number] = SplitRun(piece.pid, piece.host)
             self._runs_of.setdefault(piece.pid, {})[number] = None
-        run, self._run_of[session] = self.state.runs[number], number
-        whole = run.whole
+        run = self.state.runs[number]
+        short = [name for name, each in run.pieces.items() if each.open and not self.goes_on(name)]
+        self._run_of[session] = number
         found = self._add(run, session, held)
         if not piece.ranges and not run.doubted:
             known = any(
@@ -264,9 +270,8 @@ class SplitRuns:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:
             run.ends, run.last = session, piece.last
-        if run.whole and not whole:
-            names = (name for name, held in run.pieces.items() if held.open and name != session)
-            self._changed |= dict.fromkeys(name.partition(".")[0] for name in names)
+        names = (name for name in short if name != session and self.goes_on(name))
+        self._changed |= dict.fromkeys(name.partition(".")[0] for name in names)
         found += self._judge(run)
         while self._places > PLACES_MAX and len(self.state.runs) > 1:
             self._forget(next(iter(self.state.runs)))
