@@ -110,9 +110,9 @@ def test_the_ledger_names_records_that_were_read_one_by_one(status):
     source = status.sources["tcp"]
     source = msgspec.structs.replace(source, records={"span": 2500}, malformed_records={"cut": 500})
     slow = msgspec.structs.replace(source, slow_records=1001)
-    assert "one by one" not in final_ledger(with_source(status, source))
+    assert "one by one" not in final_ledger(with_source(status, source), {})
     assert "one by one, which takes many times as long: 1001 of 3000 records" in final_ledger(
-        with_source(status, slow)
+        with_source(status, slow), {}
     )
 
 

@@ -20,6 +20,7 @@ from tailrace.standard import STDOUT, never_wait
 if TYPE_CHECKING:
     from tailrace.config.load import Loaded
     from tailrace.figures import Status
+    from tailrace.query.completeness import CopiedFiles
 
 
 @click.command()
@@ -93,34 +94,38 @@ def _print_last(loaded: Loaded, status: Status, began: int, *, as_json: bool) ->
     if as_json:
         _print_json(status)
     else:
-        click.echo(final_ledger(status, _missing_names(loaded, status, began)))
+        click.echo(final_ledger(status, *_as_stored(loaded, status, began)))
 
 
-def _missing_names(loaded: Loaded, status: Status, began: int) -> dict[str, int | None]:
-    """Return, by source, the number of names to which events refer and which no file contains, according to the table;
-    None if a number is unknown. `began` is the time at which the command started."""
-    if not status.rows_committed:
-        return {}
+def _as_stored(
+    loaded: Loaded, status: Status, began: int
+) -> tuple[dict[str, int | None], dict[str, CopiedFiles | None]]:
+    """Return, by source, what only the table tells: the number of names to which events refer and which no file
+    contains, and the files that views leave out as copies; None for what is unknown. `began` is the time at which the
+    command started."""
     from tailrace.config.load import store_path
     from tailrace.decoding.contract import asks
     from tailrace.decoding.formats import FORMATS
     from tailrace.errors import TailraceError
-    from tailrace.query.completeness import asking_sessions, missing_names
+    from tailrace.query.completeness import asking_sessions, copied_files, missing_names
     from tailrace.query.engine import Engine
 
     formats = {name for name, each in FORMATS.items() if asks(each.decoder(1, None))}
-    wanted = {name for name, source in status.sources.items() if source.format in formats}
-    if not wanted:
-        return {}
+    read = {name: source for name, source in status.sources.items() if source.seen_events}
+    wanted = {name for name, source in read.items() if source.format in formats}
+    several = {n for n, each in read.items() if each.type == "tail" and each.sessions_opened > 1}
+    if not (wanted or several):
+        return {}, {}
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
         try:
-            return missing_names(engine, asking_sessions(engine, wanted, began))
+            names = missing_names(engine, asking_sessions(engine, wanted, began))
+            return names, dict(copied_files(engine)) if several else {}
         finally:
             engine.close()
     except TailraceError as error:
-        click.echo(f"tailrace: {error}; `tailrace gaps` says which names are missing", err=True)
-        return dict.fromkeys(wanted, None)
+        click.echo(f"tailrace: {error}", err=True)
+        return dict.fromkeys(wanted), dict.fromkeys(several)
 
 
 def _print_json(status: Status) -> None:

@@ -183,6 +183,24 @@ def asking_sessions(engine: Engine, sources: Iterable[str], since: int) -> set[s
     return found & {session for (session,) in engine.rows(open_)}
 
 
+class CopiedFiles(NamedTuple):
+    """Followed files with the content of other files of their source, and the number of events in them."""
+
+    files: int
+    events: int
+
+
+def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
+    """Return, by source, the files that the views leave out because other files have the same content.
+
+    Raise QueryError or StoreError if the table cannot be read.
+    """
+    # The views have no rows of a copy, so count the events of its original.
+    counts = "SELECT source, part.root(session) AS original, sum(events) AS events FROM part.session_counts GROUP BY ALL"
+    sql = f"SELECT source, count(*), sum(events)::BIGINT FROM part.copies JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
+    return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
+
+
 _Session = tuple[str, str]
 
 

@@ -15,19 +15,26 @@ if TYPE_CHECKING:
 
     from tailrace.figures import SourceStatus, Status
     from tailrace.importing.importing import ImportProgress
+    from tailrace.query.completeness import CopiedFiles
 
 SLOW_MIN = 1000
 """Minimum number of records, read by the slow code of a decoder, that the ledger mentions. Fewer records take no
 noticeable time."""
 
 
-def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) -> str:
+def final_ledger(
+    status: Status,
+    names: Mapping[str, int | None],
+    copies: Mapping[str, CopiedFiles | None] | None = None,
+) -> str:
     """Return the final ledger as text: for each source, what was received, and which events are missing for which
-    reasons. `names` has, by source, the number of names to which events refer and which no file contains; None if the
-    number is unknown."""
+    reasons. `names` has, by source, the number of names to which events refer and which no file contains; `copies` has
+    the files that views leave out as copies. None stands for an unknown number."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     for name, source in status.sources.items():
-        lines += _ledger(name, source, _in_words((names or {}).get(name, 0)))
+        lines += _ledger(name, source, _in_words(names.get(name, 0)))
+        if copies and name in copies:
+            lines.append(_of_copies(copies[name]))
     uncommitted = status.spool.durable - status.spool.committed
     if uncommitted:
         lines.append(f"  left in the spool for the next start: {counted(uncommitted, 'byte')}")
@@ -40,6 +47,19 @@ def _in_words(names: int | None) -> str:
         return ""
     asked = "an unknown number of names" if names is None else counted(names, "name")
     return f", and {asked} missing that they ask for"
+
+
+def _of_copies(copies: CopiedFiles | None) -> str:
+    if copies is None:
+        return "    copies: it is unknown how many files have the content of other files"
+    alone = copies.files == 1
+    files = (
+        "1 file has the content of another file"
+        if alone
+        else f"{copies.files} files have the content of other files"
+    )
+    whose = "its" if alone else "their"
+    return f"    copies: {files}; views leave out {whose} {counted(copies.events, 'event')}"
 
 
 def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
