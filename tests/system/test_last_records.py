@@ -169,3 +169,31 @@ def test_a_torn_record_is_named_until_its_rest_comes(start, tmp_path, format_, r
     collector.settle()
     if format_ != "et3":  # whose lines wait until its form is known
         until(lambda: not found(collector, "gaps") or not rests, "the end of the gap")
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_killed_collector_reads_on_in_its_files_and_misses_nothing(start, tmp_path, kind):
+    """It is killed within a line and within a file, and the file grows while no collector runs."""
+    format_ = kind.partition(".")[0]
+    lines = list(LINES[format_])
+    if format_ == "jets":  # from its header to its footer
+        header, footer = lines.pop(0).split("\n")
+        lines = [header, *lines, footer]
+    data = "\n".join(lines).encode() + b"\n"
+    file = Written(tmp_path / "files" / NAMES[kind])
+    collector = start(format_, "1 h")
+    for at in range(0, len(data), 150):
+        file.append(data[at : at + 50])
+        until(lambda at=at: received(collector) >= at + len(data[at : at + 50]), "the bytes")
+        collector.kill()
+        file.append(data[at + 50 : at + 150])
+        assert refuses(collector)
+        assert [gap["reason"] for gap in found(collector, "gaps")] == ["awaited"]
+        collector.start()
+    until(lambda: received(collector) == len(data), "the last bytes")
+    collector.settle()
+    assert found(collector, "gaps") == []
+    collector.stop()
+    assert found(collector, "gaps") == []
+    assert not refuses(collector)
+    assert events(collector) == {"jets": 8, "dftracer": 9}[format_]
