@@ -153,12 +153,30 @@ def test_the_first_entries_and_exits_tell_the_form(lines: str, expected: str) ->
     assert form(decode(lines)) == expected
 
 
-@pytest.mark.parametrize("name", ["specification", "agent"])
-def test_a_dialect_says_the_form_at_once(name: str) -> None:
+def test_the_dialect_agent_says_the_form_at_once() -> None:
     for lines in ("M 1 0 1\n", f"M 1 0 {MAIN}\n"):
         decoder = FORMAT.decoder(1 << 20, None)
-        decoder.begin("/run/trace", name)
-        assert form(decoder.feed(lines.encode())) == name
+        decoder.begin("/run/trace", "agent")
+        assert form(decoder.feed(lines.encode())) == "agent"
+
+
+def test_the_dialect_specification_invents_no_loss_in_a_trace_of_an_agent() -> None:
+    """Its threads would be clocks that are far ahead."""
+    paths = [path for path in VECTORS.glob("*.in") if ".limit" not in path.name]
+    said = {path.stem: decode(path.read_bytes(), dialect="specification") for path in paths}
+    told = {path.stem: decode(path.read_bytes()) for path in paths}
+    assert {name for name in said if missing(said[name]) != missing(told[name])} == set()
+    assert form(said["agent_threads"]) == "agent"
+    assert form(said["spec_threads_lossy"]) == "specification"
+
+
+@pytest.mark.parametrize(
+    "lines", ["M 1 0 5\nM 2 0 1\nM 3 0 2\n", "M 1 0 5\nM 2 0 4\nE 2 6\nE 1 7\n"]
+)
+def test_a_clock_that_falls_is_one_in_the_dialect_specification(lines: str) -> None:
+    """A run begins anew, and a line comes late."""
+    assert form(decode(lines)) == "agent"
+    assert form(decode(lines, dialect="specification")) == "specification"
 
 
 @pytest.mark.parametrize("first", ["spec_simple", "agent_simple", "agent_threads_reordered"])

@@ -6,7 +6,7 @@ threads and losses of each form. The module `maps` reads the names in the docume
 
 A session is one file. The first record (`trace`) states the form of the file and that the clock is
 logical. The decoder holds back lines, at most `limit` bytes, until the form is known, usually at the second
-entry or exit. A source's `dialect` determines the form at once.
+entry or exit. A source's `dialect` determines the form if the lines do not show it. The dialect `agent` determines the form at once.
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines".
 A last line without a newline is read if it is probably whole, and is `truncated` otherwise. NULs at the beginning of a line
@@ -94,7 +94,7 @@ class Et3Decoder:
         self._names = MapNames(state.names)
         self._held = bytearray(state.held)
         self._held_at = state.lines.offset - len(self._held)
-        self._votes = Votes()
+        self._votes = Votes(state.asked)
         self._events: Events | None = None
         self._frames: EvictableStacks | None = None
         if state.form:
@@ -121,6 +121,7 @@ class Et3Decoder:
     def begin(self, path: str, dialect: str) -> None:
         forms: dict[str, FormName] = {SPECIFICATION: SPECIFICATION, AGENT: AGENT}
         self._state.asked = forms.get(dialect)
+        self._votes = Votes(self._state.asked)
         self._state.added = deaths_were_added(path)
 
     @property
@@ -268,7 +269,7 @@ class Et3Decoder:
             self._read_lines(offset, data, records)
             return
         self._held += data
-        if form := self._state.asked or self._vote(line):
+        if form := AGENT if self._state.asked == AGENT else self._vote(line):
             self._decide(form, records)
 
     def _vote(self, line: Line | str) -> FormName | None:

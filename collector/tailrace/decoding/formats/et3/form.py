@@ -150,11 +150,15 @@ class Form(Protocol):
 class Votes:
     """Determines the form of a trace from the last fields of its first lines.
 
-    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second field
-    is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
+    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second
+    field is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
+
+    If the configuration asks for the specification's form, a first clock of 1 confirms it, and only an equal second field
+    contradicts it, because a clock may begin anew and lines may come late.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, asked: FormName | None = None) -> None:
+        self._asked = asked
         self._before: int | None = None
         self._highest = -1
 
@@ -171,10 +175,10 @@ class Votes:
             return None
         before, self._before = self._before, last
         if before is None:
-            return None
+            return SPECIFICATION if self._asked and last == 1 else None
         if last == before + 1:
             return SPECIFICATION
-        return AGENT if last <= before else None
+        return AGENT if last == before or (last < before and not self._asked) else None
 
     def guess(self) -> FormName:
         """Return the probable form of the trace, judged by the size of the numbers. Call this only if no line decided
