@@ -43,6 +43,7 @@ from tailrace.export.records import (
     with_following,
 )
 from tailrace.export.selected import Left, Selected, note_columns, note_rows
+from tailrace.model.gap import Reason
 from tailrace.model.quarantine import QuarantineFrame, frames
 from tailrace.model.record import Kind, Record
 from tailrace.query.answer import Shape
@@ -134,14 +135,18 @@ def _suffix(origin: Origin) -> str:
 
 REFUSED = "session without events, which readers refuse"
 MAY_BE_WHOLE = "record that a copy may have whole"
-TORN, BAD = "torn_member", "bad_member"
-GZIP, TOO_LONG = "gzip", "too_long"
+OF_KERNEL = "gap of reason kernel, which a copy calls network"
+TORN, BAD, UNREAD = "torn_member", "bad_member", "unread"
+GZIP, TOO_LONG, CUT = "gzip", "too_long", "cut"
 CLOSED = "end of a compressed part"
 
 _DETAILS = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 _LOSSES = f"""
 SELECT source, part.root(session) AS root, reason, detail, "offset", attributes FROM gaps
-WHERE (detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
+WHERE (
+  detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR detail = '{CUT}' AND reason = 'truncated'
+  OR reason IN ('uncounted', 'damaged', 'kernel')
+) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
 """SQL for the gaps that a reader of the written copy may not find by itself.
@@ -412,7 +417,12 @@ def _losses(
             elif not repair:
                 left[MAY_BE_WHOLE] += 1
             continue
-        if detail not in shown:
+        if reason == Reason.KERNEL:
+            left[OF_KERNEL] += 1
+            continue
+        # Nobody read what a broken connection still had.
+        stated = UNREAD if detail == CUT else detail
+        if stated not in shown:
             left[f"gap that no copy shows ({reason})"] += 1
             continue
         data = b""
@@ -420,7 +430,7 @@ def _losses(
             pieces = quarantined(attributes, _kept(quarantine, session), {BAD}, left)
             data = b"".join(piece.data for piece in pieces)
         size = msgspec.json.decode(attributes or "{}").get("bytes", 0)
-        found[source, session].append(Loss(offset, detail, size, data))
+        found[source, session].append(Loss(offset, stated, size, data))
     return dict(found)
 
 

@@ -124,10 +124,8 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 
     `texts` has the record's attributes. `phases` has the release's spellings of `ph`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
-    if "ticks_per_second" in texts:
-        theirs.pop("ph", None)
     name, phase = str(record.name), METADATA
-    if record.start is None:
+    if record.start is None and "ticks_per_second" not in texts:
         phases = (
             NUMBERS if "type" in texts else TEXTS
         )  # in metadata, only the field `type` shows that the release writes `ph` as a number
