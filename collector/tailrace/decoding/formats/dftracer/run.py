@@ -2,7 +2,8 @@
 
 A file has one run, or several runs if the process replaced itself (exec): the ids restart at 1 with each
 `start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
-events may come in any order. Missing ids prove nothing in these cases: a run without `end`, a run that wrote
+events may come in any order. If ids repeat between `start` and `end`, a gap of unknown size says that nobody can tell which ids are
+missing. Missing ids prove nothing in these cases: a run without `end`, a run that wrote
 aggregates (calls that were not written took ids), an older release, an id above the id of `end`.
 Aggregates may come after `end`. Unless the configuration in `end` excludes aggregates, gaps are therefore reported only at `]`, at the next `start`
 or at the end of the file. An event that comes after its gap was reported heals the gap.
@@ -44,7 +45,7 @@ class IdsState(msgspec.Struct):
     `following`: the highest id seen, plus 1.
     `firsts`, `lasts`: the first and the last id of each missing range.
     `believed`: whether the ids still seem to count the events, so that a missing id shows a missing event.
-    `returned`: whether an id came twice or was below 1."""
+    `returned`: whether an id came twice or was below 1, and no gap has reported it."""
 
     following: int = 1
     firsts: list[int] = []
@@ -365,7 +366,7 @@ class TracedRun:
             )
             return [self._late(offset), *open_]
         if not self._state.counts or not self.ids.believed:
-            return []
+            return self._again(offset)
         ranges = self._state.claimed = self._unexplained()
         one_by_one = ranges if len(ranges) <= GAPS_MAX else ranges[: GAPS_MAX - 1]
         rest = ranges[len(one_by_one) :]
@@ -406,7 +407,17 @@ class TracedRun:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
-        return self.settle(offset)
+        return self.settle(offset) or self._again(offset)
+
+    def _again(self, offset: int) -> list[Record]:
+        """Return a gap of unknown size if ids of a run with `start` and `end` came twice.
+
+        Lines were copied, or there are parts of two runs. In both cases, nobody can tell which ids are missing."""
+        state = self._state
+        if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
+            return []
+        self.ids.returned = False
+        return [missing(offset, Reason.NETWORK, 0, of=Kind.SPAN, detail="ids")]
 
     @property
     def lacking(self) -> str | None:
