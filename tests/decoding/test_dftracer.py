@@ -320,7 +320,8 @@ def test_only_releases_that_count_events_are_believed(
 
 @pytest.mark.parametrize("aggregation", [0, None])
 def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
-    """Once; and where the claim waits for the end of the file there is nothing to heal. A number that comes twice is named at the end."""
+    """An event heals its gap once. If gaps are reported only at the end of the file, there is nothing to heal. A number
+    that comes twice is named at the end."""
     late = [event(4), event(9), event(4)]
     records = decode(text(start(), event(2), event(6), end(7, aggregation), *late))
     found = of(records, Kind.GAP, Kind.HEAL)
