@@ -231,7 +231,7 @@ def test_what_one_stream_finds_changed_is_told_to_all(beside):
     beside.write("shared.txt", b"one")
     first, second = beside.stream("a/stream"), beside.stream("b/stream")
     beside.write("shared.txt", b"two")
-    beside.documents.look(first)
+    beside.documents.follow(first, str(beside.directory / "a/stream"))
     beside.turn()
     assert beside.have(second) == beside.have(first) == {"../shared.txt": b"two"}
 

@@ -362,14 +362,12 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
     """Check a file's relatives for changes; return the relatives at whose path there is another
     file now."""
-    return [other for other in catalog.relatives(file) if _was_replaced(other, now)]
-
-
-def _was_replaced(file: Followed, now: float) -> bool:
-    try:
-        return file.location.gone is None and file.look(now)
-    except OSError:
-        return False  # the next check of that file reports the error
+    found = []
+    for other in catalog.relatives(file):
+        with suppress(OSError):  # the next check of that file reports the error
+            if other.location.gone is None and other.look(now):
+                found.append(other)
+    return found
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:

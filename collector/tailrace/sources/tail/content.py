@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from tailrace.sources.source import CHUNK_MAX
@@ -360,16 +360,12 @@ class ReadPart:
         instead."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
-    def compare(
-        self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
-    ) -> Judgement:
+    def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
         """Find out whether the file still contains the part that was read; return the result. Raise
         OSError.
 
         `head` and `last` are the bytes that the file now has where the part's first and last bytes
         were read. `size` is the file's size, determined after these bytes were read.
-        `begins_otherwise` returns whether the decompressed content begins with other bytes than
-        before.
 
         The number of overwritten bytes is 0 if they were overwritten during an earlier run, or
         before the file was copied."""
@@ -378,8 +374,8 @@ class ReadPart:
             return Judgement("same" if self._origin == "copied" else "truncated")
         grown = size > trail.offset or self._origin == "copied"
         found = judge(trail, head, last, grown=grown)
-        if found.verdict == "rewritten" or begins_otherwise():
-            return Judgement("rewritten")
+        if found.verdict == "rewritten":
+            return found
         if found.verdict == "overwritten":
             trail.head, trail.last, trail.crc = head, last, None
         if self._origin != "now":
@@ -416,16 +412,19 @@ class ReadPart:
         return news
 
 
+def _whole(fd: int) -> Reader:
+    """Return a reader of a file from its beginning. Raise OSError."""
+    if kind(fd, final=True) is Compressed:
+        return Compressed(BEGIN, Trail(), certain=True)
+    return RawBytes(Trail())
+
+
 class ContentSum:
     """Computes, in steps, the trail and thereby the checksum of a file's whole content."""
 
     def __init__(self, fd: int) -> None:
         self.trail = Trail()
-        self._reader: Reader = (
-            Compressed(BEGIN, Trail(), certain=True)
-            if kind(fd, final=True) is Compressed
-            else RawBytes(Trail())
-        )
+        self._reader = _whole(fd)
 
     def step(self, fd: int, size: int) -> bool | None:
         """Read about `VERIFY_BYTES` more of the file. Return None while content is left. At the
@@ -528,11 +527,7 @@ def _pieces(path: str) -> Iterator[bytes | SparseRange]:
     fd = os.open(path, OPEN)
     try:
         view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
-        reader: Reader
-        if kind(view.fd, final=True) is Compressed:
-            reader = Compressed(BEGIN, Trail(), certain=True)
-        else:
-            reader = RawBytes(Trail())
+        reader = _whole(fd)
         while (piece := reader.next(view)) is not None and not isinstance(piece, str):
             if isinstance(piece, bytes | SparseRange):
                 yield piece

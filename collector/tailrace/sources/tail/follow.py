@@ -22,7 +22,7 @@ from tailrace.sources.tail.content import (
     ReadPart,
     SparseRange,
 )
-from tailrace.sources.tail.identity import ContentCheck, Trail, judge
+from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
@@ -551,7 +551,14 @@ class Followed:
         # Read the size after these bytes, because the file may have been truncated or rewritten since `found` was
         # determined.
         self.size = self._system.fstat(fd).st_size
-        verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
+        if (
+            part.is_compressed_earlier
+            and self.size >= part.trail.offset
+            and identity.relation(self.handoff.content.head, self.head()) == "other"
+        ):
+            verdict, differing = Judgement("rewritten")
+        else:
+            verdict, differing = part.compare(head, last, self.size)
         if verdict in {"truncated", "rewritten"}:
             known = max(before, found)
             self._begin_incarnation(verdict, max(0, known - self.taken) if self.size < known else 0)
@@ -560,13 +567,6 @@ class Followed:
                 self.handoff.content = part.trail.copied()
             if differing:
                 self.handoff.lose("overwritten", differing)
-
-    def _begins_otherwise(self) -> bool:
-        """Return whether a compressed file that an earlier run of the daemon read begins with other content now. Raise
-        OSError."""
-        if not self._part.is_compressed_earlier:
-            return False
-        return identity.relation(self.handoff.content.head, self.head()) == "other"
 
     def _go_on_checking(self, fd: int) -> bool:
         """Compare more of the file's bytes with the bytes that were read; return whether bytes are left to compare.

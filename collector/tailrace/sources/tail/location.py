@@ -45,6 +45,14 @@ SYSTEM = System()
 """The calls of the real system; the simulator replaces them."""
 
 
+MISSING = FileNotFoundError, NotADirectoryError
+"""The errors of a path at which there is no file."""
+
+
+def name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "unknown")
+
+
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 

@@ -14,7 +14,6 @@ may be stale on network file systems, so all directories are listed again every 
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import logging
 import os
@@ -32,7 +31,7 @@ from tailrace.sources.source import Refusal, SourceFigures
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.content import beginning
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.location import OutsideError, Roots, followed
+from tailrace.sources.tail.location import MISSING, OutsideError, Roots, followed, name_of
 from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
@@ -86,10 +85,6 @@ class Complaints:
                 " path in `paths` to follow it all the same; the first %d are named",
                 self._source, path, PATHS_SHOWN, extra={"source": self._source},
             )  # fmt: skip
-
-
-def name_of(error: OSError) -> str:
-    return errno.errorcode.get(error.errno or 0, "unknown")
 
 
 COARSE = 2.0
@@ -319,8 +314,8 @@ class Search:
             return None
 
     def _fails(self, error: OSError) -> None:
-        if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-            self._failed(errno.errorcode.get(error.errno or 0, "unknown"))
+        if not isinstance(error, MISSING):
+            self._failed(name_of(error))
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
@@ -491,7 +486,7 @@ class Discovery:
                 self._complaints.leads_outside(path)
                 return
             except OSError as error:
-                if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                if not isinstance(error, MISSING):
                     self._complaints.failed(name_of(error))
                     self._unreachable.add(path)
                 return
@@ -541,7 +536,7 @@ class Discovery:
         except OutsideError:
             self._complaints.leads_outside(path)
         except OSError as error:
-            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            if not isinstance(error, MISSING):
                 # An unreadable file of another user may not be meant for this source, so count its error only once.
                 if is_new or strange.spelled:
                     self._complaints.failed(name_of(error))

@@ -18,7 +18,6 @@ process is in the collector's PID namespace.
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import socket
@@ -36,7 +35,7 @@ from tailrace.decoding.contract import Files, Writer
 from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
-from tailrace.sources.tail.location import Roots, TailDescriptors
+from tailrace.sources.tail.location import MISSING, Roots, TailDescriptors, name_of
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
@@ -198,17 +197,15 @@ class DocumentWatch:
 
     def follow(self, handoff: Handoff, path: str) -> None:
         """Pass the documents of the file at a path to the file's session, now and after each
-        change."""
+        change. If a shared document has changed, pass it to the other sessions, too."""
         self.forget(handoff)
-        names = self._files.documents(path)
-        if not names:
-            return
-        places = self._of[handoff] = []
-        for name in names:
+        for name in self._files.documents(path):
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-            self._documents.setdefault(place, _Document()).readers[handoff] = spelled(name)
-            places.append(place)
-        self.look(handoff)
+            self._of.setdefault(handoff, []).append(place)
+            document = self._documents.setdefault(place, _Document())
+            document.readers[handoff] = spelled(name)
+            changed = self._examine(place, document)
+            self._send(place, document, list(document.readers) if changed else [handoff])
 
     def forget(self, handoff: Handoff) -> None:
         for place in self._of.pop(handoff, ()):
@@ -217,14 +214,6 @@ class DocumentWatch:
             if not document.readers:
                 del self._documents[place]
                 self._cache.pop(place, None)
-
-    def look(self, handoff: Handoff) -> None:
-        """Pass the new or changed documents of one session's file on. A document that other
-        sessions share is passed to these, too."""
-        for place in self._of.get(handoff, ()):
-            document = self._documents[place]
-            changed = self._examine(place, document)
-            self._send(place, document, list(document.readers) if changed else [handoff])
 
     def look_at_all(self) -> Iterator[None]:
         """Pass all changed documents on. Yield after each document, to let other tasks run."""
@@ -285,8 +274,8 @@ class DocumentWatch:
         return data
 
     def _fails(self, error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            self._failed(errno.errorcode.get(error.errno or 0, "unknown"))
+        if not isinstance(error, MISSING):
+            self._failed(name_of(error))
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})

@@ -27,9 +27,9 @@ from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors
+from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors, name_of
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
-from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery, name_of
+from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Turns
 from tailrace.spool.payloads import FileState
