@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.analysis.bounds import Interval
-from tailrace.analysis.comparison import GrowthInterval, Verdict, changes, summary
+from tailrace.analysis.comparison import ChangeVerdict, GrowthInterval, changes, summary
 from tailrace.analysis.statistics import FIGURES, SpanStatistics
 
 WHOLE = (True, True)
@@ -69,18 +69,18 @@ def test_a_threshold_is_exceeded_by_more_and_never_by_what_is_unknown():
 @pytest.mark.parametrize(
     ("a", "b", "word", "verdict"),
     [
-        ((100, 100), (120, 130), "+20.0% to +30.0%", Verdict.GREW),
-        ((100, 110), (120, 130), "+9.1% to +30.0%", Verdict.UNDECIDED),
-        ((100, 105), (98, 104), "-6.7% to +4.0%", Verdict.SAME),
-        ((100, 120), (80, 89), "-33.3% to -11.0%", Verdict.SHRANK),
-        ((100, 100), (120, None), "at least +20.0%", Verdict.GREW),
-        ((100, None), (50, 60), "at most -40.0%", Verdict.SHRANK),
-        ((100, None), (100, 100), "at most +0.0%", Verdict.UNDECIDED),
-        ((0, 100), (120, 120), "at least +20.0%", Verdict.GREW),
-        ((0, 100), (50, 50), "at least -50.0%", Verdict.UNDECIDED),
-        ((100, None), (100, None), "cannot be told", Verdict.UNDECIDED),
-        ((None, None), (100, 100), "cannot be told", Verdict.UNDECIDED),
-        ((None, 5), (100, 100), "cannot be told", Verdict.UNDECIDED),
+        ((100, 100), (120, 130), "+20.0% to +30.0%", ChangeVerdict.GREW),
+        ((100, 110), (120, 130), "+9.1% to +30.0%", ChangeVerdict.UNDECIDED),
+        ((100, 105), (98, 104), "-6.7% to +4.0%", ChangeVerdict.SAME),
+        ((100, 120), (80, 89), "-33.3% to -11.0%", ChangeVerdict.SHRANK),
+        ((100, 100), (120, None), "at least +20.0%", ChangeVerdict.GREW),
+        ((100, None), (50, 60), "at most -40.0%", ChangeVerdict.SHRANK),
+        ((100, None), (100, 100), "at most +0.0%", ChangeVerdict.UNDECIDED),
+        ((0, 100), (120, 120), "at least +20.0%", ChangeVerdict.GREW),
+        ((0, 100), (50, 50), "at least -50.0%", ChangeVerdict.UNDECIDED),
+        ((100, None), (100, None), "cannot be told", ChangeVerdict.UNDECIDED),
+        ((None, None), (100, 100), "cannot be told", ChangeVerdict.UNDECIDED),
+        ((None, 5), (100, 100), "cannot be told", ChangeVerdict.UNDECIDED),
     ],
 )
 def test_a_verdict_holds_for_all_that_bounds_allow(a, b, word, verdict):
@@ -107,4 +107,4 @@ def test_every_pair_of_values_within_the_bounds_has_the_verdict(a, b, threshold,
     low, high = found.growths or GrowthInterval(None, None)
     assert low is None or low <= truth.growth
     assert high is None or truth.growth <= high
-    assert found.verdict(threshold) in (Verdict.UNDECIDED, truth.verdict(threshold))
+    assert found.verdict(threshold) in (ChangeVerdict.UNDECIDED, truth.verdict(threshold))

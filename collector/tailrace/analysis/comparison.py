@@ -20,7 +20,7 @@ from tailrace.analysis.bounds import Interval
 from tailrace.analysis.statistics import FIGURES, GroupValues, SpanStatistics
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """How the figure of a group differs between run A and run B."""
 
     GREW = "grew"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     """In one run, no span of the group has a known duration."""
 
 
-FAILURES = (Verdict.GREW, Verdict.NEW, Verdict.GONE, Verdict.UNKNOWN)
+FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
 """The verdicts for which a comparison with a threshold fails, in the order in which a summary counts them."""
 
 
@@ -120,24 +120,24 @@ class FigureChange(NamedTuple):
         """Return the change as text: percentages, `new`, `gone`, or `unknown`."""
         growths = self.growths
         if self.before is None or self.after is None:
-            return Verdict.NEW if self.before is None else Verdict.GONE
-        return Verdict.UNKNOWN if growths is None else growths.words
+            return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
+        return ChangeVerdict.UNKNOWN if growths is None else growths.words
 
-    def verdict(self, threshold: float) -> Verdict:
+    def verdict(self, threshold: float) -> ChangeVerdict:
         """Return how the group differs, by more than `threshold` (0.1 is 10 percent) or not."""
         if self.before is None or self.after is None:
-            verdict = Verdict.NEW if self.before is None else Verdict.GONE
-            return verdict if self.absent else Verdict.UNDECIDED
+            verdict = ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
+            return verdict if self.absent else ChangeVerdict.UNDECIDED
         growths = self.growths
         if growths is None:
-            return Verdict.UNKNOWN
+            return ChangeVerdict.UNKNOWN
         low, high = growths
         if low is not None and low > threshold:
-            return Verdict.GREW
+            return ChangeVerdict.GREW
         if high is not None and high < -threshold:
-            return Verdict.SHRANK
+            return ChangeVerdict.SHRANK
         within = low is not None and low >= -threshold and high is not None and high <= threshold
-        return Verdict.SAME if within else Verdict.UNDECIDED
+        return ChangeVerdict.SAME if within else ChangeVerdict.UNDECIDED
 
 
 def changes(
@@ -155,8 +155,8 @@ def changes(
 def summary(found: Sequence[FigureChange], threshold: float) -> str:
     """Return the number of groups with each verdict as text. The verdict `same` is left out."""
     counts = Counter(each.verdict(threshold) for each in found)
-    shown = (*FAILURES, Verdict.SHRANK, Verdict.UNDECIDED)
-    words = {Verdict.UNDECIDED: "undecided because of loss"}
+    shown = (*FAILURES, ChangeVerdict.SHRANK, ChangeVerdict.UNDECIDED)
+    words = {ChangeVerdict.UNDECIDED: "undecided because of loss"}
     return ", ".join(f"{counts[each]} {words.get(each, each)}" for each in shown if counts[each])
 
 

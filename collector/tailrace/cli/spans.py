@@ -259,12 +259,12 @@ def diff_command(
     found = _named(changes(runs[0].statistics, runs[1].statistics, figure, complete), names)
     if threshold is not None and not any(each.growth is not None for each in found):
         raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
-    compared = Compared(runs, found, [key.word for key in by], figure, threshold or 0.0)
-    compared.print("json" if as_json else "markdown" if markdown else "table")
+    report = DiffReport(runs, found, [key.word for key in by], figure, threshold or 0.0)
+    report.print("json" if as_json else "markdown" if markdown else "table")
     if junit is not None:
-        junit.write_bytes(compared.junit())
+        junit.write_bytes(report.junit())
     if threshold is not None:
-        context.exit(compared.judge())
+        context.exit(report.judge())
 
 
 def _read(
@@ -308,7 +308,7 @@ def _of(change: FigureChange) -> str:
     return ", ".join("-" if value is None else value for value in change.group)
 
 
-class Compared(NamedTuple):
+class DiffReport(NamedTuple):
     """Two compared runs, in the forms in which `diff` shows them."""
 
     runs: Sequence[Run]
@@ -343,15 +343,15 @@ class Compared(NamedTuple):
 
     def judge(self) -> ExitCode:
         """Name each group that fails or is undecided on standard error; return the exit code."""
-        from tailrace.analysis.comparison import FAILURES, Verdict
+        from tailrace.analysis.comparison import FAILURES, ChangeVerdict
 
         for each in self.changes:
-            if self.verdict(each) in (*FAILURES, Verdict.UNDECIDED):
+            if self.verdict(each) in (*FAILURES, ChangeVerdict.UNDECIDED):
                 click.echo(printable(f"tailrace: {self.sentence(each)}"), err=True)
         verdicts = {self.verdict(each) for each in self.changes}
         if not verdicts.isdisjoint(FAILURES):
             return ExitCode.FAILED
-        return ExitCode.INCOMPLETE if Verdict.UNDECIDED in verdicts else ExitCode.GOOD
+        return ExitCode.INCOMPLETE if ChangeVerdict.UNDECIDED in verdicts else ExitCode.GOOD
 
     def print(self, form: Literal["table", "markdown", "json"]) -> None:
         """Print the groups, their number by verdict, and what is missing from each run."""

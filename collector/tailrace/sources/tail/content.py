@@ -35,7 +35,7 @@ from tailrace.sources.tail.inflate import (
     StatedLoss,
     Torn,
 )
-from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.location import OPEN, FileStamp
 from tailrace.spool.payloads import HEAD, Member, checksum
 
 
@@ -537,3 +537,28 @@ def _pieces(path: str) -> Iterator[bytes | SparseRange]:
 
 def _size(piece: bytes | SparseRange) -> int:
     return piece.size if isinstance(piece, SparseRange) else len(piece)
+
+
+class Compared:
+    """An unfinished or finished comparison of the bytes of this file with those of another file.
+
+    `part` is the part of the other file that was read when the comparison began. `changed_as` is the size and times of
+    this file at that moment. `trail` covers the bytes that were compared and are equal. `found` is the result; None
+    until all bytes are compared."""
+
+    def __init__(
+        self,
+        part: ReadPart | None,
+        changed_as: FileStamp | None = None,
+        trail: Trail | None = None,
+    ) -> None:
+        self.part = part
+        self.changed_as = changed_as
+        self.trail = trail or Trail()
+        self.check = ContentCheck(self.trail)
+        self.found: bool | None = None
+
+    @property
+    def taken(self) -> int:
+        """Return the number of bytes that were read of the other file."""
+        return (self.part or self).trail.offset

@@ -16,6 +16,7 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import (
     BEGIN,
+    Compared,
     Compressed,
     ContentSum,
     ContentView,
@@ -39,31 +40,6 @@ class Unread(NamedTuple):
     """A loss of `size` bytes at the end of a file, which nobody can read any more."""
 
     size: int
-
-
-class Compared:
-    """An unfinished or finished comparison of the bytes of this file with those of another file.
-
-    `part` is the part of the other file that was read when the comparison began. `changed_as` is the size and times of
-    this file at that moment. `trail` covers the bytes that were compared and are equal. `found` is the result; None
-    until all bytes are compared."""
-
-    def __init__(
-        self,
-        part: ReadPart | None,
-        changed_as: FileStamp | None = None,
-        trail: Trail | None = None,
-    ) -> None:
-        self.part = part
-        self.changed_as = changed_as
-        self.trail = trail or Trail()
-        self.check = ContentCheck(self.trail)
-        self.found: bool | None = None
-
-    @property
-    def taken(self) -> int:
-        """Return the number of bytes that were read of the other file."""
-        return (self.part or self).trail.offset
 
 
 class CopyProof:
