@@ -145,6 +145,10 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
         "escapes in each tenth line": _some(_substituted(_TEXT, lambda found: found[0] + _ESCAPED)),
         "unknown members": _inserted("{", '"host":"n1","more":{"x":[1,true]},'),
         "ids in quotes": _substituted(_IDS, r'"\1":"\2"'),
+        "ids in quotes as \\u": _substituted(
+            re.compile(r'"(id|record_id|parent_id)":([0-9])([0-9]*)'),
+            lambda found: f'"{found[1]}":"\\u{ord(found[2]):04x}{found[3]}"',
+        ),
         "ids of 64 bits": _substituted(
             _IDS, lambda found: f'"{found[1]}":{int(found[2]) | 1 << 63}'
         ),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from benchmarks.spellings import respelled
 from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
@@ -280,7 +282,17 @@ def lines(draw: st.DrawFn) -> str:
 @example(['{"type":"record_end","clk":0,"data":"","description":"","record_id":"rec_1"}'])
 @example(['{"type":"record_end","clk":1,"record_id":2,"e\\"x\\\\t\\u0000ra":3}'])
 def test_the_quick_reader_says_what_the_full_one_says(some: list[str]) -> None:
-    data = "".join(line + "\n" for line in some).encode()
+    compare_readers("".join(line + "\n" for line in some).encode())
+
+
+@given(st.lists(lines(), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_the_quick_reader_says_what_the_full_one_says_of_other_spellings(
+    some: list[str], rng: random.Random
+) -> None:
+    compare_readers(respelled("".join(line + "\n" for line in some).encode(), rng))
+
+
+def compare_readers(data: bytes) -> None:
     offset = 100
     for quick, line in zip(read_usual(100, data), split_lines(data), strict=True):
         assert quick in (line, read_line(offset, line))

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from json.scanner import make_scanner
 from typing import Any, NamedTuple
-
-import msgspec
 
 DEPTH_MAX = 128
 """Maximum nesting depth of objects and arrays. The outermost counts, too. Common JSON parsers accept this depth."""
@@ -83,7 +80,6 @@ def _constant(_: str) -> None:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
-_encode_lines = msgspec.json.Encoder().encode_lines
 _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a context, Python a decoder
 
 
@@ -185,19 +181,3 @@ def any_deep(lines: list[bytes]) -> bool:
         line.count(b"[") + line.count(b"{") > DEPTH_MAX and _too_deep(line.decode())
         for line in long
     )
-
-
-def members(objects: Sequence[Mapping[str, msgspec.Raw]]) -> list[str | None]:
-    """Return the members of each object as JSON text, such as `,"a":1,"b":2`. Return None for an object with a key that
-    begins with "$".
-
-    No value may contain a newline."""
-    text = _encode_lines(objects)
-    lines = text.decode().split("\n")[:-1]
-    found: list[str | None] = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]
-    if b'"$' not in text:
-        return found
-    return [
-        None if any(key[:1] == "$" for key in each) else line
-        for each, line in zip(objects, found, strict=True)
-    ]

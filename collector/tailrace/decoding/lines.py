@@ -16,7 +16,6 @@ decoders separate them from a line that is otherwise readable.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -40,9 +39,6 @@ BLANK_MAX = 2**20
 
 An export derives the size of a record from the offset of the next record. If this distance exceeds the maximum, bytes
 between the two records were lost, and must not become blank bytes."""
-
-
-_UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")
 
 
 class Piece(NamedTuple):
@@ -296,15 +292,6 @@ def split_lines(data: bytes) -> list[bytes]:
     return lines
 
 
-def only_white(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and the form `again` in which a writer has written it again differ only in white
-    space.
-
-    The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
-    dropped = len(data) - len(again)
-    return not dropped or dropped == _white(data) - _white(again)
-
-
 def same_value(data: bytes, again: bytes) -> bool:
     """Return whether JSON `data` and the form `again` in which a writer has written it again differ only in white space
     and in the escapes of characters.
@@ -321,21 +308,21 @@ def same_value(data: bytes, again: bytes) -> bool:
 
 
 def _spare(data: bytes) -> int:
-    """Return how many bytes a writer saves if it writes each character in its shortest spelling. Spaces count as 0
-    bytes.
-    """
+    """Return the number of bytes that a writer saves with the shortest spelling of each character. Spaces count as 0 bytes."""
+    if rb"\u" not in data and rb"\/" not in data:
+        return 0
     data = data.replace(rb"\\", b"--")
-    spare = data.count(rb"\/")
-    if rb"\u" not in data:
-        return spare
-    found = Counter(_UNICODE.findall(data))
-    return spare + sum(count * _spare_of(escape) for escape, count in found.items())
+    escapes = Counter([part[:4] for part in data.split(rb"\u")[1:]])
+    return data.count(rb"\/") + sum(_spare_of(code) * count for code, count in escapes.items())
 
 
 @lru_cache(4096)
-def _spare_of(escape: bytes) -> int:
-    character = msgspec.json.encode(msgspec.json.decode(b'"' + escape + b'"'))[1:-1]
-    return len(escape) - len(character) + character.count(b" ")
+def _spare_of(code: bytes) -> int:
+    """Return the bytes that a writer saves for `\\u` and these four hexadecimal digits. Each half of a pair saves half."""
+    if code[:1] in b"dD" and code[1:2] in b"89abcdefABCDEF":
+        return 4
+    character = msgspec.json.encode(msgspec.json.decode(rb'"\u' + code + b'"'))[1:-1]
+    return 2 + len(code) - len(character) + character.count(b" ")
 
 
 def _white(data: bytes) -> int:

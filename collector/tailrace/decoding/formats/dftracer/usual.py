@@ -8,8 +8,7 @@ precede a record, and commas may surround a record.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Annotated, Any, NamedTuple, cast
@@ -23,8 +22,9 @@ from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.record import OURS, about_session
 from tailrace.decoding.formats.dftracer.run import TracedRun
-from tailrace.decoding.json_object import any_deep, integral, members
-from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
+from tailrace.decoding.json_object import integral
+from tailrace.decoding.lines import WHITE, split_lines
+from tailrace.decoding.struct_lines import StructLines, rewritten
 from tailrace.model.record import Kind, Record, SessionFacts
 
 SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
@@ -108,16 +108,10 @@ class _Found(NamedTuple):
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
 _decode_told = msgspec.json.Decoder(_ClearNames).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_line = msgspec.json.Decoder(_UsualLine).decode
-_decode_spelled = msgspec.json.Decoder(_SpelledLine).decode
-_decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder().encode
-_encode_lines = msgspec.json.Encoder().encode_lines
 _NOTHING: dict[str, str] = {}
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
-_KNOWN = frozenset(_UsualLine.__struct_fields__)
 _SEPARATORS = WHITE + b","
+_LINES: StructLines[_UsualLine, _SpelledLine] = StructLines(_UsualLine, _SpelledLine, OURS)
 
 
 def read_usual(
@@ -241,90 +235,25 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Decode the lines in `data`. If they have only fields that the tracer writes, decode all lines at once, otherwise
-    line by line.
-    """
+    """Decode the lines in `data`, without the white space and the commas around them."""
     lines = data.split(b"\n")
     lines.pop()
-    usual = _decode(data, lines)
-    if usual is not None:
-        return [
-            _found(_Found, (line + b"\n", line, one, "", None))
-            for line, one in zip(lines, usual, strict=True)
-        ]
-    whole = split_lines(data)
-    bare = [line.strip(_SEPARATORS) for line in whole]
-    if bare != lines and (usual := _decode(b"\n".join(bare) + b"\n", bare)) is not None:
-        return [_found(_Found, (*each, "", None)) for each in zip(whole, bare, usual, strict=True)]
-    found: list[_Found] = []
-    for line, record in zip(whole, bare, strict=True):
-        # Assume that numbers are spelled as in the previous line, to save time. `_find_one` also reads the other
-        # spelling.
-        spelled = bool(found) and found[-1].spelling is not None
-        found.append(_find_one(line, record, spelled=spelled))
+    whole = [line + b"\n" for line in lines]
+    decoded: Sequence[_UsualLine | _SpelledLine | None] | None = _LINES.decode(data, lines)
+    if decoded is None:
+        whole = split_lines(data)
+        lines = [line.strip(_SEPARATORS) for line in whole]
+        decoded = _LINES.decode(data, lines) or _LINES.decode_each(lines)
+    further = _LINES.further(lines, decoded, rewritten(decoded))
+    found = []
+    for line, record, one, more in zip(whole, lines, decoded, further, strict=True):
+        usual, spelling = one, None
+        if type(one) is _SpelledLine:
+            usual, spelling = _read_spelled(one) or (None, None)
+        if more is None:
+            usual = None
+        found.append(_found(_Found, (line, record, usual, more or "", spelling)))
     return found
-
-
-def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
-    """Return the decoded lines, or None if a line's meaning is ambiguous or if a line has fields that the tracer does
-    not write.
-
-    msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, and skips unknown
-    fields. msgspec never writes more bytes than it reads. If the lines that it writes back are shorter by exactly the
-    white space, msgspec has therefore dropped nothing else. msgspec does not check the text of `args`, so this function
-    checks nesting and UTF-8. To msgspec, a newline is white space. Only a newline between braces certainly separates
-    two records.
-    """
-    try:
-        if not data.isascii():
-            data.decode()
-        usual = _decode_lines(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    if (
-        len(usual) != len(lines)
-        or data.count(b"}\n{") != len(lines) - 1
-        or not (data.startswith(b"{") and data.endswith(b"}\n"))
-        or not same_value(data, _encode_lines(usual))
-        or any_deep(lines)
-    ):
-        return None
-    return usual
-
-
-def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
-    """Decode one line, including fields that the tracer does not write.
-
-    `spelled`: whether to read the numbers as texts at the first attempt, because they probably have quotes, fractions
-    or exponents."""
-    unusual = _Found(whole, record, None)
-    try:
-        if not record.isascii():
-            record.decode()
-        line: _UsualLine | None = None
-        spelling, again = None, b""
-        if not spelled:
-            with suppress(msgspec.ValidationError):
-                line = _decode_line(record)
-                again = _encode(line)
-        if line is None:
-            as_spelled = _decode_spelled(record)
-            again = _encode(as_spelled)
-            line, spelling = _read_spelled(as_spelled) or (None, None)
-        if line is None or any_deep([record]):
-            return unusual
-        if only_white(record, again):
-            return _Found(whole, record, line, "", spelling)
-        further = {key: raw for key, raw in _decode_fields(record).items() if key not in _KNOWN}
-        (more,) = members([further])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return unusual
-    if more is None or not OURS.isdisjoint(further):
-        return unusual
-    if same_value(record, again + more.encode()):
-        return _Found(whole, record, line, more, spelling)
-    # msgspec writes a negative zero without its sign, so that the sizes differ. Read the numbers as texts instead.
-    return unusual if spelled or b"-0" not in record else _find_one(whole, record, spelled=True)
 
 
 def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
@@ -344,11 +273,14 @@ def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
 
 def _integer(text: str) -> int | None:
     """Return the 64-bit integer value of a number, which may be in quotes, or None for any other value."""
-    return _short_integer(text) if len(text) <= 24 else integral(text)
+    digits = text[1:-1] if text[0] == '"' else text
+    if len(digits) <= 18 and digits.isascii() and digits.isdecimal():
+        return int(digits)
+    return _unusual_integer(text) if len(text) <= 24 else integral(text)
 
 
 @lru_cache(4096)
-def _short_integer(text: str) -> int | None:
+def _unusual_integer(text: str) -> int | None:
     if text[0] != '"':
         number = int(text) if _WHOLE.fullmatch(text) else integral(text)
     else:
@@ -379,11 +311,10 @@ def _told(raw: Raw | UnsetType) -> dict[str, str]:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
         return _NOTHING
-    texts = {key: getattr(told, key) for key in _ClearNames.__struct_fields__}
     return {
         key: quote(_decode_text(text))
-        for key, text in texts.items()
-        if text is not UNSET and bytes(text).startswith(b'"')
+        for key in _ClearNames.__struct_fields__
+        if (text := getattr(told, key)) is not UNSET and bytes(text).startswith(b'"')
     }
 
 

@@ -1,0 +1,127 @@
+"""Decode lines with a JSON object each into structs, many lines at once, and find the fields that the structs do not have.
+
+msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and checks
+Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by exactly
+the white space and the escapes, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and the nesting
+of Raw values, so this module checks both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from contextlib import suppress
+from functools import cache
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from tailrace.decoding.json_object import any_deep
+from tailrace.decoding.lines import same_value
+
+Plain = TypeVar("Plain", bound=msgspec.Struct)
+Spelled = TypeVar("Spelled", bound=msgspec.Struct)
+Fields = dict[str, msgspec.Raw]
+
+_NEGATIVE_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
+
+decode_fields = msgspec.json.Decoder(Fields).decode
+_encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
+
+
+class StructLines(Generic[Plain, Spelled]):
+    """Decodes lines into structs of the type `plain`, whose numbers are integers, or of the type `spelled`, whose numbers
+    are JSON texts.
+
+    `reserved`: the names that no further field may have."""
+
+    def __init__(
+        self, plain: object, spelled: object, reserved: AbstractSet[str] = frozenset()
+    ) -> None:
+        self._decode_plain = msgspec.json.Decoder(cast(type[Plain], plain)).decode
+        self._decode_spelled = msgspec.json.Decoder(cast(type[Spelled], spelled)).decode
+        self._reserved = reserved
+
+    def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
+        """Return the decoded lines, all of one type, or None if any line is unusual. `lines` may omit white space around
+        the lines in `data`."""
+        decoded: Sequence[Plain | Spelled] | None = None
+        try:
+            if not data.isascii():
+                data.decode()
+            # msgspec writes a negative zero without its sign, so lines with one are read with numbers as texts.
+            if not (b"-0" in data and _NEGATIVE_ZERO.search(data)):
+                with suppress(msgspec.ValidationError):
+                    decoded = list(map(self._decode_plain, lines))
+            if decoded is None:
+                decoded = list(map(self._decode_spelled, lines))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return None if any_deep(lines) else decoded
+
+    def decode_each(self, lines: list[bytes]) -> Sequence[Plain | Spelled | None]:
+        """Return each line decoded, or None for an unusual line."""
+        decoded: list[Plain | Spelled | None] = []
+        for line in lines:
+            decoded += self.decode(line, [line]) or [None]
+        return decoded
+
+    def further(
+        self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
+    ) -> Sequence[str | None]:
+        """Return the fields that the decoded lines do not have, as JSON members, such as `,"a":1,"b":2`.
+
+        `again` is the decoded lines as JSON (`rewritten`). Return None for a line with a repeated field or a reserved name,
+        and for a line without a struct."""
+        text = b"\n".join(lines) + b"\n"
+        whole = None not in decoded
+        if whole and same_value(text, again):
+            return [""] * len(lines)
+        fields = [
+            decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)
+        ]
+        for each, one in zip(fields, decoded, strict=True):
+            for key in keys_of(type(one)) if one else ():
+                each.pop(key, None)
+        found = members(fields, self._reserved)
+        rest = "".join([more or "" for more in found])
+        if whole and None not in found and same_value(text, again + rest.encode()):
+            return found
+        return [
+            more
+            if one and more is not None and same_value(line, _encode(one) + more.encode())
+            else None
+            for line, one, more in zip(lines, decoded, found, strict=True)
+        ]
+
+
+def rewritten(decoded: Sequence[object | None]) -> bytes:
+    """Return structs as lines of JSON, without white space and without escapes that JSON does not require."""
+    return _encode_lines([one for one in decoded if one is not None])
+
+
+def members(
+    objects: Sequence[Mapping[str, msgspec.Raw]], reserved: AbstractSet[str] = frozenset()
+) -> Sequence[str | None]:
+    """Return the members of each object as JSON text. Return None for an object with a key that begins with "$" or that is
+    in `reserved`.
+
+    No value may have a newline."""
+    text = _encode_lines(objects)
+    lines = text.decode().split("\n")[:-1]
+    found = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]
+    if b'"$' in text:
+        reserved = reserved | {key for each in objects for key in each if key[:1] == "$"}
+    if not reserved:
+        return found
+    return [
+        line if reserved.isdisjoint(each) else None
+        for each, line in zip(objects, found, strict=True)
+    ]
+
+
+@cache
+def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the keys of a struct's fields and the key of its type."""
+    tag = type_.__struct_config__.tag_field
+    return type_.__struct_fields__ if tag is None else (tag, *type_.__struct_fields__)
