@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Count those events of a block that have the expected number of their stream. `counters` counts all others."""
+"""Count those events of a block that have the number which their stream expects. `counters` counts all other events."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,8 +17,9 @@ cdef extern from *:
 cdef unsigned long long FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef struct Slot:
-    # The state of one stream of the block. `stream` is a counted reference to the ledger's StreamCounter, and `next` the number that it expects. `marks` points to
-    # the marks of the last numbers, and `heads` to those of the wire numbers near zero. `room` is the number of slots in `marks`, and `held` how many are in use.
+    # The state of one stream of the block. `stream` is an owned reference to the ledger's StreamCounter, and `next` is the number that the
+    # stream expects. `marks` points to the marks of the stream's last numbers, and `heads` to the marks of the wire numbers near zero. `room` is the number of
+    # slots in `marks`, and `held` is how many of them are in use.
     PyObject *stream
     unsigned long long next
     unsigned long long zero
@@ -38,8 +39,9 @@ cdef struct Slot:
 cdef class InOrder:
     """Counts the events of one block as long as each has the number that its stream expects.
 
-    `take` stops at the first event that the ledger itself must count. Before the ledger uses the state of one stream or
-    of all streams, call `write` or `write_back`. After the ledger has changed their state, call `read` or `read_all`.
+    `take` stops at the first event that the ledger itself must count in Python. This object has copies of the streams'
+    state. Before the ledger uses the state of one stream or of all streams, call `write` or `write_back`. After the
+    ledger has changed the state of one stream or of all streams, call `read` or `read_all`.
 
     If the array with a stream's marks has its full size, this object writes to the array directly. A smaller array,
     and the array with the marks of numbers near zero, must still be able to grow, which a shared buffer prevents. Their
@@ -98,7 +100,7 @@ cdef class InOrder:
                 self.slot_of[code] = found
                 self.moved[found] = code
                 found += 1
-        # Allocate only now that the number of streams is known: slots for all codes would be new memory from the system each time.
+        # Allocate slots only for the streams of this block. Slots for all codes would be so large that each call would get new memory from the operating system.
         self.slots = <Slot *>PyMem_Calloc(max(found, 1), sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError
@@ -127,7 +129,7 @@ cdef class InOrder:
         slot.marks = slot.heads = NULL
         slot.viewed = slot.followed = False
 
-    # State of the ledger's streams
+    # Read the streams' state from the ledger, and write it back
 
     def read_all(self):
         """Read the state of all streams of the block from the ledger."""
@@ -171,7 +173,7 @@ cdef class InOrder:
         return 0
 
     def write_back(self):
-        """Write the changed state of all streams back to the ledger."""
+        """Write the state of all streams that have changed back to the ledger."""
         cdef int i
         for i in range(self.moving):
             self._write(&self.slots[self.moved[i]])
@@ -179,7 +181,7 @@ cdef class InOrder:
         self.moving = 0
 
     def write(self, Py_ssize_t row):
-        """Write the changed state of a row's stream back to the ledger."""
+        """Write the state of a row's stream back to the ledger."""
         self._write(&self.slots[self.slot_of[self.codes[row]]])
 
     cdef int _write(self, Slot *slot) except -1:
@@ -194,7 +196,7 @@ cdef class InOrder:
             self.added += _write_marks(stream.head, slot.heads, slot.heads_held)
         return 0
 
-    # Events
+    # Count events
 
     def take(self, Py_ssize_t begin):
         """Count events from the row `begin` on. Return the first row that the ledger itself must count, or the number of rows."""
@@ -204,9 +206,9 @@ cdef class InOrder:
         return at
 
     cdef bint _grow(self, Py_ssize_t row) except -1:
-        """Add all remaining mark slots to a row's stream, if only the lack of a slot prevents its event from being counted.
+        """Add all remaining slots for marks to a row's stream, if the row's event can be counted afterwards.
 
-        Return whether slots were added. The ledger, too, adds all slots at the first number that is not near zero."""
+        Return whether slots were added. The ledger does the same at the first number that is not near zero."""
         cdef Slot *slot = &self.slots[self.slot_of[self.codes[row]]]
         if (
             not slot.followed or slot.viewed or slot.held != self.head or slot.next % self.window != self.head
@@ -239,7 +241,7 @@ cdef class InOrder:
         return i
 
     cdef bint _put_mark(self, Slot *slot, unsigned long long count, Py_ssize_t i) noexcept nogil:
-        """Store the mark of a row's event. If the ledger must count the event, change nothing and return False."""
+        """Store the mark of a row's event, if the event can be counted here. Otherwise the ledger must count it: change nothing and return False."""
         cdef unsigned long long at = slot.next % self.window
         cdef unsigned long long mark = self._mark(i)
         if count != slot.next & self.mask or at >= slot.room:
@@ -254,7 +256,7 @@ cdef class InOrder:
         return True
 
     cdef void _list(self, Slot *slot) noexcept nogil:
-        """Add a stream to the list of changed streams, unless it is in it since the last `write_back`."""
+        """Add a stream to the list of changed streams, unless the list contains it already."""
         if not slot.listed:
             slot.listed = True
             self.moved[self.moving] = <int>(slot - self.slots)
@@ -285,7 +287,7 @@ cdef class InOrder:
 
 
 def hear(words, Py_ssize_t rows, dict table, dict news, now):
-    """Set the time of the last event of each stream to `now`, and add the stream to `news`, in the order of their first events.
+    """Record for each stream with an event that its last event arrived at `now`. Add these streams to `news`, in the order of their first events.
 
     `words` is the column with the streams of `rows` events, and `table` maps a stream to its StreamCounter. Raise
     ValueError if the column is too short or contains an invalid code."""

@@ -34,10 +34,9 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Number of datagrams that the operating system's kernel dropped between `since` and `until` (Unix ns), and that
-    explain no hole yet.
+    """Number of datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns).
 
-    `shared` states whether some drops of the same interval already explain a hole.
+    Datagrams that already explain a hole are subtracted. `shared` states whether there were any.
     """
 
     since: int
@@ -100,11 +99,12 @@ class Drops:
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Assign dropped datagrams to `events` events that were lost between `since` and `until` (Unix ns). Return how
-        many of the events the drops explain.
+        """Return how many of `events` lost events were in datagrams that the operating system's kernel dropped.
 
-        So far, the session received `seen` events in `datagrams` datagrams. `alone` states that the source has only
-        ever received single events of one stream, so that the drops must be events of this stream.
+        The events were lost between `since` and `until` (Unix ns). The drops are used up and explain no further hole.
+        The session has received `seen` events in `datagrams` datagrams; the ratio estimates the events per dropped
+        datagram. `alone` states that all datagrams of the source held one event each, all of the same stream, so that
+        each drop is one event of this stream.
         """
         if not self.state.samples:
             return Share(0)
@@ -115,10 +115,10 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Use up to `wanted` drops from the samples that overlap the interval from `since` to `until`.
+        """Use up to `wanted` drops from the intervals that overlap the time from `since` to `until`. Return the number
+        of used drops, and whether the current hole certainly explains them.
 
-        Return the number of used drops, and whether the assignment is certain. It is certain if the hole used all drops
-        of these samples and no other hole had used any of them.
+        This is certain if the hole used all drops of these intervals and no other hole had used any of them.
         """
         taken, sure = 0, True
         for sample in self.state.samples:
@@ -224,8 +224,8 @@ class Shares:
 _PART = 32
 """Divisor for the number of places that a session frees at once: one 32nd of the places above its share.
 
-Finding the streams that were silent for the longest time is expensive. Freeing several places at once lets several new
-streams share this cost.
+Each time, the session must search all its streams for those with the oldest last event, which is expensive. Freeing
+several places at once lets several new streams share this cost.
 """
 
 
@@ -256,17 +256,17 @@ class Commons:
         self._shares = Shares()
         self.drops = Drops(state.drops)
         self.packed = 0
-        """Number of records that decoders returned in blocks (columns) since the daemon started."""
+        """Number of records that decoders returned as blocks (one column for each field) since the daemon started."""
         self.slow = 0
-        """Number of records that decoders read by their slow path since the daemon started."""
+        """Number of lines of DFTracer and JETS that the decoders had to read one by one since the daemon started."""
 
     @property
     def alone(self) -> bool:
-        """Return whether the source has only ever received single events of one stream."""
+        """Return whether each datagram that the source ever received held exactly one event, all of the same stream."""
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the places of a session that a restart of the daemon restored with `streams` streams."""
+        """Count the places of a session that was restored with `streams` streams after a restart of the daemon."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:

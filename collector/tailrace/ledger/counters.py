@@ -119,13 +119,17 @@ RESTART = -2
 """Result in place of a sequence number: the event begins a new incarnation of the producer, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without a place that wait for the next acknowledgement.
+"""Maximum number of streams without a place that wait for the next acknowledgement to the client.
 
-Any further such stream is acknowledged only after another event of it.
+If another such stream appears, the client learns about it only after a later event of this stream.
 """
 
 LATEST = 2**63 - 1
-"""Mark later than any event's mark, for numbers that a client states without an event."""
+"""Mark later than any event's mark.
+
+It stands for the mark of an event in the client's statements about its numbers, because such statements contain no
+event.
+"""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -142,7 +146,7 @@ The arguments are the stream, the wire number and mark of the stream's first eve
 
 
 def _nobody(*_: object) -> None:
-    """Do nothing. This is the default for callbacks."""
+    """Accept any arguments and return None. This is the default for callbacks."""
 
 
 class Counters:
@@ -161,8 +165,8 @@ class Counters:
     ) -> None:
         """Restore the counters of the session `name` from `state`.
 
-        The counters call `report(now)` if they produce findings while another session is processed, because that
-        session needs their places.
+        Processing another session may take places for streams from this session, which closes holes here. Then these
+        counters call `report(now)`, so that the caller fetches the new findings.
         """
         self.state = state
         self.name = name
@@ -206,10 +210,9 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client states only the total of its discarded events. The ledger subtracts all missing numbers from it,
-        because a discarded event looks like an event that the network lost. If the numbers of some streams are not
-        checked, a gap of unknown size covers the difference. The returned number then never grows: it only shrinks when
-        further missing numbers are found.
+        The client states only the total of its discarded events. The ledger subtracts all missing numbers from the
+        total, because each of them may be a discarded event. If the numbers of some streams are not checked, their
+        losses are already reported by a gap of unknown size. In this case the returned number never grows.
         """
         state = self.state
         if state.never_sent <= state.missing:
@@ -244,11 +247,11 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does, but without the steps that need the whole chunk: afterwards the caller calls
-        `hear` and `note_seen` once for the chunk.
+        """Count events as `observe` does, but leave out the steps that need the whole chunk. After the chunk, the
+        caller calls `hear` and `note_seen` once.
 
-        The estimate of dropped events depends on the number of received events. If `count` updated this number after
-        each part, the estimate would depend on how the chunk is divided into parts.
+        The share of missing events that kernel drops explain is estimated from the session's number of received events.
+        If this number changed within a chunk, the estimate would depend on how the chunk is divided into parts.
         """
         seqs: list[int | None] = []
         append = seqs.append
@@ -297,9 +300,9 @@ class Counters:
     def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
         """Count the events of a block (columns), with the same results as `count`.
 
-        Return the sequence numbers as a column of 64-bit integers. If an event has no number or is a duplicate, or if
-        the producer restarted, return a list instead. After a restart, the list ends before the first event of the new
-        incarnation.
+        Return the sequence numbers as a column of 64-bit integers. Return them as a list instead if an event has no
+        number or is a duplicate, or if the producer restarted. After a restart, the list ends before the first event of
+        the new incarnation.
         """
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
@@ -340,7 +343,7 @@ class Counters:
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Add `events` to the session's number of received events.
 
-        Close the holes of the streams `names` for which no late event is awaited any more.
+        Close each hole of the streams `names` that is due at time `now`.
         """
         self.state.seen += events
         self.windows.heard(names, now)
@@ -397,10 +400,10 @@ class Counters:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Give up the places of `count` streams, because another session needs them. The streams without an event for
-        the longest time lose their places.
+        """Give up the places of those `count` streams whose last events are the oldest, because another session needs
+        the places.
 
-        The open holes of a stream become gaps before it loses its place.
+        First the open holes of these streams become gaps.
         """
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
@@ -417,8 +420,8 @@ class Counters:
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
         """Set the number at which a new stream begins.
 
-        The stream begins at the number at which it continues a stream of an earlier session. Otherwise it begins at
-        `count` if `count` lies in the upper half of the counter's range, else at 0.
+        If an earlier session of the same producer had the stream, begin where it ended. Otherwise begin at the wire
+        number `count` if it lies in the upper half of the counter's range, else at 0.
         """
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
@@ -426,10 +429,10 @@ class Counters:
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session. Release its places and remove its callbacks.
+        """End the session: release its places and drop the callbacks `earlier` and `report`.
 
-        The callbacks refer back to these counters. Python would free such a reference cycle only later, by a scan of
-        all objects.
+        The callbacks refer back to these counters. Python would free such a reference cycle only later, in a garbage
+        collection.
         """
         self.release()
         self.earlier = self.report = _nobody
@@ -506,12 +509,11 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event with a number that is not missing may differ from the event that arrived earlier
-        under this number.
+        """Return whether an event whose number is not known to be missing may be a different event than the one that
+        had this number before.
 
-        Below `floor`, the ledger has forgotten which numbers are missing. A client that announced its session never
-        uses a number twice. Therefore an event of such a client counts as a duplicate there, even if it belongs to a
-        forgotten gap.
+        Below `floor`, the ledger has forgotten which numbers are missing, so the event may fill a forgotten gap. A
+        client that announced its session never uses a number twice. Therefore its event counts as a duplicate there.
         """
         if seq < stream.floor:
             return not self.announced
@@ -520,8 +522,10 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Count an event with a lower number than the stream's first received event: the stream now begins at this
-        number. Return the number.
+        """Count an event whose number lies below the stream's first number: the stream now begins at the event's
+        number.
+
+        Return the number.
         """
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
@@ -533,9 +537,11 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Count an event whose number was already used by a different event. Return the number.
+        """Count an event whose number was already used by a different event. Return the number, or None if it is
+        negative.
 
-        After several such events in a row, stop checking the stream's numbers: they are no counter.
+        If this happens several times in a row with the stream's latest number, the number is no counter: stop checking
+        the stream's numbers.
         """
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
@@ -545,10 +551,10 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Remove all events from these counters, because another incarnation turned out to have sent them. Return the
-    removed events as `StreamNumbers.remembered` does.
+    """Remove all events from these counters, because another incarnation of the producer turned out to have sent them.
+    Return stream, wire number and mark of each event.
 
-    If the counters do not remember each event, or have already reported missing events, remove nothing and return an
+    If the counters do not remember every event, or have already reported missing events, remove nothing and return an
     empty list.
     """
     state, window = counters.state, counters.window
@@ -573,8 +579,8 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
 
 
 def begin_behind(counters: Counters, name: str, numbers: range) -> None:
-    """Remove those missing numbers from the start of a stream that lie in `numbers`, because another session accounts
-    for them. The stream then begins above them.
+    """Let a stream begin later: remove the missing numbers at its start that lie in `numbers`, because another session
+    received these events or reports them as missing.
     """
     stream = counters.state.streams.get(name)
     if stream is None or not stream.counted:

@@ -80,8 +80,10 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """Number of gap rows that were written for a stream since the start of its current period (Unix ns), and the later
-    gaps of the period, merged by reason.
+    """Number of gap rows that were written for a stream since `since` (Unix ns), the start of its current period of
+    `reorder_time`.
+
+    Later gaps of the period are kept here, merged into one per reason.
     """
 
     since: int
@@ -99,20 +101,20 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether any merged gaps have no row yet, because their period is not over."""
+        """Return whether merged gaps exist that have not been written as rows, because their period is not over."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with merged gaps that have no row yet, and the number of events that these gaps report as
-        missing.
+        """Yield each stream with merged gaps that have not been written as rows, and the number of events that these
+        gaps report as missing.
         """
         for stream, rows in self.state.items():
             if rows.ranges:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings for which a row is due now: heals, gaps within the limit, and merged gaps whose period is
-        over.
+        """Yield the findings that must be written as rows now: heals, the first `gap_rows_max` gaps of each period, and
+        merged gaps whose period is over.
         """
         for finding in findings:
             stream, first, reason = finding.stream, finding.seq, finding.reason
@@ -149,7 +151,7 @@ class GapRows:
             yield from self._end(stream)
 
     def close(self) -> Iterator[Finding]:
-        """Yield all merged gaps that have no row yet."""
+        """Yield all merged gaps that have not been written as rows."""
         for stream in list(self.state):
             yield from self._end(stream)
 

@@ -33,9 +33,9 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""Maximum number of missing records that one footer, hole or clock can report.
+"""Maximum number of missing records that one footer, one hole or one clock record can report.
 
-So many records would take about 100 TB.
+This many records would take about 100 TB, so a greater number is a damaged value.
 """
 
 
@@ -51,7 +51,10 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     lasts: list[int] = []
     """Last id of each range of defined ids, in order. Range n contains the ids from `firsts[n]` to `lasts[n]`."""
     hull: tuple[int, int] | None = None
-    """First and last id of the joined lower ranges: to save memory, all ids in between count as defined."""
+    """First and last id of the range into which the lowest ranges were joined to save memory.
+
+    All ids in between count as defined.
+    """
     unknown: dict[int, int] = {}
     """For each id that records refer to and that is not defined yet, the time (Unix ns) of the first reference."""
     unresolved: dict[int, None] = {}
@@ -69,8 +72,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     It is None in sessions from an older version of the collector that did not count end records.
     """
     short: dict[str, int] = {}
-    """For each kind, the number of records that a footer's total showed to be missing, without unresolved and malformed
-    records.
+    """For each kind, the number of records that are missing because a footer's total was greater than the number of
+    received, unresolved and malformed records.
     """
     malformed: int = 0
     claimed: int = 0
@@ -78,11 +81,9 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that have not yet explained a difference between a total and the received records."""
+    """Number of malformed records that may still be the records that a footer's total shows to be missing."""
     explained: dict[str, int] = {}
-    """For each kind, the number of malformed records that explain why fewer records arrived than a footer's total
-    states.
-    """
+    """For each kind, how many records of a footer's total are taken to be among the malformed records."""
 
 
 class References:
@@ -109,8 +110,10 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes: first report ids as missing although their time is not over, then forget ids that were
-        reported as missing, then join ranges of defined ids.
+        """Free `size` bytes.
+
+        Take three steps as far as needed: report awaited ids as missing before their time is over, forget ids that were
+        reported as missing, join ranges of defined ids.
         """
         state = self.state
         goal = self.held - size
@@ -128,11 +131,13 @@ class References:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the passing of time alone may lead to a gap: records refer to ids that are not defined yet."""
+        """Return whether ids are awaited: records refer to them, and each becomes a gap if its record does not arrive
+        in time.
+        """
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the stream and the number of records that may still arrive because other records refer to them.
+        """Yield the stream and its number of awaited records: other records refer to them, and they have not arrived.
 
         Yield nothing if there are none.
         """
@@ -140,11 +145,11 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind. Heal the gap that an earlier footer's total revealed by as many
-        records.
+        """Count `records` received records of a kind. If an earlier footer's total showed records of this kind to be
+        missing, heal this gap by as many records.
 
-        `ids` are the records' ids. A record whose id was reported as missing is left out of this heal, because `define`
-        heals the gap of its id.
+        `ids` are the records' ids. A record whose id was reported as missing does not count for this heal: `define`
+        heals the gap that reported its id.
         """
         state = self.state
         if kind != Kind.END:
@@ -167,14 +172,15 @@ class References:
     def add_malformed(self, records: int) -> None:
         """Count records with unreadable bytes as missing.
 
-        Add no finding: the caller reports a gap for each unreadable piece.
+        Add no finding: the caller reports a gap for each piece of unreadable bytes.
         """
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """Add a finding of the decoder: records are missing, or records arrived that the decoder had reported as
-        missing.
+        """Add a finding of the decoder.
+
+        The decoder states either that records are missing, or that missing records have arrived.
         """
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:
@@ -207,7 +213,9 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            return "duplicate_id"  # An id in `hull` that records refer to was never defined, so it is no duplicate.
+            # Records refer to this id, so it was never defined: it only lies in `hull`. Hence this record is no
+            # duplicate.
+            return "duplicate_id"
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
         if id_ in state.unresolved:
@@ -227,15 +235,15 @@ class References:
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that records refer to and that are not defined: those still awaited, and those reported as
-        missing.
+        """Return the ids to which records refer and whose own records have not arrived, as two sets: those still
+        awaited, and those already reported as missing.
         """
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Extend the highest range of defined ids up to `id_`.
+        """Extend the highest range of defined ids so that it ends at `id_`.
 
-        The caller ensures that no id between is contained in `awaits`.
+        The caller ensures that no id in between is contained in `awaits`.
         """
         self.state.lasts[-1] = id_
 
@@ -251,8 +259,8 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Report each id as missing that records refer to and that was not defined within `reorder_time` after the
-        first reference.
+        """Report an id as missing if its record did not arrive within `reorder_time` after the first reference to the
+        id.
         """
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
@@ -260,7 +268,7 @@ class References:
             self._give_up(id_)
 
     def close(self) -> None:
-        """Report all ids as missing that records refer to and that are not defined."""
+        """Report all awaited ids as missing: records refer to them, and their own records have not arrived."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 
@@ -308,8 +316,8 @@ class References:
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
         if short := state.short.get(Kind.BEGIN):
-            # Heal one record of the footer's gap: the footer has already reported this record as missing, with the
-            # reason `network`.
+            # The footer's gap already contains this record (reason `network`). Heal it there, before the record is
+            # reported as `unresolved`.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
@@ -319,7 +327,7 @@ class References:
         )
 
     def _give_up_first(self, count: int) -> None:
-        """Report the `count` ids that were referred to first as missing, before their `reorder_time` is over, to save
+        """Report the `count` ids with the oldest references as missing before their `reorder_time` is over, to save
         memory.
         """
         # Collect the ids before the deletions. Python searches for a dict's first key from the front, over all deleted
@@ -330,7 +338,7 @@ class References:
         self.evicted += len(first)
 
     def _forget_unresolved(self, count: int) -> None:
-        """Forget the `count` ids that were reported as missing first.
+        """Forget the `count` ids that were reported as missing longest ago.
 
         If their records arrive, they no longer heal the gaps.
         """
@@ -359,9 +367,9 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges of defined ids into one, to limit memory.
+        """Join the lower half of the ranges of defined ids into one range, to save memory.
 
-        Ids between them then count as defined, so that no gap is reported wrongly.
+        The ids between the ranges then count as defined, so no gap is ever reported for them.
         """
         state = self.state
         half = len(state.firsts) // 2

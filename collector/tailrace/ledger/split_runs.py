@@ -38,7 +38,7 @@ from tailrace.model.record import Kind, RunPiece
 PLACES_MAX = 2**15
 """Maximum number of pieces plus id ranges that a source remembers for runs that are not finished.
 
-Each takes about 200 bytes.
+Each takes about 200 bytes of memory.
 """
 
 DONE_MAX = 2**12
@@ -54,7 +54,7 @@ LOOKED_AT = 32
 """Maximum number of runs, newest first, that are compared with a piece of the same PID."""
 
 ANY_TIME = -(2**63), 2**63 - 1
-"""Start and end time of a piece whose records have no times."""
+"""Stands for the start and end time of a piece whose records have no times."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -79,9 +79,9 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The piece of a run that one session contains, with the times of its first and last event.
+    """The piece of a run that one session's file contains, with the times of its first and last event.
 
-    `open` states whether more events may arrive. `copy` states whether other sessions contained some of its ids before.
+    `open` states whether more events may arrive. `copy` states whether other sessions delivered some of its ids before.
     """
 
     piece: RunPiece
@@ -101,11 +101,11 @@ class DoneRun(msgspec.Struct, array_like=True):
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
-    """A run of a producer, and its pieces by session.
+    """A run of a producer, and its pieces by session. `ranges` contains the received ids.
 
-    `ranges` contains the received ids. `ends` is the session with the end of the run, and `claims` contains the ids
-    that gaps of this session report as missing. `late` and `cut` list the sessions whose missing beginning or end is
-    reported by a gap of unknown size that has not healed.
+    `ends` is the session whose file contains the last event of the run. `claims` contains the ids that gaps of this
+    session report as missing. `late` lists the sessions whose file lacks the events before its piece, and `cut` those
+    whose file lacks the events after it; each of these sessions has a gap of unknown size that has not healed.
     """
 
     pid: str
@@ -120,7 +120,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     open: int = 0
     """Number of sessions of this run that may receive more data."""
     judged: bool = False
-    """Whether the ids that no piece contains have already been reported as missing."""
+    """Whether gaps have been reported for the ids that no piece contains."""
     doubted: bool = False
     """Whether a piece without ids shows that ids do not count the events of this process, so that no id is reported as
     missing.
@@ -146,7 +146,7 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings, each with the session to which it belongs."""
+"""Findings, each with the name of the session to which it belongs."""
 
 
 class SplitRuns:
@@ -155,9 +155,9 @@ class SplitRuns:
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """Functions that rewrite the rest row of a silent file, by the file's open session.
+        """For each open session of a silent file, a function that writes its rest row anew.
 
-        The argument is the log time (ns).
+        A rest row states what the file's stream still lacks at its end. The argument is the log time (ns).
         """
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
@@ -189,8 +189,10 @@ class SplitRuns:
         return before and behind
 
     def take_back(self, session: str, id_: int) -> bool:
-        """Record that a session's record with the id `id_` arrived after the session's gap had reported the id as
-        missing. Return False if another piece had already delivered the id.
+        """Record that a record with the id `id_` arrived in this session after the session had reported the id as
+        missing. Return whether the caller must heal the gap.
+
+        Return False if the gap has healed already, because another file contained the id.
         """
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
@@ -205,7 +207,7 @@ class SplitRuns:
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the piece of a session if the session's file contains the whole run."""
+        """Forget the piece of a session whose file contains the whole run, unless the run has pieces in other files."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
@@ -230,10 +232,10 @@ class SplitRuns:
             _put_all(run.ranges, run.pieces.values())
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Record the current piece of a session. Return the findings that follow from it.
+        """Record what a session's file now contains of a run. Return the findings that follow from it.
 
         `times` are the times of the piece's first and last event. `said` is the reason of the gap that the session's
-        decoder reported for this piece; it is empty for no gap.
+        decoder reported for the piece, or empty if it reported none.
         """
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
@@ -263,8 +265,8 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # If the run was forgotten in the meantime, other pieces may have healed some of these gaps already.
-            # Therefore heal only gaps that the decoder reports now.
+            # The run may have been forgotten and created again. Other pieces may then have healed some of these gaps
+            # already. Heal only gaps that the decoder reports with this piece.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -278,10 +280,11 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Take over the gaps that a decoder reported for a session with both the beginning and the end of the run.
-        Return heals for the missing ids that other pieces contain.
+        """Record the ids that a decoder reported as missing in a file with the beginning and the end of the run. Return
+        heals for those ids that other files contain.
 
-        If the run's missing ids are already reported for another session, return heals for all of this session's gaps.
+        If gaps for the run's missing ids were already reported, return heals for all gaps of this decoder, so that no
+        id is missing twice.
         """
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
@@ -292,7 +295,7 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a complete run already contains the same piece."""
+        """Return whether a complete run already contains a piece with the same ids and times."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -383,8 +386,8 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, run: SplitRun) -> FoundRuns:
-        """Return the findings that the pieces of a run now allow: heals for beginnings and ends that were found, and
-        gaps for ids that no piece contains.
+        """Return the findings that the pieces of a run now prove: heals for pieces whose preceding or following events
+        were found in other files, and gaps for ids that no file contains.
         """
         found: FoundRuns = []
         for heal, names, known, outermost in (
@@ -408,9 +411,10 @@ class SplitRuns:
         return found
 
     def _counts(self, run: SplitRun) -> bool:
-        """Return whether ids count all events of the run's process, so that an id that no piece contains is missing.
+        """Return whether the run's process gave an id to every event, so that an id that no piece contains shows a
+        missing event.
 
-        This requires a piece that counts its events by id, and no piece of the process without ids.
+        At least one piece must be known to count its events by id, and each piece of the process must have ids.
         """
         counts = any(held.piece.counts for held in run.pieces.values())
         return counts and not any(other.doubted for other in self._alike(run))
@@ -464,7 +468,10 @@ def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
 
 
 def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether times and host prove that a piece belongs to a run with which it shares ids."""
+    """Return whether the times and the host prove that a piece belongs to this run.
+
+    The caller has found ids that both contain.
+    """
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
     held = [each for each in run.pieces.values() if each.piece.ranges]
@@ -506,9 +513,9 @@ def _has_file(run: SplitRun, session: str) -> bool:
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return the ids that the decoder reports as missing from a piece with the beginning and the end of its run.
+    """Return the ids that the decoder reports as missing in a file with the beginning and the end of a run.
 
-    The list is empty if they are more than `CLAIM_MAX`: the decoder then reports a gap of unknown size.
+    Return an empty list if more than `CLAIM_MAX` ids are missing: the decoder then reports a gap of unknown size.
     """
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     _put_all(alone.ranges, [held])
@@ -518,8 +525,9 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gap or gaps that a session's decoder reported with the reason `said`; none for an empty
-    reason.
+    """Return heals for the gaps that a session's decoder reported for a piece.
+
+    `said` is the reason of these gaps; if it is empty, there are none.
     """
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
@@ -563,9 +571,10 @@ def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield the ids of a complete run that no piece contains.
+    """Yield ranges of the ids that no piece of a complete run contains.
 
-    Leave out as many ids as the pieces have malformed records, since these may have had the ids.
+    A malformed record may have had one of these ids. Therefore leave out as many ids as the pieces contain malformed
+    records.
     """
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):

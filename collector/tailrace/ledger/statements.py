@@ -92,7 +92,7 @@ class Statements:
         state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
-        """Report a gap for the discarded events that no missing sequence number represents."""
+        """Report a gap for discarded events if fewer sequence numbers are missing than the client discarded events."""
         state = self._counters.state
         more = self._counters.unnumbered - state.unnumbered
         if more > 0 and state.tails + more > TAILS_MAX:
@@ -101,7 +101,10 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Heal the gap without a number by as many events as missing sequence numbers now represent."""
+        """Heal as much of the gap without a number as possible.
+
+        Each missing sequence number that was found since then may be one of the discarded events in this gap.
+        """
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -134,10 +137,10 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return the state of a stream, creating it for a new stream. Return None if the stream has no place, or may
+        """Return the state of a stream, creating it for a new stream. Return None if the stream has no place or may
         have lost its place before.
 
-        In both cases, schedule an acknowledgement that tells the client so.
+        If the result is None, schedule an acknowledgement that informs the client.
         """
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
@@ -145,8 +148,8 @@ class Statements:
         return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether the statements contradict the received events: an event arrived whose number is called
-        discarded or lies above a stated end.
+        """Return whether a client's statements contradict the received events: an event arrived with a number that the
+        client calls discarded, or with a number above the end that the client states.
 
         Such statements come from another program than the events.
         """
@@ -158,11 +161,11 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End an incarnation that sent no goodbye. For each stream with discarded numbers ahead of it, open a hole up
-        to the last of them.
+        """End an incarnation that sent no goodbye. Open a hole in each stream of which the client discarded events
+        after the last received one. The hole ends at the last discarded number.
 
-        `comes_back` states that the client goes on, at another collector or in a new session. It then reports the
-        discarded events there by number, so the stated total of discarded events no longer counts here.
+        `comes_back` states that the client goes on, at another collector or in a new session. The client then reports
+        the discarded events there by number, so their total no longer counts here.
         """
         if comes_back:
             self._counters.state.never_sent = 0
@@ -174,10 +177,11 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether a client may have sent up to this final wire number in a stream from which no event arrived.
+        """Return whether the final wire number in a client's goodbye is plausible for a stream from which no event
+        arrived.
 
-        If the number is 0 or lies in the upper half of the counter's range, it is believed only if an earlier session
-        had the stream.
+        A number of 0, or in the upper half of the counter's range, is plausible only if an earlier session had the
+        stream.
         """
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
@@ -216,9 +220,9 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Give the missing numbers in the range `said` the reason that the client states.
+        """Change the reason of the missing numbers in the range `said` to the reason that the client states.
 
-        Report gaps with another reason anew.
+        If a gap row was already written with another reason, heal it and report the gap again.
         """
         for part in _split(stream.holes, said):
             part.reason = said.reason
@@ -239,7 +243,10 @@ class Statements:
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
-    """Split the sorted `ranges` at the first and last number of `said`. Return the parts that lie in `said`."""
+    """Cut the sorted `ranges` before the first and after the last number of `said`.
+
+    Return those parts that lie in `said`.
+    """
     begin = bisect_left(ranges, said.first, key=_last)
     end = bisect_right(ranges, said.last, key=_first)
     parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
@@ -248,7 +255,10 @@ def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
 
 
 def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
-    """Return the sorted ranges together with `one`. Ranges that overlap it or are adjacent to it are joined with it."""
+    """Return the sorted ranges after adding the range `one` to them.
+
+    Join it with ranges that overlap it or are adjacent to it.
+    """
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])

@@ -23,7 +23,7 @@ from tailrace.model.holding import Evicted
 if TYPE_CHECKING:
     IntArray = array[int]
 else:
-    IntArray = array  # before Python 3.12 an array is not generic
+    IntArray = array  # An array accepts type parameters only from Python 3.12 on.
 
 HEAD = 64
 """Number of event numbers, from 0 on, whose marks (see the module) are kept until the counter wraps.
@@ -33,7 +33,7 @@ late copy or comes from a restarted producer.
 """
 
 NEVER = 0
-"""Value in place of a mark for a number under which no event is remembered."""
+"""Value in place of a mark where no event is remembered under a number."""
 
 _SIZES = 2 * 2**16
 """Maximum difference between the marks of two events with equal times: a mark contains the size of a datagram, which is
@@ -54,7 +54,7 @@ class Marks(IntArray):
 
 
 _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ignore[assignment] # the same
-"""Function that creates an empty `Marks` object, in half the time of calling the class."""
+"""Function that creates an empty `Marks` object. It takes half the time of calling the class."""
 
 
 class SeqRange(msgspec.Struct, array_like=True):
@@ -84,7 +84,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     counted: bool = True
     repeats: int = 0
     extra: int = 0
-    """Number of events that arrived under a number that a different event had already used."""
+    """Number of events whose number had already been used by a different event."""
     floor: int = 0
     """Lowest number for which the ledger still remembers whether it is missing: a gap below it was forgotten."""
     given_up: int = 0
@@ -107,7 +107,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     @property
     def fresh(self) -> bool:
-        """Return whether nothing is known about the stream yet: no event has arrived, and no number is missing."""
+        """Return whether the stream has no history: no event has arrived, and no number is missing."""
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
@@ -147,16 +147,18 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with this number and this mark is remembered, so that the current event is a
-        duplicate.
+        """Return whether an event with this number and this mark is remembered.
+
+        Then the event that the caller examines is a duplicate.
         """
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether the mark remembered under a number that is not missing is that of the event with this number.
+        """Return whether the ledger can compare an event with the one that had the same number before: it remembers a
+        mark, and the mark certainly belongs to this number.
 
-        Below `floor`, the stream has forgotten which numbers are missing, and the slot of a number may hold the mark of
-        an older event.
+        Below `floor`, the stream has forgotten which numbers are missing. There, the slot of a number may hold the mark
+        of an older event.
         """
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
@@ -192,8 +194,9 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with the missing number `seq` may be the missing event: its time does not lie far
-        before that of the last event before the hole.
+        """Return whether an event with the missing number `seq` may really be the missing event.
+
+        It may not if its time lies far before the time of the last event before the hole.
         """
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
@@ -213,13 +216,16 @@ class CountersState(msgspec.Struct):
     missing: int = 0
     """Number of events that are in open holes or in gaps that have not healed."""
     uncounted: int = 0
-    """Number of received events in streams without a place."""
+    """Number of received events in streams without a place. The ledger does not check their numbers."""
     unfollowed: dict[str, int] = {}
-    """Names of the first streams without a place, each with the number of its events that arrived since it had none."""
+    """Names of streams without a place, in the order in which they lost or failed to get one.
+
+    The value is the number of events that have arrived in the stream since then.
+    """
     others: bool = False
     """Whether further streams without a place exist, whose names are not remembered."""
     let_go: int = 0
-    """Number of events that were expected in streams that later lost their places."""
+    """Number of events that were expected in streams before these lost their places."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -235,8 +241,8 @@ class CountersState(msgspec.Struct):
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether the event with mark `mark` ended in the first half of the time from 0 to the end of the event with
-    mark `other`.
+    """Return whether an event ended in the first half of the time from 0 to the end of another event. `mark` and
+    `other` are the marks of the two events.
 
     Within an incarnation, the end times of a stream's events increase. A mark is the sum of start, end and size of an
     event. Therefore it is at least the end, and at most twice the end plus the size. The comparison allows for the
@@ -308,11 +314,11 @@ def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Store a mark at index `slot`, after adding slots if necessary. Return the number of added slots; a stream has at
-    most `most` slots.
+    """Store a mark at index `slot` of the array `marks`. If the array is shorter, first add slots. Return the number of
+    added slots.
 
-    Up to `HEAD` slots are added as needed. Then all `most` slots are added at once, because compiled kernels work on a
-    stream with all slots.
+    A stream has at most `most` slots. Up to `HEAD` slots are added as needed. Then all others are added at once,
+    because compiled kernels need the full array.
     """
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
@@ -337,7 +343,7 @@ class HeldMarks:
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
         """Number of marks in all streams of the session.
 
-        A caller of `StreamCounter.remember` adds the returned number to it.
+        Each caller of `StreamCounter.remember` adds the number of added slots to it.
         """
         self.evicted = 0
 
@@ -370,11 +376,12 @@ class HeldMarks:
 
 
 Fit = Literal["same", "near", "old", "far"]
-"""How well an event fits a session's streams, from which an incarnation is judged.
+"""How well an event fits a session's streams. It helps to decide to which incarnation of a producer the event belongs.
 
-`same`: the same event already arrived. `near`: the event's number is missing, or is expected soon. `old`: the number
-has arrived, but its mark is no longer remembered. `far`: nothing contradicts the event, because its stream is new or
-its number is far ahead.
+- `same`: the same event already arrived.
+- `near`: the event's number is missing, or is expected soon.
+- `old`: the number has arrived, but its mark is no longer remembered.
+- `far`: nothing contradicts the event, because its stream is new or its number is far ahead.
 """
 
 
@@ -392,7 +399,7 @@ class StreamNumbers:
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how well an event fits these streams of an ended incarnation.
+        """Return how well an event fits the streams of this ended incarnation.
 
         Return None if the event cannot belong to it.
         """
@@ -437,9 +444,9 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return for each counted stream its next number and the mark of its last event.
+        """Return the next number of each stream and the mark of its last event.
 
-        Leave out streams whose next number is 0.
+        Leave out streams whose numbers are not checked or whose next number is 0.
         """
         window = self._window
         streams = self._streams.items()

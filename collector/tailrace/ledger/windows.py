@@ -22,7 +22,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Memory (bytes) of a hole or gap. The size includes a gap row, because a hole may become one at any moment."""
+"""Return the mark of the received event with the stream's highest number; 0 for an unknown stream."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -42,7 +42,7 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of holes, gaps and discarded ranges of this session. The source's total contains this number."""
+        """Number of holes, gaps and discarded ranges of this session. It is part of the source's total."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
@@ -138,8 +138,8 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Turn a hole into one gap, or into two gaps: first the events that the operating system's kernel dropped, then
-        all others.
+        """Turn a hole into one gap, or into two: first the events that the operating system's kernel dropped, then the
+        others.
         """
         self.count(-1 - len(stream.gaps))
         share, commons = Share(0), self._commons
@@ -156,7 +156,7 @@ class Windows:
                 self.findings.append(
                     Finding(Kind.GAP, name, first, count, reason, estimate=share.estimate)
                 )
-                # Adjacent gaps are not joined, so that each remembered gap stays the gap of one row.
+                # Do not join adjacent gaps: each remembered gap must correspond to one row.
                 gap = SeqRange(first, last, hole.since, hole.before, reason)
                 insort(stream.gaps, gap, key=_first)
         while len(stream.gaps) > self._limits.holes_max:
