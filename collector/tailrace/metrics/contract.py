@@ -44,7 +44,7 @@ UNITS = frozenset(
 
 class Type(StrEnum):
     COUNTER = "counter"
-    """A number that never decreases, except when the daemon restarts."""
+    """A counter, which never decreases, except when the daemon restarts."""
     GAUGE = "gauge"
     STATES = "states"
     """Several gauges, one for each value of the label: 1 if the state of this name holds now, else 0."""
@@ -59,7 +59,7 @@ class Type(StrEnum):
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return the endings with which the names of a metric's samples differ from the metric's name."""
+        """Return the suffixes that this type appends to a metric's name to form the names of its samples."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -69,7 +69,7 @@ class Type(StrEnum):
 
 
 class Restart(StrEnum):
-    """The effect of a restart of the daemon on the value of a metric."""
+    """States how a restart of the daemon changes the value of a metric."""
 
     KEPT = "goes on"
     """The value continues, because checkpoints of the ingest contain it."""
@@ -107,13 +107,13 @@ class Metric(NamedTuple):
     help: str
     label: Label | None = None
     counts: str = ""
-    """Unit of the value, if the metric's name does not end with it."""
+    """Unit of the value. It is set if the metric's name does not end with the unit."""
     optional: bool = False
-    """Whether the metric may have no value. Its help text states when."""
+    """Whether the metric sometimes has no value. Its help text states when."""
 
     @property
     def unit(self) -> str:
-        """Return the unit of the value; empty if the metric counts nothing."""
+        """Return the unit of the value; empty if the value has no unit."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else self.counts
 
@@ -273,9 +273,9 @@ SESSION = (
     Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When the session's last events arrived (Unix time)."),
     Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When the session's clock last advanced (Unix time)."),
 )  # fmt: skip
-"""Metrics of sessions whose clock is compared with wall time: at most `metrics.series_max` sessions.
+"""Metrics of sessions whose clock is compared with wall time.
 
-The values begin anew when the daemon restarts.
+At most `metrics.series_max` sessions have them. Their values begin anew when the daemon restarts.
 """
 
 LAWS = (
@@ -283,9 +283,9 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # A missing event without a gap is still in an open hole.
+    # This is no equation: missing events in an open hole have no gap yet.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
-    # A missing event without a gap is counted as awaited.
+    # This holds because missing events in an open hole, which have no gap yet, count as awaited.
     Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
@@ -294,7 +294,8 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # Bytes in the table were decoded before, so no byte is uncommitted without being in the spool.
+    # Bytes whose rows are in the table were decoded before. Therefore the undecoded bytes are part of the uncommitted
+    # ones.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
@@ -302,7 +303,10 @@ LAWS = (
 METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_": "tail"}
-"""For each beginning of a metric's name that belongs to one type of source only, this type."""
+"""Type of source to which metrics belong, by the beginning of the metric's name.
+
+Metrics with another beginning belong to all types.
+"""
 
 
 def type_of(metric: Metric) -> str | None:
@@ -323,7 +327,7 @@ def bound(metric: Metric) -> str:
     """
     own = 1
     if metric.type is HISTOGRAM:
-        own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count
+        own = len(Durations.BOUNDS) + 3  # Add the bucket +Inf, the sum and the count.
     elif metric.label:
         own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
     if metric in DAEMON:

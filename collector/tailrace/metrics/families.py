@@ -20,8 +20,8 @@ OTHER = "other"
 def families(status: Status, series_max: int) -> Iterator[Family]:
     """Yield all metrics of the daemon, its sources and its sessions.
 
-    If the values of a label are not known in advance, the sources share `series_max` values of it, and each source has
-    at least one.
+    For a label whose values are not known in advance, all sources together export `series_max` values, but each source
+    exports at least one.
     """
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
@@ -49,7 +49,7 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
     """Return at most `most` entries of `values`.
 
-    If there are more, the last one (`other`) is the sum of those that are left out.
+    If there are more, the last returned entry (`other`) is the sum of all entries that are left out.
     """
     if len(values) <= most:
         return dict(values)
@@ -61,9 +61,9 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return a number for each value of the label.
+    """Return a number for each value of the label, including zeros.
 
-    Include zeros: Prometheus does not see an increase if a series begins with a number other than zero.
+    If a series begins with a number other than zero, Prometheus does not see the increase from zero.
     """
     if label.values is None:
         return bounded(values, share)
@@ -81,7 +81,7 @@ def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield for each sample of a metric the ending of its name, its additional labels and its value.
+    """Yield each sample of a metric as a tuple: the ending of its name, its additional labels and its value.
 
     Yield nothing if an optional metric has no value.
     """

@@ -1,7 +1,7 @@
-"""Define metrics of a store's collectors, for an observer on any host that reads them from the table.
+"""Define metrics of the collectors that write to a store. An observer on any host reads their values from the table.
 
-A metric states when the newest heartbeat was created. The alerting rule computes its age: an age computed by the
-observer would no longer grow if the observer stopped.
+One metric states when a collector wrote its newest heartbeat. The alerting rule computes the age of the heartbeat. An
+age computed by the observer would no longer grow if the observer stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OBSERVED = (READ, *COLLECTORS)
 
 
 class ObservedCollector:
-    """The figures of one collector as the table shows them; None for unknown ones."""
+    """The figures of one collector as its rows in the table show them; None for unknown ones."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN

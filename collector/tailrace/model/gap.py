@@ -27,19 +27,20 @@ class Reason(StrEnum):
     UNCOUNTED = "uncounted"
     """The collector has no room to follow the stream's numbers, so any of its events may be missing."""
     DAMAGED = "damaged"
-    """The events were in the table, but the data file that contained them is damaged."""
+    """The events were in the table, but the data file that contained their rows is damaged."""
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons that the ingest finds and counts.
+"""Reasons of gaps that the ingest finds and counts.
 
-Only DAMAGED is left out: a start or an upkeep finds damage in the table and reports it by the condition `damage`.
+Only DAMAGED is left out. A start or an upkeep finds damaged data files in the table and reports them as the condition
+`damage`.
 """
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""Reasons that clients report themselves.
+"""Reasons that clients state for gaps.
 
-A client no longer has such events, so the collector does not ask for them again.
+A client no longer has such events, so the collector does not ask the client to send them again.
 """
 
 DAMAGED_SESSION = "damaged"

@@ -1,9 +1,9 @@
 """Define how state that grows with a producer's input is measured and evicted.
 
-A container computes its size in bytes by a formula over its own entries, and does not ask the interpreter. So after a
-restart, the restored state has the same size, and decoding the same input again evicts the same entries. The formulas
-give rather too much than too little; `tests/ingest/test_memory.py` compares each with the memory that the interpreter
-really uses.
+A container computes its size in bytes by a formula over its own entries. It does not ask the interpreter for their
+size. So after a restart, the restored state has the same size, and decoding the same input again evicts the same
+entries. The formulas overestimate rather than underestimate; `tests/ingest/test_memory.py` compares each with the
+memory that the interpreter really uses.
 """
 
 from __future__ import annotations
@@ -13,57 +13,63 @@ from hashlib import blake2b
 from typing import Protocol
 
 TEXT_MAX = 1024
-"""Maximum length (characters) of a text from a producer that is kept in state.
+"""Maximum length (characters) of a producer's text in the state of a session.
 
-The text's row in the table is not shortened.
+A longer text is shortened there, but not in its row of the table.
 """
 
 SHORT = 32
-"""Maximum length (characters) of a text whose memory is already included in the size of its entry."""
+"""Maximum length (characters) of a text that needs no memory of its own in the size formulas: the size of an entry
+already includes it.
+"""
 
 
 class Evicted(StrEnum):
     """Kinds of state that can be evicted to save memory. Rows and metrics use these names."""
 
     SPANS = "spans"
-    """Begins of spans that have not ended. If a begin is evicted, its span lacks the fields that only the begin has."""
+    """Begins of spans that have not ended.
+
+    If a begin is evicted, the row of its span lacks the fields that only the begin has.
+    """
     REFERENCES = "references"
     """Ids of records.
 
-    If an id is evicted that is not defined yet, it counts as missing at once; ranges of defined ids are joined to
-    larger ones.
+    If an id is evicted before its record arrived, the record counts as missing at once. Ranges of ids whose records
+    arrived are joined to larger ranges.
     """
     MARKS = "marks"
     """Fingerprints of events.
 
-    If a number arrives again whose fingerprint was evicted, its event counts as a duplicate, whatever it is.
+    If a fingerprint is evicted, the next event with the same number counts as a duplicate, even if it is another event.
     """
     GAPS = "gaps"
-    """Gaps that then can no longer heal, and holes that late events then can no longer fill."""
+    """Holes and gaps. Late events can no longer fill an evicted hole or heal an evicted gap."""
     COPIES = "copies"
-    """Digests of datagrams, whose duplicates are then no longer recognised."""
+    """Digests of datagrams. A duplicate of a datagram whose digest was evicted is no longer recognised."""
     FRAMES = "frames"
-    """Calls that have not returned. If a call is evicted, its end finds no begin."""
+    """Calls that have not returned. If a call is evicted, its begin is unknown when its end arrives."""
     NAMES = "names"
-    """Names of events by key.
+    """Names of events, by the keys with which events refer to them.
 
     If a name is evicted, the rows of later events contain its key instead, and the views look up the name.
     """
     NUMBERS = "numbers"
-    """Event numbers and processes of a file.
+    """A file's event numbers and process numbers.
 
-    If numbers are evicted, gaps in them are no longer reported. If processes are evicted, all their further records
-    share one session.
+    If event numbers are evicted, gaps in them are no longer reported. If process numbers are evicted, the further
+    records of all processes go to one session.
     """
 
 
 ASKED_MAX = 65536
-"""Maximum number of keys that one input remembers because events refer to them and their names have not arrived, or
-were evicted.
+"""Maximum number of keys without a known name that one input remembers.
+
+Events refer to these keys, but their names have not arrived or were evicted.
 """
 
 ASKED_BYTES = 192
-"""Memory (bytes) of one remembered key with a text of usual length."""
+"""Memory (bytes) for remembering one key of usual length whose name is not known."""
 
 
 class Holding(Protocol):
@@ -84,7 +90,7 @@ class Holding(Protocol):
 
 
 def cost(text: str | None) -> int:
-    """Return how much memory (bytes) a text takes that its entry's size does not include; 0 for a short text.
+    """Return how much memory (bytes) a text takes in addition to the size of its entry; 0 for a short text.
 
     Python stores the UTF-8 form of a text in addition once it has been encoded, unless the text is ASCII.
     """
@@ -94,11 +100,11 @@ def cost(text: str | None) -> int:
 
 
 class AskedNames:
-    """Keys to which events refer although their names are not known.
+    """Keys to which events refer although the keys' names are not known.
 
     The value of a key is None if its name has not arrived. It is True if the name arrived and was evicted: then the
-    name has a row, so it is not missing when an event refers to the key again. The key "" stands for all further keys,
-    beyond `ASKED_MAX` or longer than `TEXT_MAX`.
+    name has a row in the table, so it is not missing when an event refers to the key again. The key "" stands for all
+    keys that are longer than `TEXT_MAX`, and for all keys beyond `ASKED_MAX`.
     """
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
@@ -131,7 +137,7 @@ class AskedNames:
     def forget(self) -> int:
         """Remove all keys to save memory.
 
-        Return their number. If names were missing, the key "" stands for them from now on.
+        Return the number of removed keys. If one of their names was missing, add the key "" in their place.
         """
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:

@@ -26,7 +26,10 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[QuarantineFrame]:
-    """Yield all complete frames in the content of a quarantine file. Ignore an incomplete frame at the end."""
+    """Yield all complete frames in the content of a quarantine file.
+
+    A frame is a piece of input that could not be decoded. Ignore an incomplete frame at the end.
+    """
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)

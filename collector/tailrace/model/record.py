@@ -2,8 +2,8 @@
 read.
 
 A record is a named tuple, not a struct, so that one call of `zip` turns the records of a chunk into columns. Its fields
-are the columns of the table (see `rows.schema`) as far as a decoder knows them: `start` and `end` are ticks of the
-producer's clock, and `counter` is the number on the wire.
+are the columns of the table (see `rows.schema`), except for facts that only later stages know. `start` and `end` are
+ticks of the producer's clock, and `counter` is the number on the wire.
 
 The table has no unsigned types. So an unsigned 64-bit value is stored as the signed value with the same bits
 (`as_int64`).
@@ -21,23 +21,26 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of attributes by which an event refers to names that are not known when the event is decoded.
+"""Names of attributes with which an event refers to names that are not known when the event is decoded.
 
-The value of `$name` is the key of the event's own name, or several keys, one a line: the first one with a known name
-counts. The value of `$late` is an object, which maps further members of the attributes to the keys of their values.
+The value of `$name` is a key of the event's own name. It may also be several keys, one a line: then the name of the
+first key that has one is used. The value of `$late` is an object that maps attributes of the event to keys; the name of
+each key is the value of the attribute.
 """
 
 FLAW_OF_ROW = "$flaw"
-"""Name of the attribute that states which rule of its format a record breaks.
+"""Name of the attribute that contains the rule of the format that a record breaks.
 
-It comes before all other attributes of the row.
+This attribute comes before all other attributes of the row.
 """
 
 BEGIN_WORDS = "$begin"
-"""Name of a span's attribute that contains the attributes of its begin, as far as the end has other values for them."""
+"""Name of a span's attribute that keeps attributes of the span's begin: those to which the end gives other values."""
 
 KEY, SCOPE = "$key", "$scope"
-"""Names of the attributes of a `name` row: the key to which a name is assigned, and the scope in which this holds."""
+"""Names of the attributes of a `name` row: the key to which the row assigns a name, and the scope in which the
+assignment holds.
+"""
 
 
 class Kind(StrEnum):
@@ -83,7 +86,7 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the stated numbers are only lower bounds, because the streams may have gone on after this
+        """Return whether the wire numbers are only lower bounds, because the streams may have gone on after this
         goodbye.
         """
         return self.more and self.part is None
@@ -144,9 +147,9 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts of a gap record that have no column.
 
-    `count` is the number of missing events (0 if unknown), `of` their kind, and `detail` the evidence as a term of the
-    format. `piece` is set if other inputs may contain the missing events: it is the part of the run before the gap.
-    `last` is the highest number in a gap in which not every number is missing.
+    `count` is the number of missing events (0 if unknown). `of` is the kind of the missing events. `detail` is the
+    evidence as a term of the format. `piece` is set if other inputs may contain the missing events: it is the part of
+    the run before the gap. `last` is the last number of a gap in which only some numbers are missing.
     """
 
     count: int
@@ -205,7 +208,7 @@ def missing(
 ) -> Record:
     """Return a gap record.
 
-    It states that the input before `offset` shows that events from number `first` on are missing.
+    It states that events are missing from number `first` on, and that the input before `offset` proves this.
     """
     about = Missing(count=count, of=of, detail=detail, piece=piece, last=last)
     return Record(
@@ -224,11 +227,11 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a record that assigns a name to a key, for all events that refer to the key (see `NAME_OF_ROW`) within a
-    scope.
+    """Return a record that assigns a name to a key. The assignment holds for all events within a scope that refer to
+    the key (see `NAME_OF_ROW`).
 
-    The scope is the session, its group of files, or the whole source. The whole source is for keys that are computed
-    from the name itself.
+    The scope is the session, its group of files, or the whole source. The scope is the whole source if keys are
+    computed from the name itself.
     """
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(

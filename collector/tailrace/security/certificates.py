@@ -1,8 +1,9 @@
 """Provide TLS for a listener from its certificate, its key and the authority for client certificates.
 
-The minimum version is TLS 1.2. TLS sessions are not resumed. So each connection is checked against the current files,
-and no session tickets wait unread for a client that only sends. Before a new certificate is used, it is tested in a TLS
-handshake in memory, which also shows its validity period.
+The minimum version is TLS 1.2. TLS sessions are not resumed. So each connection is checked against the current files. A
+session ticket would also stay unread in the socket of a client that only sends.
+
+Before a new certificate is used, it is tested in a TLS handshake in memory, which also shows its validity period.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.num_tickets = 0
     _trust(
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
-    )  # This detects an unusable certificate file before the key is read, so that the error names the right file.
+    )  # Check the certificate file before the key is read, so that an error names the right file.
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:
@@ -121,7 +122,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 def _demand(context: ssl.SSLContext, authority: Path) -> None:
     """Let the TLS context accept only clients with a certificate that the authority has signed.
 
-    Raise UnusableError if its file cannot be used.
+    Raise UnusableError if the authority's certificate file cannot be used.
     """
     if b"-----BEGIN CERTIFICATE-----" not in read(authority):
         raise UnusableError(authority, "holds no certificate in PEM")
@@ -139,10 +140,11 @@ def _trust(context: ssl.SSLContext, certificates: Path) -> None:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """Return begin and end (Unix seconds) of a certificate's validity period. Raise UnusableError if a TLS handshake
-    with the certificate fails.
+    """Return the begin and end (Unix seconds) of a certificate's validity period. Raise UnusableError if a TLS
+    handshake with the certificate fails.
 
-    The handshake is made in memory with a client that trusts this certificate and checks neither name nor time.
+    The handshake is made in memory. Its client trusts this certificate and checks neither the name nor the validity
+    period.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

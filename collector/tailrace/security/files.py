@@ -1,8 +1,8 @@
-"""Keep a value that is built from files, and build it again when a file changes. If this fails, keep the last valid
-value.
+"""Keep a value that is built from files, and build it again when a file changes. If this fails, keep the value from the
+last successful build.
 
-A request for the value checks the files, at most once a second, so nobody needs to report changes. If only one of two
-files that belong together has been written yet, building fails and the last valid value stays in use.
+Each time that the value is requested, the files are checked for changes, but at most once a second. If two files belong
+together and only one has been replaced so far, building fails and the last valid value stays in use.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """A value that `make` builds from files: the last one that could be built."""
+    """A value that `make` builds from files.
+
+    If the current files cannot be used, it is the value from the last usable ones.
+    """
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
         """Build the value from the files for the first time. Raise UnusableError if this fails."""
         self.problem: str | None = None
-        """Why the current content of the files is not used; None if it is."""
+        """Why the current content of the files cannot be used; None if it is in use."""
         self._paths = paths
         self._make = make
         self._clock = clock
@@ -55,8 +58,10 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Build the value again if a file has changed, or if building failed the last time: the file may be complete
-        now although its state looks the same.
+        """Build the value again if a file has changed.
+
+        Also build it again if the last attempt failed: the file may be complete now although its size and time are
+        unchanged.
         """
         state = self._state()
         if state == self._seen and self.problem is None:

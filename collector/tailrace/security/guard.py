@@ -18,7 +18,10 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Number of client addresses for which the result of the check is cached. A check without the cache takes 4 µs."""
+"""Number of client addresses for which the result of the check against the networks is cached.
+
+A check without the cache takes 4 µs.
+"""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """First 12 bytes of an IPv6 address that stands for an IPv4 address."""
@@ -43,7 +46,7 @@ class Networks:
         """Function that returns whether clients may connect from an address (`host`, without a port)."""
 
     def __bool__(self) -> bool:
-        """Return whether the list restricts clients at all."""
+        """Return whether the list contains networks, so that it restricts clients at all."""
         return bool(self._networks)
 
     def _allows(self, host: str) -> bool:
@@ -69,9 +72,9 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """The access control of one listener.
+    """The access control of one listener by certificate, tokens and networks.
 
-    If a part is missing (None, or an empty list of networks), it restricts no client.
+    A part that is None or empty restricts no client.
     """
 
     certificates: Certificates | None = None
@@ -91,7 +94,7 @@ class Guard(NamedTuple):
 
 
 OPEN = Guard()
-"""Access control that admits all clients."""
+"""Access control that admits every client."""
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
@@ -106,8 +109,9 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """Return a problem for each certificate, key or token file of a configuration that cannot be used, with the place
-    of its key in the configuration.
+    """Return a problem for each certificate, key or token file of a configuration that cannot be used.
+
+    Each problem names the key of the configuration that contains the path of the file.
     """
     config = loaded.config
     listeners = {("admin",): config.admin} | {
@@ -123,7 +127,10 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 
 def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
-    """Return the access control for a listener's configuration, and a message for each key whose file cannot be used."""
+    """Return the access control for a listener's configuration.
+
+    Also return an error message for each configuration key whose file cannot be used.
+    """
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {key: expanded(path) for key in _CERTIFICATES if (path := getattr(config, key))}

@@ -20,7 +20,10 @@ SIZE_MIN = 16
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""Maximum number of tokens in a file. For each new connection, the client's token is compared with all of them."""
+"""Maximum number of tokens in a file.
+
+The limit exists because the token of each new connection is compared with all of them.
+"""
 
 _TOKEN = re.compile(rb"[!-~]+")
 

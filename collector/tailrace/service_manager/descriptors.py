@@ -1,9 +1,9 @@
-"""Keep listening sockets across a restart of the process, so that data which arrives meanwhile waits in them.
+"""Keep listening sockets open across a restart of the process, so that data which arrives meanwhile waits in them.
 
-The service manager creates the sockets (socket units), or keeps those that an earlier process passed to it (its
+The service manager creates the sockets (socket units), or keeps sockets that an earlier process passed to it (its
 descriptor store). It passes them to the next process of the service (sd_listen_fds(3)). A listener finds its socket by
-the address, whatever the socket's name is. A socket on a port that the operating system chose is found by the name
-under which the service manager keeps it.
+the socket's address, whatever the socket's name is. If the operating system chose the port, the address is not known in
+advance. Then the listener finds its socket by the name under which the service manager keeps it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Handed(NamedTuple):
 class Descriptors:
     """The sockets that the service manager passed to this process.
 
-    `handed` are those that no listener has taken yet.
+    `handed` contains those that no listener has taken yet.
     """
 
     def __init__(self, notifier: Notifier, handed: list[Handed] | None = None) -> None:
@@ -46,7 +46,7 @@ class Descriptors:
     def from_environment(cls, notifier: Notifier, environ: MutableMapping[str, str]) -> Self:
         """Return the sockets that the service manager passed to this process.
 
-        Remove its environment variables about them.
+        Remove the environment variables that announce these sockets.
         """
         pid = environ.pop("LISTEN_PID", "")
         count = environ.pop("LISTEN_FDS", "")
@@ -59,8 +59,8 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot in which the service manager keeps the socket of one listener. `name` is ASCII text without
-        colons.
+        """Return the slot for the socket of one listener: the place where the service manager keeps it under `name`
+        (ASCII text without colons).
 
         With `anywhere`, the slot also accepts a socket with another name, if it has the wanted address.
         """
@@ -69,7 +69,10 @@ class Descriptors:
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close the sockets that no listener has taken, in this process. The service manager keeps its own copies."""
+        """Close this process's copies of the sockets that no listener has taken.
+
+        The service manager keeps its own copies.
+        """
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -77,7 +80,7 @@ class Descriptors:
     def take(
         self, name: str, fits: Callable[[socket.socket], bool], *, anywhere: bool
     ) -> Handed | None:
-        """Remove a socket that no listener has taken and that `fits` accepts, and return it.
+        """Return a socket that no listener has taken and for which `fits` returns true, and remove it from the list.
 
         Return None if there is none.
         """
@@ -93,7 +96,7 @@ class Descriptors:
     def close_rest(self) -> bool:
         """Close all sockets that no listener has taken, in this process and in the service manager.
 
-        Return whether there were any.
+        Return whether there were any such sockets.
         """
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
@@ -112,14 +115,14 @@ class Descriptors:
         self._notifier.remove(name)
 
     def _refuse(self, name: str) -> None:
-        """Close the sockets with this name that no listener has taken."""
+        """Close the sockets with this name that no listener has taken, in this process and in the service manager."""
         refused = [handed for handed in self._handed if handed.name == name]
         for handed in refused:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # A socket unit and the descriptor store may use the same name, and a listener may have taken one of these
-        # sockets. Then nothing is removed.
+        # A listener may have taken a socket with this name, because a socket unit and the descriptor store may use the
+        # same name. Then the service manager must not remove the name.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
@@ -135,7 +138,10 @@ class Slot:
         self._anywhere = anywhere
 
     def take(self, fits: Callable[[socket.socket], bool]) -> socket.socket | None:
-        """Return the socket that the service manager kept for this listener; None if it kept none that `fits` accepts."""
+        """Return the socket that the service manager kept for this listener.
+
+        Return None if it kept none for which `fits` returns true.
+        """
         found = self._descriptors.take(self._name, fits, anywhere=self._anywhere)
         if found is None:
             return None
@@ -143,7 +149,7 @@ class Slot:
         return found.sock
 
     def keep(self, sock: socket.socket) -> None:
-        """Pass a new socket to the service manager, if there is one, so that the socket survives a restart."""
+        """Pass a new socket to the service manager, if one runs this process, so that the socket survives a restart."""
         self.kept = self._descriptors.store(self._name, sock)
 
     def forget(self) -> None:
@@ -153,15 +159,16 @@ class Slot:
             self.kept = False
 
     def make_way(self) -> bool:
-        """Close all kept sockets that no listener has taken: one of them may occupy the address that a listener wants.
+        """Close all kept sockets that no listener has taken, because one of them may occupy the address that a listener
+        wants.
 
-        Return whether another try is useful.
+        Return whether any were closed, so that it is useful to bind the address again.
         """
         return self._descriptors.close_rest()
 
 
 NOWHERE = Descriptors(Notifier()).slot("")
-"""The slot of a socket that no service manager keeps. The socket is closed when the process ends."""
+"""The slot of a socket that no service manager keeps, so that the socket is closed when the process ends."""
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:

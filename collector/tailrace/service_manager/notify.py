@@ -55,13 +55,16 @@ class Notifier:
         return bool(self._address)
 
     def ready(self) -> None:
-        """Report that all listeners are open. After `reloading`, report that the new configuration is in use."""
+        """Report that all listeners are open.
+
+        After a call of `reloading`, the message instead means that the new configuration is in use.
+        """
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Report that a reload began at `monotonic` (seconds of the monotonic clock).
+        """Report that a reload began at the time `monotonic` (seconds of the monotonic clock).
 
-        Its end is reported by `ready`.
+        Call `ready` when the reload has ended.
         """
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
@@ -77,7 +80,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
-        """Report that a start or stop is still going on, and ask for at least `seconds` more time."""
+        """Report that a start or stop is still going on, and request `seconds` more time for it."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def store(self, name: str, sock: socket.socket) -> bool:
@@ -99,7 +102,7 @@ class Notifier:
     def _wait(self) -> None:
         """Wait until the service manager has read all earlier messages, but no longer than `SEND_SECONDS`.
 
-        It shows this by closing its end of a pipe.
+        The service manager shows this by closing its end of a pipe.
         """
         reading, writing = os.pipe()
         try:

@@ -1,8 +1,8 @@
 """Serve one HTTP/1.1 connection: receive requests and send responses, each within a time limit.
 
-No client can cost more than one connection. A request consists of a line and headers; its body is never read. If the
-client does not read a response, the response is dropped. HTTP/2 and upgrades of the connection are not supported.
-`exposed` formats metrics for Prometheus.
+A slow or broken client harms only its own connection. A request consists of a line and headers; its body is never read.
+If the client does not read a response, the response is dropped. HTTP/2 and upgrades of the connection are not
+supported. `exposed` formats metrics for Prometheus.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADERS_MAX = 16 * 2**10
 REQUEST_SECONDS = 10.0
 """Maximum time (seconds) for receiving a request.
 
-It begins when the connection is opened, for a later request with its first byte.
+For the first request, the time begins when the connection is opened; for a later one, with its first byte.
 """
 
 IDLE_SECONDS = 75.0
@@ -39,7 +39,7 @@ LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
 """Maximum number of bytes from the client that are read and discarded after the last response, within `LINGER_SECONDS`.
 
-If a socket is closed while bytes wait unread in it, the client may lose the response.
+If a socket is closed while it holds unread bytes, the client may lose the response.
 """
 
 RECEIVE_MAX = 16 * 2**10
@@ -66,7 +66,7 @@ HttpAnswer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
-    """Raised when the connection has ended. `cause` is set if the client is the reason."""
+    """Raised when the connection has ended. `cause` is set if the client caused the end."""
 
     def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
@@ -89,9 +89,9 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """Received bytes that h11 (the HTTP parser) has not got yet.
+        """Received bytes that have not been passed to h11 (the HTTP parser).
 
-        It always gets the line and the headers of one request together.
+        The line and the headers of a request are always passed together.
         """
         self._ended = False
         """Whether the client will send no more, because it has closed its side of the connection."""
@@ -99,7 +99,7 @@ class Conversation:
     async def run(self) -> None:
         """Answer the requests of the connection until it ends.
 
-        Raise EndedError, with the cause if the client is the reason.
+        Then raise EndedError, with a cause if the client caused the end.
         """
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
@@ -110,7 +110,9 @@ class Conversation:
             await self._exchange()
 
     async def linger(self) -> None:
-        """Wait until the client has read the last response and closes the connection, at most `LINGER_SECONDS`."""
+        """Wait until the client has read the last response and closed the connection, but no longer than
+        `LINGER_SECONDS`.
+        """
         if not isinstance(self._stream, trio.SocketStream):
             return
         left = LINGER_BYTES
@@ -184,7 +186,7 @@ class Conversation:
 
 
 def _head(data: bytes) -> int:
-    """Return where the line and the headers of a request end in `data`; 0 if they are not complete yet.
+    """Return the position in `data` behind the line and the headers of a request; 0 if these are not complete yet.
 
     Raise RemoteProtocolError if they are too long or not valid. Also refuse lines that end with LF alone, and headers
     that continue on a second line. h11 accepts both, but a proxy in front of this server may read such requests
@@ -206,7 +208,7 @@ def _head(data: bytes) -> int:
 
 @contextmanager
 def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
-    """Run the block for at most `seconds`. If it takes longer, raise EndedError with `cause`."""
+    """Limit a `with` block to `seconds`. If it takes longer, cancel it and raise EndedError with `cause`."""
     with trio.move_on_after(seconds) as patience:
         yield
     if patience.cancelled_caught:

@@ -1,4 +1,4 @@
-"""Serve metrics of a store's collectors in a process on any host that only reads the table.
+"""Serve metrics of the collectors that write to a store. This process may run on any host and only reads the table.
 
 The table is read for each request for /metrics. If it cannot be read, the response is an error without any figures:
 Prometheus must not store outdated figures as current ones.
@@ -29,9 +29,10 @@ TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
-    """The pages of this endpoint.
+    """The pages of the observer's endpoint.
 
-    `look` returns the metrics. If `accepts` is given, each request needs a token that it accepts.
+    `look` reads the table and returns the metrics. If `accepts` is given, each request needs a token for which it
+    returns true.
     """
 
     def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:

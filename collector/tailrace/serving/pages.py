@@ -213,8 +213,8 @@ class Pages:
         return _json(200 if fine else 503, health)
 
     async def _metrics(self, accept: str) -> Response:
-        # Collect all metrics at one moment. Formatting them takes much longer, so it happens in a thread while the
-        # sources go on receiving.
+        # Collect all metrics on the event loop, so that they show one moment. Format them in a thread, because this
+        # takes much longer: meanwhile the sources continue to receive.
         return await trio.to_thread.run_sync(
             exposed, list(self._families()), accept, limiter=self._writing
         )
@@ -245,7 +245,7 @@ def wanted(request: Request) -> str:
 
 
 def _range(text: str) -> tuple[str, float]:
-    """Return one entry of a header `Accept`: a media type and its weight."""
+    """Parse one entry of a header `Accept`. Return its media type and its weight."""
     name, _, parameters = text.partition(";")
     weight = parameters.replace(" ", "").rpartition("q=")[2]
     try:

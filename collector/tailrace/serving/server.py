@@ -1,15 +1,14 @@
 """Accept connections to the admin endpoint, and limit what clients can cost.
 
-Clients cannot block the daemon: the server accepts one connection after the other, with a pause after each. The pause
-after a response is longer than the work for it took.
+Clients cannot block the daemon: the server accepts one connection after the other, with a pause after each. After each
+response there is another pause, which is longer than the work for the response took. Requests for /healthz and /readyz
+do not wait for other responses. If half of all connections already wait for responses of other pages, further requests
+for such pages are refused.
 
-Requests for /healthz and /readyz do not wait for other responses. If half of all connections wait for other responses,
-further requests for those are refused.
-
-If there are too many connections, the oldest one is closed that waits for its client. So silent and slow clients do not
-lock out new ones. During a flood of connections, a client then has as long as it takes to open half of the connections
-(0.16 s for 64) to send its request, and as long again to read the response. Slower health checks and scrapers fail
-during the flood.
+If there are too many connections, the server closes the oldest one that waits for its client. So silent and slow
+clients do not lock out new ones. During a flood of connections, a client then has as long as it takes to open half of
+the connections (0.16 s for 64) to send its request, and as long again to read the response. Slower health checks and
+scrapers fail during the flood.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ACCEPT_SECONDS = 0.005
 """Pause (seconds) after each accepted connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
-"""Pause after a response, as a multiple of the time that the work for it took.
+"""Pause after a response, as a multiple of the time that the work for the response took.
 
 Thus responses take at most a quarter of the daemon's time. Health pages and refusals have a pause of their own, and
 take at most another quarter.
@@ -71,7 +70,10 @@ class Server:
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """Conversations on the open connections, oldest first, by the cancel scope that ends each."""
+        """Open connections, oldest first.
+
+        The key is the cancel scope that ends the connection, the value its conversation.
+        """
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -80,7 +82,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer requests on a bound socket until cancelled. Report to the caller when the socket listens."""
+        """Answer requests on a bound socket until cancelled. Call `task_status.started()` when the socket listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -115,7 +117,10 @@ class Server:
         return True
 
     def _make_room(self) -> None:
-        """Close the oldest connection that waits for its client. If none waits, close the oldest one."""
+        """Close the oldest connection whose server side waits for the client.
+
+        If there is none, close the oldest of all connections.
+        """
         waiting = (scope for scope, each in self._open.items() if each.waiting)
         scope = next(waiting, None) or next(iter(self._open))
         del self._open[scope]
@@ -171,7 +176,7 @@ class Server:
 
 
 class _Turn:
-    """The lock and the pause for responses of one kind: one is answered at a time."""
+    """Lock and pause for one kind of response, so that responses of this kind are built one at a time."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
@@ -182,8 +187,8 @@ class _Turn:
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # Accept that a client ends the connection without a TLS message: the length of each HTTP message is known, so
-    # nothing can be cut off unnoticed.
+    # Accept that a client ends the connection without a TLS message. HTTP states the length of each message, so a cut
+    # is noticed anyway.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
