@@ -1,11 +1,11 @@
-"""Check conditions of the daemon at intervals, and report them as part of its health.
+"""Check conditions of the daemon at intervals, and report them as part of its health:
 
 - Unfinished records were dropped, or state of sessions was evicted, because memory is limited.
 - The process has no free file descriptors.
 - A listener has certificates or tokens that it cannot use, or the file of its unix socket is gone.
 
-A listener continues with the last certificates and tokens that it could use. So an operator can repair the files before
-a client is refused.
+While new certificate or token files cannot be used, a listener continues with the earlier ones. So an operator can
+repair the files before any client is refused.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tailrace.sources.source import RESERVE, Refusal, Source
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""Time (seconds) without a dropped record after which the condition for dropped records ends."""
+"""The condition for dropped records ends when no record was dropped for this time (seconds)."""
 
 
 async def watch_pending(ingest: Ingest, context: Context) -> None:
-    """Until cancelled, keep the condition for dropped unfinished records up to date.
+    """Until cancelled, update the condition which reports that unfinished records were dropped.
 
     Records that were dropped before the daemon started do not count.
     """
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
-    since: dict[
-        str, tuple[float, int]
-    ] = {}  # by source: monotonic time of the last dropped record, number of dropped records since the condition began
+    # By source: the monotonic time of the last dropped record, and the number of dropped records since the condition
+    # began.
+    since: dict[str, tuple[float, int]] = {}
     while True:
         now = context.clock.monotonic()
         for name in context.config.sources:
@@ -68,13 +68,14 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks for evicted state, and time (seconds) without an eviction after which the condition
-ends.
+"""Time (seconds) between two checks for evicted state.
+
+The condition for evicted state ends when nothing was evicted for `CALM_SECONDS` seconds.
 """
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
-    """Until cancelled, keep the condition for evicted session state up to date."""
+    """Until cancelled, update the condition which reports that state of sessions was evicted."""
     seen, since = 0, trio.current_time()
     while True:
         if budget.relieved > seen:
@@ -86,7 +87,8 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""Time (seconds) without a failure to open a file or socket after which the condition for file descriptors may end."""
+"""The condition for file descriptors may end when no attempt to open a file or socket failed for this time (seconds).
+"""
 
 Sources = Mapping[str, Source]
 """Running sources by name."""
@@ -95,8 +97,9 @@ _NAMES = ("EMFILE", "ENFILE")
 
 
 def failures(sources: Sources, figures: Figures) -> dict[str, int]:
-    """Return how often file descriptors were lacking since the daemon started, by what they were needed for, such as
-    connections or files.
+    """Return how often the process had no free file descriptor since the daemon started.
+
+    The keys are the uses for which it needed one, such as connections or files.
     """
     found = [source.figures() for source in sources.values()]
     return {
@@ -110,7 +113,7 @@ def failures(sources: Sources, figures: Figures) -> dict[str, int]:
 
 
 async def watch_descriptors(sources: Sources, context: Context) -> None:
-    """Until cancelled, keep the condition for exhausted file descriptors up to date."""
+    """Until cancelled, update the condition which reports that the process has no free file descriptors."""
     known: Mapping[str, int] = failures(sources, context.figures)
     failed_at = float("-inf")
     lacking: list[str] = []
@@ -139,7 +142,10 @@ async def watch_descriptors(sources: Sources, context: Context) -> None:
 
 
 def _open(limit: int) -> int:
-    """Return the number of open file descriptors of this process. Return `limit` if not even the count can open one."""
+    """Return the number of open file descriptors of this process.
+
+    Counting needs a descriptor itself. If none is free, return `limit`, the maximum number of descriptors.
+    """
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
     except OSError:
@@ -150,8 +156,8 @@ LISTENERS_LOOK_SECONDS = 1.0
 
 
 async def watch_listeners(sources: Sources, health: Health, admin: Guard) -> None:
-    """Until cancelled, keep the conditions for the listeners' certificates and tokens, and for their socket files, up
-    to date.
+    """Until cancelled, update the conditions which report unusable certificates or tokens of listeners, and lost socket
+    files.
     """
     while True:
         unusable = [f"admin: {problem}" for problem in admin.problems]

@@ -38,7 +38,7 @@ class Current:
         self._since = self._now()
 
     def tried(self, problems: Sequence[str]) -> None:
-        """Record that a reload was tried. `problems` are the reasons why it failed; none means success."""
+        """Record the result of a reload. `problems` contains the reasons why it failed; it is empty after success."""
         self._reloads["failed" if problems else "done"] += 1
         self._last = Reload(
             timestamp_seconds=self._now(), good=not problems, problems=list(problems)
@@ -68,7 +68,7 @@ class Health:
         self.conditions: dict[str, str] = {}
         self.failure: str | None = None
         self.refusals = 0
-        """Number of times that a disk or store refused an operation that the daemon then tried again."""
+        """Number of operations that a disk or store refused and that the daemon then tried again."""
         self._phase = State.STARTING
 
     @property
@@ -85,7 +85,10 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Return whether sources accept input. It does not matter whether rows reach the table in time."""
+        """Return whether sources accept input.
+
+        The result does not depend on how far decoding and commits are behind.
+        """
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -110,7 +113,7 @@ class Health:
             logger.info("%s: all right again", name, extra={"condition": name})
 
     def follow(self, name: Condition, message: str | None) -> None:
-        """Begin the condition with the given message, or end it if the message is None."""
+        """Begin the condition with the given message. If the message is None, end the condition."""
         self.clear(name) if message is None else self.degrade(name, message)
 
     def fail(self, message: str) -> None:
@@ -119,8 +122,9 @@ class Health:
 
 
 class Chance(NamedTuple):
-    """Functions that return random values: `entropy` returns random bytes for ids, `share` a number from 0 to 1 for
-    delays.
+    """Functions that return random values.
+
+    `entropy` returns random bytes, from which ids are made. `share` returns a number from 0 to 1, which varies delays.
     """
 
     entropy: Callable[[int], bytes] = os.urandom

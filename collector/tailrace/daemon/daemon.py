@@ -1,9 +1,9 @@
 """Build the daemon from the opened files, the sources and the loops. Start and stop these parts in order.
 
-At the start, the sources receive while the daemon decodes the log from the newest checkpoint on. At a stop, clients get
-a last acknowledgement of durable data, and the sources read what was sent and close. Then the daemon syncs the spool,
-decodes and commits all remaining entries, and saves the state. Due to this order, only durable bytes are decoded, and
-bytes stay in the spool until their rows are committed.
+At the start, the sources already receive while the daemon still decodes the log from the newest checkpoint on. At a
+stop, the sources read the data that peers have sent before, clients get a last acknowledgement, and the sources close.
+Then the daemon syncs the spool, decodes and commits all remaining entries, and saves the state. Due to this order, only
+durable bytes are decoded, and bytes stay in the spool until their rows are committed.
 
 `bounded` limits how long the process still runs after a failure. A cancelled task waits for its worker thread, and this
 thread may never return: it may lack memory for its result, or wait for a disk (1 of 100 starts under `ulimit -v` hung,
@@ -56,8 +56,8 @@ Failed = Callable[[BaseException], None]
 
 @contextmanager
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
-    """Run the block, with a limit of time after a failure in it. Yield a function that the block calls to record a
-    failure.
+    """Run a `with` block, and end the process if the block does not end soon after a failure in it. Yield a function
+    that the block calls to record a failure.
 
     If the block has not ended `SECONDS` after the first failure, write the text that `message` returns for the failure
     to standard error, and end the process with exit status 1.
@@ -65,7 +65,7 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
-        signal.alarm(SECONDS)  # `alarm` works even without free memory
+        signal.alarm(SECONDS)  # `alarm` works even when no memory is free
         failures.append(error)
 
     def end(*_: object) -> None:
@@ -84,8 +84,10 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
 
 
 def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a function that runs the task `work` and calls `failed` with an exception at once, before trio waits for
-    other tasks to end. A cancellation is not passed to `failed`.
+    """Return a function that runs the task `work`. If the task raises an exception, call `failed` with it before trio
+    waits for other tasks to end.
+
+    A cancellation is not passed to `failed`.
     """
 
     async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
@@ -100,21 +102,23 @@ def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Aw
 
 
 class DaemonProgress(NamedTuple):
-    """Numbers that show whether a daemon advances. The watchdog compares them."""
+    """Numbers that show whether a daemon advances. The watchdog compares the current numbers with earlier ones."""
 
     decoded: int
     """Position in the spool up to which the entries are decoded."""
     commits: int
     refusals: int
-    """Number of operations that a disk or store refused (see `Health`)."""
+    """Number of operations that a disk or store refused (see `Health.refusals`)."""
     replayed: int
-    """Position in the spool up to which the entries are decoded, but no higher than the table's position when the
+    """The lower of two positions in the spool: that up to which entries are decoded, and that of the table when the
     daemon started.
+
+    It grows only while entries are decoded again.
     """
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether the daemon has done any of this since `before`: committed, met a refusal of a disk or store,
-        or decoded entries again whose rows are in the table.
+        """Return whether the daemon has advanced since `before`, in one of three ways: it committed, a disk or store
+        refused an operation, or it decoded entries again whose rows are in the table.
         """
         return self[1:] != before[1:]
 
@@ -122,10 +126,11 @@ class DaemonProgress(NamedTuple):
 class Mode(NamedTuple):
     """How a collector runs.
 
-    With `once`, the collector ends when each source has read its input: files are read to their end, and sessions of
-    earlier sources stay open. With `last`, all producers end before the collector does, so the stop also ends their
-    sessions. With `imports`, the collector only imports files, and counts as unfinished while a session is open.
-    `watchdog_seconds` is how long the service manager's watchdog waits between two signals; None without a watchdog.
+    With `once`, the collector ends when each source has read its input. Then files are read to their end, and sessions
+    of sources that no longer exist stay open. With `last`, the caller ensures that all producers end before the
+    collector does, so a stop also ends their sessions. With `imports`, the collector only imports files, and counts as
+    unfinished while a session is open. `watchdog_seconds` is how long the service manager's watchdog waits between two
+    signals; None without a watchdog.
     """
 
     once: bool = False
@@ -159,11 +164,14 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set once the ingest has decoded the log up to the table's position, so that the figures cover all stored
-        rows.
+        """Set when the ingest has decoded the log up to the table's position.
+
+        From then on, the figures cover all stored rows.
         """
         self.answering = trio.Event()
-        """Set once the admin endpoint may answer: together with `replayed`, or earlier if decoding is suspended."""
+        """Set when the admin endpoint may begin to answer: together with `replayed`, or earlier if decoding is
+        suspended.
+        """
         self.loops = Loops(
             Opened(
                 disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
@@ -188,10 +196,10 @@ class Daemon:
         beside: Callable[[Receiving], Awaitable[None]] = _nothing,
         failed: Failed = lambda _: None,
     ) -> None:
-        """Receive, decode and commit until `stop` is set. Then stop the parts in order. Call `started` once the sources
-        receive, and run `beside` while they do.
+        """Receive, decode and commit until `stop` is set. Then stop the parts in order.
 
-        Pass a failure to `failed` at once, and raise it after all tasks have ended. Raise SyncError, LostError or
+        Call `started` once the sources receive, and run the task `beside` while they do. If a part fails, call `failed`
+        with its exception at once, and raise the exception after all tasks have ended. Raise SyncError, LostError or
         FencedError if the daemon can no longer guarantee that data is durable.
         """
         loops = self.loops
@@ -245,19 +253,27 @@ class Daemon:
         return str(failures[0]) or type(failures[0]).__name__
 
     def write_ports(self, admin: str) -> None:
-        """Write the addresses of the listeners and the admin endpoint to the port file. Raise OSError."""
+        """Write the addresses of the listeners and of the admin endpoint to the port file.
+
+        Raise OSError if it cannot be written.
+        """
         sources = {name: source.address for name, source in self.sources.items()}
         self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
-        """Decode until cancelled. If this start has to suspend decoding, first wait until it may begin."""
+        """Decode entries until cancelled.
+
+        If decoding is suspended because earlier starts ran out of memory, first wait until this time is over.
+        """
         if self.starts and self.starts.rest:
             self.answering.set()
             await self.starts.wait(self.health)
         await drive(self.loops.decoding.run())
 
     async def _watch_start(self) -> None:
-        """Record the memory use of this start, until all entries are decoded that the log had when the daemon started."""
+        """Record repeatedly how much memory this start uses, until all entries are decoded that were in the log when
+        the daemon started.
+        """
         if self.starts:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
@@ -267,7 +283,8 @@ class Daemon:
     async def _finish(self) -> None:
         """Decode and commit all received bytes, as far as the time limit of a stop allows.
 
-        If all rows are committed, mark the collector as finished.
+        If all rows are committed, mark the collector as finished. An import with an open session is marked as
+        unfinished instead.
         """
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
@@ -277,12 +294,16 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Set `stop` when a file or directory that the collector uses is no longer found under its path."""
+        """Stop the daemon when the path of a file or directory that it uses no longer leads to this file or directory."""
         await flagged(self.loops.names.lost)
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message that names the lost file or directory, and how many received bytes are not in the table."""
+        """Return a message for the lost file or directory.
+
+        It also states how many received bytes are not in the table, and whether a later start can find them in the
+        spool.
+        """
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"
@@ -294,13 +315,13 @@ class Daemon:
         return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
-        """Disconnect the peer of a session that the ingest rejected."""
+        """Disconnect the peer of a session whose input the ingest has rejected."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)
 
     def _describe(self) -> dict[str, int | float | str]:
-        """Return the attributes of a heartbeat row by name."""
+        """Return the attributes of a heartbeat row: facts about this collector, by name."""
         lacking = sum(self.ingest.account(name).missing for name in self.config.sources)
         return {
             "collector": self.config.collector.name,
@@ -319,8 +340,9 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check for dropped records, once the ingest has reached the table's
-        position.
+        """Run the upkeep of the table and the check for dropped records.
+
+        Wait until the ingest has reached the table's position before both begin.
         """
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
@@ -381,7 +403,7 @@ def collecting(
 
 @contextmanager
 def _panics_logged() -> Iterator[None]:
-    """Raise StoreError in place of a panic of the Delta library. It panics if it cannot start a thread."""
+    """Raise StoreError in place of a panic of the Delta library, which panics if it cannot start a thread."""
     try:
         yield
     except BaseException as error:

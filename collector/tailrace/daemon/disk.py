@@ -7,8 +7,8 @@
   (`store.recovery`). The other collectors do not run during a repair (`store.presence`), so the repair may open their
   spools.
 
-The steps are: take the locks, recover the spool, check and repair the table, restore the ingest. Before any source
-receives, files of another version are upgraded or refused: first the table, then the state of the ingest.
+The steps are: take the locks, recover the spool, check and repair the table, restore the ingest. If files have another
+version, they are upgraded or refused before any source receives: first the table, then the state of the ingest.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return for each other collector of `store`, by its identity, a function that checks whether its spool can restore
-    rows (see `_refills`).
+    """Return one function for each other collector that writes to `store`, by the collector's identity. The function
+    checks whether the collector's spool can restore rows that a repair removes (see `_refills`).
 
     The collector with the directory `own` is left out. Raise OSError if a directory cannot be read.
     """
@@ -69,11 +69,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether another collector's spool can restore all its rows from `position` on. None stands for its
-    beginning.
+    """Return whether the spool of another collector can restore all rows that the collector wrote from `position` on.
+    If `position` is None, this means all its rows.
 
-    If it can, and has entries after `position`, mark the collector as unfinished, because the repair may next remove
-    the rows from the table. Raise FullError if the spool cannot be checked for now.
+    If the spool can, and has entries after `position`, mark the collector as unfinished, because the caller may next
+    remove these rows from the table. Raise FullError if a full disk prevents the check.
     """
     path = Path(who.spool)
     if not path.is_dir():
@@ -98,9 +98,9 @@ _ANY = 2**64 - 1
 
 
 def refuse_unknown(checkpoints: Checkpoints) -> None:
-    """Raise StoreError if the newest checkpoint has a version that this Tailrace cannot read.
+    """Raise StoreError if the newest checkpoint has a version that this version of Tailrace cannot read.
 
-    Call this before the spool is opened, because its entries may have an unknown version, too.
+    Call this before the spool is opened, because the spool's entries may have an unknown version, too.
     """
     newest = checkpoints.newest(_ANY)
     if newest is None:
@@ -133,7 +133,7 @@ def upgrade_table(table: Table) -> None:
 
 
 def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Replace a checkpoint of an older version by one of the current version.
+    """Replace a checkpoint of an older version of Tailrace by one of the current version.
 
     If the disk is full, keep the old one and log a warning.
     """
@@ -168,10 +168,10 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Function that checks the paths of the store.
+    """Function that checks the paths of the store's directories and locks.
 
-    It raises LostError if a path no longer leads to the directory that was opened, and StoreError if a lock file was
-    removed and cannot be created again.
+    It raises LostError if a path no longer leads to the directory that was opened. It raises StoreError if a lock file
+    was removed and cannot be created again.
     """
 
 
@@ -216,7 +216,7 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Decode entries of an older version before anything is changed, so that an entry that cannot be read stops
+            # Decode the entries of an older version before any file is changed. If an entry cannot be read, this stops
             # the start.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
@@ -238,9 +238,9 @@ def opened(
 def _open_table(
     config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
 ) -> Table:
-    """Open the table of the collector.
+    """Open the table of the collector. If it is local and no other collector runs on the store, check and repair it.
 
-    If it is local and no other collector runs on the store, check and repair it. Then let other collectors start.
+    Afterwards other collectors may start on the store.
     """
     open_table = partial(
         Table.open, store_path(config), options=config.store.options, collector=spool.identity,
@@ -249,9 +249,9 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        with suppress(
-            TailraceError
-        ):  # Without an introduction, readers take the collector for one on another host.
+        # The introduction identifies the collector to readers of the store. Without it, they would believe that it runs
+        # on another host.
+        with suppress(TailraceError):
             introduce(directory, who)
         return open_table()
     introduce(directory, who)
@@ -262,7 +262,7 @@ def _open_table(
 
 
 def refuse_foreign(config: Config) -> None:
-    """Raise StoreError if other users of this host could replace files in the directories of the collector or of a
+    """Raise StoreError if other users of this host could replace files in the directories of the collector or of its
     local store.
     """
     store, directory = store_path(config), collector_path(config)
@@ -275,7 +275,10 @@ _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
 
 
 def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
-    """Lock a local store and the collector's directory until `stack` closes. Append the locks to `held`."""
+    """Lock a local store and the collector's directory.
+
+    Append the locks to `held`. `stack` releases them when it closes.
+    """
     _make(directory)
     own = DirectoryLock(directory, whole=None if directory == store else directory)
     held.append(stack.enter_context(own))
@@ -285,10 +288,10 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check that the paths of all locks and directories still lead to what was opened.
+    """Check that the paths of all locks and directories in `held` still lead to what was opened.
 
     The directories are checked before the locks, so that no lock file is created in a replaced directory. Any thread
-    may call this. `turn` prevents two threads from creating the same lock file.
+    may call this. The lock `turn` prevents two threads from creating the same lock file.
     """
     with turn:
         for each in reversed(list(held)):
@@ -296,9 +299,8 @@ def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
 
 
 def _directories(store: str, directory: Path) -> list[Path]:
-    """Return the directories of a local store and its collector.
-
-    None of them may be renamed or removed while the collector runs.
+    """Return the directories of a local store and its collector that must not be renamed or removed while the collector
+    runs.
     """
     root = Path(layout.table_root(store))
     return [Path(store), directory, root, DeltaLog(root).directory]
@@ -323,9 +325,10 @@ def _report_recovery(table: Table, health: Health) -> None:
 def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
-    """Log a warning if checkpoints are too large for the memory limit.
+    """Log a warning if checkpoints are too large to be read within the memory limit.
 
-    Raise MemoryLimitError if no smaller one exists and the spool no longer has the entries to start without one.
+    Raise MemoryLimitError if there is no smaller checkpoint and the spool no longer has all entries that a start
+    without a checkpoint needs.
     """
     if not checkpoints.too_large:
         return
@@ -337,9 +340,9 @@ def _report_too_large(
 
 
 def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start was not killed; `error` is the exception that ended it, if any.
+    """Record that this start was not killed. `error` is the exception that ended it; None if it succeeded.
 
-    Raise MemoryLimitError if memory ran out.
+    Raise MemoryLimitError if the exception was caused by a lack of memory.
     """
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error

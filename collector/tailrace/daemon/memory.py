@@ -1,11 +1,9 @@
 """Determine the memory limits of the process, and the maximum memory that a configuration allows it to use.
 
-`bounds` returns this maximum for each part of the process: a configured limit times the maximum size of what is
-limited. `tests/system/test_memory.py` fills each kind of state up to its limit, and compares the memory of the process
-with the sum.
-
-`ProcessMemory` has the limits of all control groups (version 1 or 2) that contain the process, the limit RLIMIT_AS,
-which counts virtual addresses, and the memory of the machine.
+`bounds` returns this maximum for each part of the process: a configured number of items times the maximum size of one
+item. `tests/system/test_memory.py` fills each kind of state up to its limit, and compares the memory of the process
+with the sum. `ProcessMemory` has the limits of all control groups (version 1 or 2) that contain the process, the limit
+RLIMIT_AS, which counts virtual addresses, and the memory of the machine.
 """
 
 from __future__ import annotations
@@ -35,21 +33,24 @@ pyarrow alone takes 30 MiB. A process takes 113 MiB at rest (2026-11-29), and 11
 """
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
-"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file, without the state of their decoders.
+"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file.
+
+It does not include the state of their decoders.
 """
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
 """Memory (bytes) of an announced session without a connection, and of one stream of an ended session."""
 
 PARSED = 32
-"""Memory for parsing a record, as a multiple of the record's length.
+"""Maximum memory for parsing a record, as a multiple of the record's length.
 
-Parsing a document takes no more than parsing a file's record with the default `record_max`.
+It also covers the documents beside files: parsing one takes no more memory than parsing a record of the default
+`record_max`.
 """
 
 
 class Bound(NamedTuple):
-    """Maximum memory (bytes) of one part of the process."""
+    """Name and maximum memory (bytes) of one part of the process."""
 
     name: str
     bytes: int
@@ -96,7 +97,9 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return the maximum memory (bytes) of a source for the streams that it follows and the streams of ended sessions."""
+    """Return the maximum memory (bytes) for the streams of a source: those that it follows, and those of ended sessions
+    that it remembers.
+    """
     if not FORMATS[source.format].counter_bits:
         return 0
     departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES
@@ -111,11 +114,13 @@ def _parsed(source: SourceConfig) -> int:
 
 
 _NONE = 2**62
-"""Limit (bytes) from which control groups of version 1 mean that there is no limit."""
+"""From this size (bytes) on, a limit of a control group of version 1 means that there is no limit."""
 
 
 class Limit(NamedTuple):
-    """A memory limit: its size in bytes, the field of /proc/self/status to compare with it, and a name for messages."""
+    """A memory limit: its size in bytes, the field of /proc/self/status that shows how much of it is used, and its name
+    in messages.
+    """
 
     size: int
     used: str
@@ -134,8 +139,9 @@ class ProcessMemory(NamedTuple):
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return the largest used share of all limits (1.0 is a full limit), if the process used `more` more bytes than
-        now.
+        """Return how full the fullest limit is (1.0 is full).
+
+        `more` bytes are added to the memory that the process uses now.
         """
         return max(self._share(limit, more) for limit in self.limits)
 
@@ -156,7 +162,8 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
     """Yield size (bytes) and name of each memory limit in the control groups that contain this process.
 
-    Inside a container, the process's own group is mounted at the top of the file system of groups.
+    Inside a container, the control group of the process may be mounted at the top of the file system for control
+    groups.
     """
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():

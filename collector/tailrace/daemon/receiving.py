@@ -48,7 +48,7 @@ from tailrace.spool.payloads import OpenInfo
 class Configured:
     """The sources of the current configuration by name, and their addresses.
 
-    With `once`, a source ends when it has read its input. `chosen` limits the files that sources of files read.
+    With `once`, a source ends when it has read its input. If `chosen` is given, sources of files read only these files.
     `descriptors` keep sockets across restarts of the daemon. `held` are sockets that are already open. Raise
     ConfigError if a source cannot be created.
     """
@@ -77,12 +77,13 @@ class Configured:
         self.sources[name] = self._source(name, config, self._listening)
 
     def give_up(self, name: str, config: SourceConfig) -> None:
-        """Close the address of a source that has ended, so that it can be bound again."""
+        """Close the address of a source that has ended. Another socket may then bind it."""
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
-        """Return the names of running sources that must end before the new configuration can bind its addresses: it
-        needs the same port at a different address.
+        """Return the names of running sources that must end before the addresses of the new configuration can be bound.
+
+        Such a source occupies a port that the new configuration needs at a different address.
         """
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
@@ -124,7 +125,7 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Make the sources and addresses that `prepare` returned the current ones.
+        """Replace the current sources and addresses by those that `prepare` returned.
 
         Close all addresses that are no longer needed.
         """
@@ -136,7 +137,7 @@ class Configured:
             held.give_up()
 
     def close_rest(self) -> None:
-        """Close those sockets kept across a restart that no source uses any more."""
+        """Close the sockets that were kept across a restart and that no source uses."""
         self._descriptors.close_rest()
 
     def close(self) -> None:
@@ -145,7 +146,10 @@ class Configured:
             listening.close()
 
     def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
-        """Return a new source. Add its address to `listening`. Raise ConfigError if the source cannot be created."""
+        """Return a new source, and add its address to `listening`.
+
+        Raise ConfigError if the source cannot be created.
+        """
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
             return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
@@ -166,7 +170,8 @@ class Configured:
     def _hold(
         self, name: str, config: SourceConfig, listening: dict[Place, Listening]
     ) -> Listening | None:
-        """Return the address of a source, reusing one that is already held, and add it to `listening`.
+        """Return the address of a source, and add it to `listening`. If the address is already open, return the open
+        one.
 
         Return None for a source of files.
         """
@@ -175,7 +180,8 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 gets a different port each time, so no kept socket can belong to it.
+            # A listener on port 0 gets a different port each time. Therefore it may take a kept socket only by name,
+            # not by address.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -199,7 +205,7 @@ def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
 
 
 def _slot_name(place: Place) -> str:
-    """Return the name under which the service manager keeps the socket of an address."""
+    """Return the name under which the service manager keeps the socket that is bound to an address."""
     return ".".join(quote(str(part), safe="/") for part in place if part)
 
 
@@ -211,10 +217,13 @@ def _check_dialect(name: str, config: TailConfig) -> None:
 
 
 LOOK_SECONDS = 0.5
-"""Time (seconds) between two checks for peers that send a record too slowly."""
+"""Time (seconds) between two checks for peers that take too long to send a record."""
 
 DECODED_SECONDS = 0.02
-"""Time (seconds) between two checks by a starting source of files whether the log has been decoded far enough."""
+"""Time (seconds) between two checks by a starting source of files whether its read positions are known.
+
+They are known when the log is decoded far enough.
+"""
 
 CHANGED = "source changed"
 REMOVED = "source removed"
@@ -232,10 +241,10 @@ class _Task:
 
 
 class Receiving:
-    """The tasks of all configured sources.
+    """Runs the sources as tasks, one for each configured source.
 
-    `ahead` has the facts about the end of the log when the daemon started; decoding may not have got there yet. `ended`
-    is called when all sources have ended by themselves.
+    `ahead` has the facts about the end of the log when the daemon started, even if decoding has not reached it yet.
+    `ended` is called when all sources have ended by themselves.
     """
 
     def __init__(
@@ -256,7 +265,10 @@ class Receiving:
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
-        """Sessions that were open when their source stopped, by source and session number."""
+        """Sessions that were open when their source stopped.
+
+        The keys are the source's name and the session's number.
+        """
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
@@ -324,9 +336,10 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def leave_orphans(self) -> None:
-        """Close the open sessions whose source was removed, or now has another format or transport.
+        """Close the open sessions of each source that was removed from the configuration, or that now has another
+        format or transport.
 
-        Do not close sessions of files, but mark their files as unfollowed.
+        Do not close sessions of files, but record that no source follows their files.
         """
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
@@ -351,9 +364,9 @@ class Receiving:
         logger.info("source %s: %s %s", name, config.format, source.address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
-        """Stop a source.
+        """Stop a source, and return when it has read everything that peers had sent to it.
 
-        Return when it has read everything that was sent to it. `reason` is the close reason of its sessions.
+        `reason` is the reason with which its sessions are closed.
         """
         task = self._tasks[name]
         if task.intake is not None:
@@ -370,8 +383,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of its files are known only when the log is decoded up to here. Files lose
-                    # nothing by waiting, so the start of the daemon does not wait for this.
+                    # The read positions of the source's files are known only when the log is decoded up to here. The
+                    # files lose nothing while the source waits for this, so let the start of the daemon go on.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -389,7 +402,7 @@ class Receiving:
             self._ended()
 
     async def _decoded(self, position: int) -> None:
-        """Wait until the log is decoded up to the position `position`."""
+        """Wait until the log is decoded up to `position`."""
         while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
             await trio.sleep(DECODED_SECONDS)
 
@@ -406,8 +419,8 @@ async def receive(
 ) -> None:
     """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
 
-    With `once`, sessions of sources that no longer exist stay open, and `ended` is called at once if there is no
-    source.
+    With `once`, sessions of sources that no longer exist stay open. If no source is configured, `ended` is then called
+    at once.
     """
     try:
         async with trio.open_nursery() as nursery:

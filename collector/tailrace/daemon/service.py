@@ -1,13 +1,14 @@
-"""Run the daemon as a process, with signals, admin endpoint, service manager and the status at its end.
+"""Run the daemon as a process: handle signals, serve the admin endpoint, report to the service manager, and reload the
+configuration.
 
 The first SIGTERM or SIGINT stops the daemon in order. A second one ends the process at once; acknowledged data is not
 lost. SIGHUP requests a reload, even during the start. During a stop, SIGHUP has no effect. After a failure, the daemon
 serves the reason on /healthz for `LINGER_SECONDS`, and exits with status 1.
 
-`Supervision` informs the service manager: it sends watchdog signals, requests for more time, and a status line. A
-watchdog signal follows each commit, and each operation that a disk or store refused, because a restart would not help
-against a refusal. Heartbeats cause commits even while no data arrives. If a loop or a disk hangs or decoding stops, no
-signal is sent, and the service manager restarts the daemon.
+`Supervision` informs the service manager: it sends watchdog signals, requests for more time, and a status line. It
+sends a watchdog signal after each commit. It also sends one after each operation that a disk or store refused, because
+a restart would not help against a refusal. Heartbeats cause commits even while no data arrives. If a loop or a disk
+hangs or decoding stops, no signal is sent, and the service manager restarts the daemon.
 
 `Reloading` replaces the whole configuration on SIGHUP, or nothing of it. The daemon reads and checks file and
 environment as at a start. If there is a problem, the old configuration stays current, and the daemon is degraded until
@@ -80,10 +81,7 @@ class Supervision:
         self._rows = 0
 
     def working(self) -> None:
-        """Ask the service manager for more time, because a start or stop goes on.
-
-        Send at most one request every `LOOK_SECONDS`.
-        """
+        """Ask the service manager for more time to start or stop, unless it was asked within the last `LOOK_SECONDS`."""
         now = self._clock.monotonic()
         if now - self._extended >= LOOK_SECONDS:
             self._extended = now
@@ -157,10 +155,7 @@ class Reloading:
             self._notifier.ready()
 
     async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload the configuration once.
-
-        Return the problems because of which it was not replaced; an empty list after success.
-        """
+        """Reload the configuration once. Return the problems that prevented the reload; an empty list after success."""
         try:
             loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded, receiving)
@@ -182,7 +177,8 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        # `degrade` writes to the log only when the condition begins
+        # `degrade` writes to the log only when the condition begins. Log the message here if the condition already
+        # holds.
         if Condition.RELOAD in self._daemon.health.conditions:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
@@ -226,9 +222,9 @@ def _summary(old: Config, new: Config) -> str:
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
-"""Time (seconds) for which a process that lacks memory waits before it exits.
+"""Time (seconds) for which a process that ran out of memory waits before it exits.
 
-It must be shorter than TimeoutStartSec in a unit file.
+It must be shorter than TimeoutStartSec in a unit file of systemd.
 """
 
 
@@ -239,10 +235,10 @@ def run(
     started: Callable[[Status], None],
     held: Mapping[Place, Listening],
 ) -> Status:
-    """Run the daemon until a signal stops it. Return its status at the end.
+    """Run the daemon until a signal stops it. Return its final status.
 
-    Call `started` once all sockets listen, and `load` at each reload. `held` are sockets that are already open. Raise
-    TailraceError if the daemon cannot start or fails.
+    Call `started` once all sockets listen. Call `load` at each reload to get the new configuration. `held` are sockets
+    that are already open. Raise TailraceError if the daemon cannot start or fails.
     """
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
@@ -272,10 +268,11 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """If a service manager started the process (`managed`), wait `PATIENCE_SECONDS` before a MemoryLimitError is raised
-    again. Otherwise, the service manager would restart the daemon at once, many times.
+    """Run a `with` block. If it raises MemoryLimitError and a service manager started the process (`managed`), wait
+    `PATIENCE_SECONDS` before the error is raised again.
 
-    During this time, input waits in the sockets' buffers.
+    Otherwise, the service manager would restart the daemon at once, many times. During this time, input waits in the
+    sockets' buffers.
     """
     try:
         yield
@@ -346,8 +343,10 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Serve the admin endpoint, but only once the counters have the values that they had before the restart: for
-        Prometheus, a smaller value would be a reset. If decoding is suspended, do not wait for this.
+        """Serve the admin endpoint. First wait until the counters have reached the values that they had before the
+        restart: Prometheus would take smaller values for a reset.
+
+        If decoding is suspended, do not wait for this.
         """
         with listener:
             await self._daemon.answering.wait()
@@ -378,7 +377,7 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # A full disk must not end the daemon. /status has the same addresses.
+            # A full disk must not end the daemon. Users then find the addresses on /status.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",
@@ -389,14 +388,14 @@ class _Service:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             signal.pthread_sigmask(
                 signal.SIG_UNBLOCK, {signal.SIGHUP}
-            )  # a SIGHUP that arrived during the start is delivered now
+            )  # The handler of a SIGHUP that arrived during the start runs here
             try:
                 async for number in signals:
                     if number == signal.SIGHUP:
                         self._reloading.ask()
                         continue
                     if self._stop.is_set():
-                        # Exit at once, without exit handlers: they might wait for a worker thread.
+                        # Exit at once, without exit handlers, because these might wait for a worker thread.
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()

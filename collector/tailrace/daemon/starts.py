@@ -34,18 +34,18 @@ from tailrace.filesystem import make_way, refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3
-"""Number of starts in a row that must have been killed for lack of memory before the daemon refuses a start or suspends
+"""After this number of starts in a row that were killed for lack of memory, the daemon refuses to start or suspends
 decoding.
 """
 
 REST_SECONDS = 600.0
-"""Time (seconds) after the last killed start during which the daemon refuses a start or suspends decoding."""
+"""For this time (seconds) after the last killed start, the daemon refuses to start or suspends decoding."""
 
 SUSPECT = 0.5
-"""Share of the memory limit from which a killed start counts as killed for lack of memory."""
+"""If a killed start had used at least this share of the memory limit, lack of memory is taken for the cause."""
 
 STATE_FACTOR = 4
-"""Memory for reading a checkpoint, as a multiple of the size of its file."""
+"""Maximum memory for reading a checkpoint, as a multiple of the size of its file."""
 
 LOOK_SECONDS = 0.25
 
@@ -68,7 +68,7 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """Records the starts of daemons on one spool.
+    """Counts the starts of daemons on one spool that were killed.
 
     The process must hold the lock of the spool's directory before it calls `begin`.
     """
@@ -77,7 +77,9 @@ class Starts:
         self.killed = 0
         """Number of starts directly before this one that were killed for lack of memory."""
         self.rest = 0.0
-        """Time (seconds) for which this start must not decode; 0 if it may decode at once."""
+        """Time (seconds) for which this start must not decode, because earlier starts were killed; 0 if it may decode
+        at once.
+        """
         self._path = directory / "starting"
         self._memory = memory
         self._clock = clock
@@ -95,8 +97,8 @@ class Starts:
     def begin(self, checkpoints: Checkpoints) -> None:
         """Record that this start now reads the newest checkpoint.
 
-        Raise MemoryLimitError if at least `KILLED_MAX` starts in a row were killed for lack of memory, the last of them
-        recently and while it read the checkpoint.
+        Raise MemoryLimitError to refuse the start if `KILLED_MAX` or more starts in a row were killed for lack of
+        memory, and the last of them was killed while it read the checkpoint, less than `REST_SECONDS` ago.
         """
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
@@ -139,7 +141,7 @@ class Starts:
             try:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
-            except OSError as error:  # the next start may take this one for killed
+            except OSError as error:  # The next start may then count this one as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
@@ -151,7 +153,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # without it, `came_through` keeps the file
+            self._start = None  # `came_through` then keeps the file.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
@@ -161,7 +163,10 @@ class Starts:
             await trio.sleep(LOOK_SECONDS)
 
     async def wait(self, health: Health) -> None:
-        """If this start must not decode yet, wait for `rest` seconds, and report this as a condition."""
+        """If this start must not decode yet, wait for `rest` seconds.
+
+        Meanwhile, report a condition that explains this.
+        """
         if not self.rest:
             return
         until = self._clock.monotonic() + self.rest
@@ -172,9 +177,8 @@ class Starts:
             " and nothing into the table; then it is tried again"
         )
         while self._clock.monotonic() < until:
-            health.refuse(
-                Condition.MEMORY, message
-            )  # Each refusal counts as activity for the watchdog, so that it does not restart the daemon.
+            # Each refusal counts as activity for the watchdog, so that it does not restart the daemon.
+            health.refuse(Condition.MEMORY, message)
             await trio.sleep(min(1.0, max(0.0, until - self._clock.monotonic())))
         self.rest = 0.0
         health.clear(Condition.MEMORY)

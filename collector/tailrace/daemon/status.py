@@ -84,7 +84,8 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # If there are entries left to decode, judge the sessions by the time of the last decoded entry.
+    # While entries are left to decode, compare sessions with the time of the last decoded entry instead of the current
+    # time.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {
@@ -119,7 +120,10 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
 
 
 def _named(*parts: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of all given structs in one dictionary, by the names under which they are encoded."""
+    """Return the fields of all given structs in one dictionary.
+
+    The keys are the names under which msgspec encodes the fields.
+    """
     return {
         name: value
         for part in parts
