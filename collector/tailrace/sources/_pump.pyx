@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Read datagrams from a socket in a thread that does not wait for Python.
 
-The thread does not hold the GIL. It reads into one of two buffers (slabs). `take` makes it read into the other one, and
-packs the datagrams of the first one by peer. While the slab is full, the thread waits, and datagrams wait in the kernel.
+The thread does not hold the GIL. It reads into one of two buffers (slabs). `take` makes the thread switch to the other
+slab, and then packs the datagrams of the first slab by peer. While the current slab is full, the thread reads nothing,
+and datagrams wait in the kernel.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -101,13 +102,13 @@ cdef extern from "<netdb.h>" nogil:
 
 cdef enum:
     AT_ONCE = 32  # maximum number of datagrams that one system call reads
-    LONGEST = 65536  # bytes; no datagram is longer
+    LONGEST = 65536  # maximum size (bytes) of a datagram
     ADDRESS = 28  # bytes of a sockaddr_in6
-    CONTROL = 8  # words of 8 bytes for the data that the kernel attaches to a datagram; more than it needs
+    CONTROL = 8  # number of 8-byte words for the data that the kernel attaches to a datagram; it needs fewer
 
 cdef struct Head:
-    # Precedes each datagram in a slab. `take` sets `group`. `drops` is the number of datagrams that the kernel had
-    # dropped when it queued this one.
+    # The header in front of each datagram in a slab. `drops` is the number of datagrams that the kernel had dropped when
+    # it queued this one. `group` is the number of the datagram's group, which `take` sets.
     uint32_t size
     uint32_t address_size
     uint32_t group
@@ -145,7 +146,7 @@ cdef struct Shared:
 
 
 cdef void *_run(void *argument) noexcept nogil:
-    """Read datagrams until `stop` is called or the socket fails; the function of the thread."""
+    """Run the thread: read datagrams until `stop` is called or the socket fails."""
     cdef Shared *shared = <Shared *>argument
     cdef mmsghdr messages[AT_ONCE]
     cdef iovec parts[AT_ONCE]
@@ -158,7 +159,7 @@ cdef void *_run(void *argument) noexcept nogil:
     cdef size_t longest = LONGEST + sizeof(Head)
     cdef size_t fit
     sigfillset(&all_signals)
-    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # signals are for Python's threads
+    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # leave signals to Python's threads
     memset(messages, 0, sizeof(messages))
     waited[0].fd, waited[0].events = shared.fd, POLLIN
     waited[1].fd, waited[1].events = shared.stop, POLLIN
@@ -192,7 +193,7 @@ cdef void *_run(void *argument) noexcept nogil:
         elif count == 0 or errno == EAGAIN:
             poll(waited, 2, -1)
             if shared.nap:
-                usleep(shared.nap)  # so that the next call reads many datagrams
+                usleep(shared.nap)  # several datagrams arrive meanwhile, which the next call reads together
         elif errno != EINTR and errno != ECONNREFUSED:  # ECONNREFUSED: an earlier reply did not reach its peer
             pthread_mutex_lock(&shared.mutex)
             shared.error = errno
@@ -218,7 +219,7 @@ cdef void _keep(Slab *slab, mmsghdr *message, const uint8_t *address, const uint
 cdef class Pump:
     """Reads datagrams from a socket in a thread of its own, until `stop` is called.
 
-    `wake` is a file descriptor that can be read when `take` has datagrams."""
+    `wake` is a file descriptor that becomes readable when `take` has datagrams."""
 
     cdef Shared shared
     cdef Slab slabs[2]
@@ -227,8 +228,10 @@ cdef class Pump:
     cdef readonly int wake
 
     def __cinit__(self, int fd, size_t room, unsigned int nap = 0):
-        """Start the thread, which reads from the socket `fd` into two slabs of `room` bytes. When no datagram was left and
-        one arrives, the thread waits `nap` microseconds for more. Raise OSError or MemoryError if it cannot start."""
+        """Start the thread. It reads from the socket `fd` into two slabs of `room` bytes each.
+
+        If the socket was empty and a datagram arrives, the thread first sleeps for `nap` microseconds, so that one call
+        reads several datagrams. Raise OSError or MemoryError if the thread cannot start."""
         cdef Shared *shared = &self.shared
         self.wake = shared.wake = shared.stop = -1
         pthread_mutex_init(&shared.mutex, NULL)
@@ -264,7 +267,7 @@ cdef class Pump:
         free(self.slabs[1].bytes)
 
     def stop(self):
-        """End the thread. `take` still returns the datagrams that it has read; all others wait in the kernel."""
+        """End the thread. `take` still returns the datagrams that the thread has read. All later ones wait in the kernel."""
         self._stop()
 
     cdef void _stop(self) noexcept:
@@ -281,13 +284,14 @@ cdef class Pump:
             pthread_join(self.thread, NULL)
 
     def take(self, size_t chunk, size_t parts):
-        """Return the datagrams that arrived since the last call, in about `parts` parts or fewer. A new part begins where
-        the kernel has dropped datagrams in between. Each part has, by peer (host and port), the payloads with the peer's
-        datagrams, and the numbers of datagrams that the kernel had dropped when it queued the first and the last datagram
-        of the part.
+        """Return the datagrams that the thread has read since the last call, in about `parts` parts or fewer.
 
-        A payload has at most `chunk` bytes of datagrams or one longer datagram, packed as `spool.entry.pack_datagrams`
-        does. Raise OSError if the socket has failed."""
+        A new part begins where the kernel has dropped datagrams in between. A part is a tuple: the payloads of each peer
+        (host and port), and the numbers of datagrams that the kernel had dropped when it queued the first and when it
+        queued the last datagram of the part.
+
+        A payload contains datagrams of at most `chunk` bytes together, or one longer datagram. It has the format of
+        `spool.entry.pack_datagrams`. Raise OSError if the socket has failed."""
         cdef uint64_t wakes
         cdef Slab *slab
         cdef int error
@@ -308,12 +312,12 @@ cdef class Pump:
             slab.used = slab.datagrams = 0
 
     cdef list _packed(self, Slab *slab, size_t chunk, size_t parts):
-        """Return the datagrams of a slab as `take` does."""
+        """Return the datagrams of one slab, in the form that `take` returns."""
         cdef size_t groups_max = slab.datagrams, table_size = 64, count = 0
         while table_size < 2 * groups_max:
             table_size *= 2
         cdef Group *groups = <Group *>calloc(groups_max, sizeof(Group))
-        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # hash table of each peer's newest group, counted from 1
+        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # hash table: by peer, the number of its newest group; 0 is an empty slot
         cdef list found = []
         cdef list payloads = []
         cdef size_t i, n
@@ -346,9 +350,10 @@ cdef class Pump:
 cdef size_t _group(
     Slab *slab, Group *groups, uint32_t *table, size_t table_size, size_t chunk, size_t least
 ) noexcept nogil:
-    """Assign each datagram of a slab to a group, which becomes one payload; return the number of groups. A new part begins
-    after more than `least` datagrams where the kernel has dropped some. The first group of a part is marked by `begins`,
-    and has the numbers of drops of the part."""
+    """Assign each datagram of a slab to a group. Return the number of groups. Each group becomes one payload.
+
+    A part has more than `least` datagrams, and ends where the kernel dropped datagrams. The first group of a part is
+    marked by `begins`. It has the part's numbers of dropped datagrams."""
     cdef size_t at = 0, count = 0, slot, first = 0, datagrams = 0
     cdef Head *head
     cdef Group *group

@@ -1,20 +1,17 @@
 """Handle one accepted connection: receive its bytes, send replies, and close the connection.
 
-No task may wait for a peer that does not read its replies. If the kernel cannot accept more bytes,
-a connection buffers up to `UNSENT_MAX` bytes, and drops further replies as a whole. The memory for
-a peer that never reads is therefore limited to this buffer and the kernel's small send buffer.
+No task may wait for a peer that does not read its replies. If the kernel cannot accept more bytes, a connection buffers
+up to `UNSENT_MAX` bytes, and drops further replies as a whole. A peer that never reads therefore costs only this buffer
+and the kernel's small send buffer. A `Channel` transfers the bytes, either plain or with TLS; no call of a channel
+blocks. Before a connection has a session, `greet` performs the TLS handshake and checks the token.
 
-A `Channel` transfers the bytes, either plain or with TLS; no call of a channel blocks. Before a
-connection has a session, `greet` performs the TLS handshake and checks the token.
+`Readiness` waits for many sockets in one task. With a separate task for each socket, each receive would cost about 45
+µs: a kernel call, a wake-up and a task switch. `Readiness` registers each socket once, and the kernel returns all
+readable sockets in one call (docs/decisions/speed.md, D142).
 
-`Readiness` waits for many sockets in one task. With a separate task for each socket, each receive
-would cost about 45 µs: a kernel call, a wake-up and a task switch. `Readiness` registers each
-socket once, and the kernel returns all readable sockets in one call (docs/decisions/speed.md,
-D142).
-
-`AdaptiveRest` determines the pause between two polls of a source's sockets, so that one poll
-returns many small writes. Each poll costs the event loop, the spool and the decoder about 0.1 ms,
-even if little data is found (docs/decisions/speed.md, D101).
+`AdaptiveRest` determines the pause between two polls of a source's sockets. During the pause, small writes of a peer
+collect in the kernel, and one poll receives them together. Each poll costs the event loop, the spool and the decoder
+about 0.1 ms, even if little data is found (docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations
@@ -36,29 +33,34 @@ from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""Reason for closing a TLS connection that ended without the alert `close_notify`, so that an
-attacker may have cut off its last bytes."""
+"""Reason for closing a TLS connection that ended without the alert `close_notify`.
+
+Its last bytes may be missing, because an attacker can cut such a connection off.
+"""
 
 
 class Channel(Protocol):
     def receive(self) -> tuple[bytes, str | None]:
-        """Return the received bytes (at most about CHUNK_MAX) and the reason why no more bytes will
-        follow; the reason is None if more bytes may follow."""
+        """Return the received bytes (at most about CHUNK_MAX).
+
+        Also return the reason why no more bytes will follow, or None if more may follow.
+        """
         ...
 
     def seal(self, data: bytes) -> bytes:
-        """Encode `data` for the peer; return the bytes to send. Raise OSError if the peer cannot
-        receive any more."""
+        """Encode `data` for the peer: return the bytes to send. Raise OSError if the peer has disconnected."""
         ...
 
     def take_outgoing(self) -> bytes:
         """Return the bytes that the TLS protocol itself has to send, such as handshake messages,
-        and remove them from the channel."""
+        and remove them from the channel.
+        """
         ...
 
     def farewell(self) -> bytes:
         """Return the last bytes to send before the connection is closed: the TLS alert
-        `close_notify`."""
+        `close_notify`.
+        """
         ...
 
 
@@ -87,7 +89,8 @@ class PlainChannel:
 
 class TlsChannel:
     """The server side of a TLS connection. Received and outgoing bytes pass through two memory
-    buffers, so that no call blocks."""
+    buffers, so that no call blocks.
+    """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain = PlainChannel(sock)
@@ -98,7 +101,8 @@ class TlsChannel:
         """Continue the handshake with the received bytes; return whether the handshake is complete.
 
         The caller must send the bytes from `take_outgoing` in every case. Raise ssl.SSLError, or
-        OSError if the peer has disconnected."""
+        OSError if the peer has disconnected.
+        """
         data, ended = self._plain.receive()
         self._incoming.write(data)
         try:
@@ -127,7 +131,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        with suppress(ssl.SSLError):  # the peer has not sent its close_notify yet
+        with suppress(ssl.SSLError):  # The peer has not sent its close_notify yet.
             self._tls.unwrap()
         return self._outgoing.read()
 
@@ -148,7 +152,8 @@ _NAME_MAX = 64
 
 def named(certificate: Mapping[str, Any]) -> str:
     """Return the common name of a certificate from `getpeercert`, or else the certificate's first
-    alternative name. The result is ASCII, on one line, and limited to `_NAME_MAX` characters."""
+    alternative name. The result is ASCII, on one line, and limited to `_NAME_MAX` characters.
+    """
     subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
     common = [value for part in subject for key, value in part if key == "commonName"]
     names = [*common, *(str(value) for _, value in others)]
@@ -157,11 +162,14 @@ def named(certificate: Mapping[str, Any]) -> str:
 
 SEND_BUFFER = 16 * 2**10
 """Size (bytes) of the send buffer requested from the kernel. By default, the kernel would buffer
-megabytes for a peer that does not read."""
+megabytes for a peer that does not read.
+"""
 
 UNSENT_MAX = 24 * 2**10
-"""Maximum number of bytes that a connection buffers because the kernel cannot accept them; a little
-more than the replies that are sent to one client at a time."""
+"""Maximum number of bytes that a connection buffers because the kernel cannot accept them.
+
+It is a little more than all replies that the daemon sends to a client at one time.
+"""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
@@ -169,17 +177,18 @@ LINE_MAX = 512
 
 
 class TokenLine(NamedTuple):
-    """The token in a connection's first line, and the bytes after the line. The token is None if
-    the connection does not start with a token line. A source that requires no token drops the line,
-    so that clients can be configured with tokens before the source is."""
+    """The token in a connection's first line, and the bytes after the line.
+
+    The token is None if the connection does not start with a token line. A source that requires no token removes the
+    line and ignores it. So clients can be configured with tokens before the source requires them.
+    """
 
     token: bytes | None
     rest: bytes
 
 
 def first_line(data: bytes) -> TokenLine | None:
-    """Parse the first line of a connection's first bytes; return None if the line is not complete
-    yet."""
+    """Parse the token line at the start of a connection's first bytes. Return None if the line is not complete yet."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
@@ -191,7 +200,8 @@ def first_line(data: bytes) -> TokenLine | None:
 
 class Connection:
     """One accepted connection. `name` identifies the peer in logs and sessions. `whose` is the key
-    under which the peer's connections are counted and limited."""
+    under which the peer's connections are counted and limited.
+    """
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -199,27 +209,31 @@ class Connection:
         self.name = name
         self.whose = whose
         self.number: int | None = None
-        """The number of the connection's session; None before the first byte."""
+        """The number of the connection's session; None before the first byte arrives."""
         self.active_at = 0.0
         """Time (seconds of trio's clock) at which data was last received."""
         self.reason = "stop"
         """The reason why the connection ended, for the row of the session's end."""
         self.ready = False
-        """Whether `put_back` has stored bytes, which the next `receive` returns without reading the
-        socket."""
+        """Whether `put_back` has stored bytes. The next `receive` returns these bytes without reading the socket."""
         self.opening: bytes | None = b""
-        """The first bytes of the connection, as long as they may be an incomplete token line; None
-        once the line is complete, or if no token line is expected."""
+        """The first bytes of the connection while its token line may be incomplete.
+
+        It is None once the line is complete, or if no token line is expected.
+        """
         self._back: tuple[bytes, str | None] = (b"", None)
         self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
-        """Function that starts a task that runs `send_rest`; None while the connection accepts no
-        replies."""
+        """Function that starts a task that sends the buffered bytes (`send_rest`).
+
+        It is None while the connection accepts no replies.
+        """
 
     async def secure(self, context: ssl.SSLContext) -> None:
         """Perform the TLS handshake and switch to TLS. Raise OSError if the handshake fails;
-        ssl.SSLError is a subclass."""
+        ssl.SSLError is a subclass.
+        """
         channel = TlsChannel(self.sock, context)
         through = False
         while not through:
@@ -231,11 +245,15 @@ class Connection:
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        self.put_back(*channel.receive())  # bytes received together with the end of the handshake
+        self.put_back(
+            *channel.receive()
+        )  # Store bytes that arrived together with the end of the handshake
 
     def receive(self) -> tuple[bytes, str | None]:
-        """Return the received bytes without blocking, and the reason why no more bytes will follow;
-        the reason is None if more bytes may follow."""
+        """Return the received bytes without blocking.
+
+        Also return the reason why no more bytes will follow, or None if more may follow.
+        """
         if self.ready:
             self.ready = False
             data, ended = self._back
@@ -243,7 +261,7 @@ class Connection:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
                 if len(self._unsent) + len(outgoing) > UNSENT_MAX:
-                    # The peer causes TLS replies but does not read them.
+                    # The peer makes TLS send messages to it, such as answers to key updates, but does not read them.
                     return data, ended or Refusal.TLS
                 self._push(outgoing)
         if self.opening is not None:
@@ -257,18 +275,21 @@ class Connection:
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Store received bytes and the reason of the end, so that the next `receive` returns them."""
+        """Store bytes and the reason of the end that were received already. The next `receive` returns them."""
         self.ready = True
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Accept replies from now on. `later` is called when the kernel could not accept all bytes;
-        it must have the rest sent (see `send_more`)."""
+        """Accept replies from now on.
+
+        If the kernel cannot accept all bytes of a reply, call `later`, which must send the remaining bytes (see
+        `send_more`).
+        """
         self._later = later
 
     @property
     def can_reply(self) -> bool:
-        """Return whether replies are enabled and the kernel has accepted all earlier replies."""
+        """Return whether the connection accepts replies and the kernel has accepted all bytes of earlier replies."""
         return self._later is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
@@ -284,7 +305,8 @@ class Connection:
 
     def close(self) -> None:
         """Accept no replies any more. If no bytes wait to be sent, send the TLS alert
-        `close_notify`, so that the peer knows that nothing was cut off."""
+        `close_notify`, so that the peer knows that nothing was cut off.
+        """
         self._later = None
         if not self._unsent:
             with suppress(OSError):
@@ -292,8 +314,11 @@ class Connection:
         self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the first bytes of the data: without the token line if there is one, and no bytes
-        while the line is incomplete."""
+        """Return the bytes that follow an optional token line at the start of a connection. Return no bytes while the
+        line is incomplete.
+
+        If the connection has ended, the bytes of an incomplete line count as data.
+        """
         line = first_line(data)
         if line is None and ended is None:
             self.opening = data
@@ -302,8 +327,10 @@ class Connection:
         return data if line is None else line.rest
 
     def _push(self, data: bytes) -> bool:
-        """Send bytes now, or later if the kernel's buffer is full; return whether the peer is still
-        connected."""
+        """Add bytes to those that wait to be sent, and send what the kernel accepts now.
+
+        Return whether the peer is still connected.
+        """
         alone = not self._unsent
         self._unsent += data
         if alone and not self._send():
@@ -313,7 +340,7 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        """Send the buffered bytes, waiting until the kernel has room for them."""
+        """Send all buffered bytes. Wait each time until the kernel has room for more."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
             self.send_more()
@@ -324,8 +351,10 @@ class Connection:
         return bool(self._unsent)
 
     def _send(self) -> bool:
-        """Send as many buffered bytes as the kernel accepts now; return whether the peer is still
-        connected. The receiving task closes the connection of a disconnected peer."""
+        """Send as many buffered bytes as the kernel accepts now. Return whether the peer is still connected.
+
+        If it is not, the receiving task closes the connection.
+        """
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:
@@ -337,8 +366,7 @@ class Connection:
 
 
 class GreetingRefusedError(Exception):
-    """Raised when a connection is rejected before it has a session. The text explains the cause to
-    people."""
+    """Raised when a connection is rejected before it has a session. The text explains the cause to users."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -346,14 +374,18 @@ class GreetingRefusedError(Exception):
 
 
 def greets(guard: Guard) -> bool:
-    """Return whether peers must use TLS or send a token before their connection gets a session."""
+    """Return whether a listener with this access control requires TLS or a token from its peers.
+
+    Then a connection gets its session only after both are checked.
+    """
     return guard.certificates is not None or guard.tokens is not None
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
     """Perform the TLS handshake and check the token, if the guard requires them. Raise
     GreetingRefusedError if either fails, or if both together take longer than `patience`
-    seconds."""
+    seconds.
+    """
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
@@ -374,7 +406,8 @@ async def _shake_hands(connection: Connection, certificates: Certificates) -> No
 
 async def _check_token(connection: Connection, tokens: Tokens) -> None:
     """Receive the token line and check its token. Raise GreetingRefusedError if the line is missing
-    or the token is wrong."""
+    or the token is wrong.
+    """
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
@@ -392,7 +425,8 @@ T = TypeVar("T")
 
 class Readiness(Generic[T]):
     """A set of sockets, each with an object that owns it. One kernel call finds all sockets that
-    can be read."""
+    can be read.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -416,28 +450,35 @@ class Readiness(Generic[T]):
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of the sockets that can be read now. If there are too many for one call,
-        the sockets that have waited longest come first."""
+        """Yield the owners of all sockets that can be read now.
+
+        If there are more than one kernel call returns, those that have waited longest come first.
+        """
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:
                 yield owner
 
 
 REST_MAX = 0.02
-"""Maximum pause (seconds) between two polls of a source's sockets. The pause is short compared with
-the 50 ms after which received bytes are synced by default."""
+"""Maximum pause (seconds) between two polls of a source's sockets.
+
+The pause is short compared with the 50 ms between two syncs of the spool (default).
+"""
 
 REST_MIN = 0.001
-"""Minimum pause (seconds) between two polls of a source's sockets, because the event loop waits in
-whole milliseconds."""
+"""Minimum pause (seconds) between two polls of a source's sockets.
+
+The event loop cannot wait for less than a millisecond.
+"""
 
 
 class AdaptiveRest:
-    """Computes the pause between two polls of a source's sockets: half the last pause after a poll
-    that found at least `enough` bytes at one socket, and twice the last pause after any other poll.
+    """Computes the pause between two polls of a source's sockets.
 
-    `enough` must be less than a socket's buffer holds, because the writer blocks when the buffer is
-    full."""
+    After a poll that found at least `enough` bytes at one socket, the pause is half as long as the last one. After any
+    other poll, it is twice as long. `enough` must be less than a socket's buffer holds, because the writer blocks when
+    the buffer is full.
+    """
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
@@ -445,7 +486,8 @@ class AdaptiveRest:
 
     def after(self, size: int) -> float:
         """Return the pause (seconds) before the next poll. `size` is the largest number of bytes
-        that the last poll found at one socket."""
+        that the last poll found at one socket.
+        """
         if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:

@@ -6,7 +6,8 @@ record (slow loris), or sends nothing readable. TCP keep-alive detects a vanishe
 peer has not confirmed a reply that was sent to it, the kernel closes the connection only after about fifteen minutes.
 
 A connection gets its session when its first byte arrives, after TLS and the token if they are required. Until then, a
-connection only counts towards the limits, so a port scan that connects and sends nothing only increases a counter.
+connection only counts towards the limits. So a port scan that connects and sends nothing leaves nothing behind but a
+higher counter.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ DRAIN_MAX = 8 * 2**20
 """Maximum number of bytes received from one connection after the daemon was told to stop."""
 
 TURN_BYTES = 2**20
-"""Number of bytes to receive before other tasks run. It is larger than the number of bytes decoded before other tasks
-run, so that received bytes reach the disk quickly."""
+"""Number of bytes that the receiving task receives before other tasks run.
+
+A task that decodes runs for fewer bytes at a time, so that received bytes reach the disk quickly.
+"""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Number of bytes that each receive counts at least towards `TURN_BYTES`, because even a receive of few bytes takes
-time."""
+"""Number of bytes that each receive counts at least towards `TURN_BYTES`.
+
+Without it, many receives of few bytes would run for too long.
+"""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -56,7 +61,9 @@ logger = logging.getLogger(__name__)
 
 class ConnectedPeer(NamedTuple):
     """The peer of a connection: its name, the key under which its connections are counted and limited, and its user id.
-    The user is None if the source does not need the user or the kernel does not name the user."""
+
+    The user id is None if the source does not check users, or if the kernel does not know the peer's user.
+    """
 
     name: str
     whose: str
@@ -67,35 +74,45 @@ class Listener(Protocol):
     """The interface to a listener of one transport: the operations in which TCP and unix sockets differ."""
 
     transport: str
-    """Name of the transport, `tcp` or `unix`, in the opening information of sessions."""
+    """Name of the transport, `tcp` or `unix`. It is recorded at the beginning of each session."""
     crowd: Refusal
-    """The cause that is counted when a peer has too many connections."""
+    """The cause (see `Refusal`) that is counted when a peer has too many connections."""
     guard: Guard
     greeting_timeout: float
     """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`). It is well below the size of the
-    socket's buffer, because the writer blocks when the buffer is full."""
+    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
+    `AdaptiveRest`).
+
+    It is well below the size of the socket's buffer, because the writer blocks when the buffer is full.
+    """
     look_seconds: float
     """Interval (seconds) between two calls of `renewed` while no client connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
         """Yield a listening socket and its address as text; close the socket at the end. Raise OSError if the address
-        is not available."""
+        is not available.
+        """
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the listening socket, or a new one if clients can no longer reach the old one, for example because its
-        file was removed. Raise OSError if no new socket can be made."""
+        """Return the listening socket. If clients can no longer reach it, for example because its file was removed,
+        return a new socket.
+
+        Raise OSError if no new socket can be made.
+        """
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
         """Configure an accepted connection and return its peer. Raise OSError if the peer has
-        disconnected."""
+        disconnected.
+        """
         ...
 
     def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return the cause for which a peer is rejected before TLS and token, or None."""
+        """Return the cause for which a peer is rejected as soon as its connection is accepted, before TLS and token;
+        None if it is not rejected.
+        """
         ...
 
     def demands(self, peer: ConnectedPeer) -> Guard:
@@ -107,8 +124,9 @@ class ConnectionSource:
     """Accepts connections and passes their bytes to the intake.
 
     One task receives from all connections that have passed the greeting. The methods `begin`, `take_in`, `drain` and
-    `over` decide what happens with such a connection, without waiting for a socket. The simulator calls these methods
-    with its own connections."""
+    `over` handle such a connection's bytes and session, and never wait for a socket. The simulator calls these methods
+    with its own connections.
+    """
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -119,14 +137,15 @@ class ConnectionSource:
         """Number of connections of each peer, including those whose TLS handshake or token is not complete."""
         self._served: OrderedDict[Connection, None] = OrderedDict()
         """Connections that have passed TLS and token, ordered by the time of their last data; the connection that has
-        been silent longest is first."""
+        been silent longest is first.
+        """
         self._with_session: dict[int, Connection] = {}
         """Connections that have a session because data has arrived, by session number."""
         self._readiness: Readiness[Connection] | None = None
         """The sockets of all connections in `_served`; None while the source does not run."""
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
-        """Cancel scope in which the receiving task waits for data; None while the task does not wait."""
+        """Cancel scope in which the receiving task waits for data; None at other times."""
         self._resting = trio.CancelScope()
         """Cancel scope in which the receiving task pauses between two polls. Cancelling the scope ends the pause."""
 
@@ -153,7 +172,7 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            self._waiting.cancel()  # so that the wait uses the new timeout
+            self._waiting.cancel()  # The receiving task then waits again, with the new timeout.
 
     def cut(self, number: int, reason: str) -> None:
         connection = self._with_session.get(number)
@@ -177,8 +196,10 @@ class ConnectionSource:
     # Accept connections
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
-        """Return the socket to listen at from now on: a new one if clients can no longer reach `sock` and a new one can
-        be made."""
+        """Return the socket at which the source must listen from now on.
+
+        If clients can no longer reach `sock`, this is a new socket, or `sock` if no new one can be made.
+        """
         try:
             sock = self._listener.renewed()
         except OSError as error:
@@ -188,13 +209,16 @@ class ConnectionSource:
         return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
-        """Accept one connection. The receiving task runs before the next accept, so that already
-        closed connections do not count against the limits."""
+        """Accept one connection.
+
+        End the pause of the receiving task, so that it runs before the next accept. It removes closed connections,
+        which then do not count against the limits.
+        """
         self._resting.cancel()
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # With any other error, the peer has disconnected before the accept.
+            # All other errors mean that the peer disconnected before the accept.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -234,7 +258,11 @@ class ConnectionSource:
     async def _greet(
         self, connection: Connection, demanded: Guard, nursery: trio.Nursery, intake: Intake
     ) -> None:
-        """Check TLS and token of a connection; if they are accepted, pass the connection and its first data on."""
+        """Check TLS and token of a connection.
+
+        If they are accepted, let the receiving task serve the connection, and process the data that arrived together
+        with the greeting.
+        """
         try:
             await greet(connection, demanded, self._listener.greeting_timeout)
         except GreetingRefusedError as refused:
@@ -259,7 +287,7 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        with suppress(trio.ClosedResourceError):  # the connection is closed
+        with suppress(trio.ClosedResourceError):  # The connection may be closed meanwhile
             await connection.send_rest()
 
     # Serve connections
@@ -293,8 +321,9 @@ class ConnectionSource:
                 self._end(connection, connection.reason, intake)
 
     async def _wait(self, readiness: Readiness[Connection]) -> None:
-        """Wait until a connection can be read, or until the connection that has been silent longest exceeds
-        `idle_timeout`."""
+        """Wait until data arrives at a connection, or until the connection that has been silent longest exceeds
+        `idle_timeout`.
+        """
         longest = next(iter(self._served), None)
         begun = trio.current_time() if longest is None else longest.active_at
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
@@ -303,7 +332,8 @@ class ConnectionSource:
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
         """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which have
-        data now."""
+        data now.
+        """
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:
@@ -311,8 +341,10 @@ class ConnectionSource:
                 self._end(connection, Refusal.IDLE, intake)
 
     def _receive_from(self, connection: Connection, intake: Intake) -> int:
-        """Receive from a connection, and close the connection if no more data will follow. Return
-        the number of received bytes."""
+        """Receive from a connection.
+
+        If no more data will follow, close the connection. Return the number of received bytes.
+        """
         before = self._figures.bytes
         ended = self.take_in(connection, intake)
         if ended is not None:
@@ -333,7 +365,7 @@ class ConnectionSource:
         if self._readiness is not None:
             self._readiness.remove(connection.sock)
         with connection.sock:
-            # A task that waits to send the connection's buffered bytes must stop.
+            # Wake the task that waits to send the connection's buffered bytes, so that it ends.
             trio.lowlevel.notify_closing(connection.sock)
             connection.close()
         self._figures.open -= 1
@@ -347,8 +379,10 @@ class ConnectionSource:
             intake.close(number, "collector restart")
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Receive from a connection and pass the bytes on; return the reason why no more data will follow, or None if
-        more data may follow."""
+        """Receive from a connection and append the bytes to its session.
+
+        Return the reason why no more data will follow, or None if more may follow.
+        """
         data, ended = connection.receive()
         self._take(connection, data, intake)
         if ended == Refusal.TLS:
@@ -356,8 +390,10 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Receive up to `DRAIN_MAX` bytes that wait in the kernel, because the source stops and the peer sent them
-        before. If the peer has ended the connection, record its reason."""
+        """Receive up to `DRAIN_MAX` bytes that the peer sent before the source stops and that still wait in the kernel.
+
+        If the peer has ended the connection, record its reason.
+        """
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -368,8 +404,11 @@ class ConnectionSource:
         connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection with the connection's `reason`, if the connection has a session. If a token
-        line is incomplete, its bytes belong to the session."""
+        """End the session of a connection, with the connection's `reason`. If no data arrived, there is no session, and
+        the connection is only counted.
+
+        If the connection ends within its token line, the bytes of the incomplete line are data of the session.
+        """
         self._take(connection, connection.opening or b"", intake)
         if (number := connection.number) is None:
             self._figures.empty += 1

@@ -31,7 +31,7 @@ Address = tuple[str, int]
 
 
 class Peer:
-    """A peer that sends datagrams: its address, its session, and how much may be sent to it."""
+    """A peer that sends datagrams: its address, its session, and the number of bytes that may be sent to it."""
 
     __slots__ = ("active_at", "address", "allowance", "needed", "number")
 
@@ -42,16 +42,19 @@ class Peer:
         self.active_at = now
         """Time at which the peer's last datagram arrived."""
         self.allowance = 0
-        """Number of bytes received from the peer, less the number of bytes sent to the peer. No
-        more bytes are sent to a peer. If the address is forged, its real owner thus receives no
-        more bytes than the forger sent."""
+        """Number of bytes that may be sent to the peer: the bytes received from it, less the bytes sent to it.
+
+        If a sender forges the address of another host, that host thus receives no more bytes than the forger sent.
+        """
         self.needed = 1
-        """Size (bytes) of a packet that could not be sent because it exceeded the allowance; the
-        next attempt waits until the allowance reaches this size."""
+        """Size (bytes) of a packet that was not sent because it exceeded the allowance.
+
+        The next attempt waits until the allowance has reached this size.
+        """
 
 
 _ByActivity = OrderedDict[Address, Peer]
-"""Peers by address, ordered by silence; the peer that has been silent longest is first."""
+"""Peers by address. The peer that has been silent longest is first."""
 
 
 class Peers:
@@ -65,7 +68,7 @@ class Peers:
         return len(self._of_session)
 
     def refresh(self, address: Address, now: float) -> Peer | None:
-        """Record activity of a peer; return the peer, or None for an unknown address."""
+        """Record that a datagram of a peer has arrived. Return the peer, or None for an unknown address."""
         peer = self._again.pop(address, None) or self._once.pop(address, None)
         if peer is not None:
             peer.active_at = now
@@ -73,8 +76,10 @@ class Peers:
         return peer
 
     def add(self, address: Address, number: int, now: float) -> Peer:
-        """Add a peer whose first datagram has arrived. The caller must call `make_room` before, so
-        that the number of peers stays within its limit."""
+        """Add a peer whose first datagram has arrived.
+
+        The caller must call `make_room` before, so that the number of peers stays within its limit.
+        """
         peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
         return peer
 
@@ -87,7 +92,7 @@ class Peers:
             yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
-        """Evict the peers that have sent nothing since `horizon`; yield their sessions."""
+        """Evict the peers that have sent nothing since the time `horizon`. Yield their sessions."""
         for peers in (self._once, self._again):
             while peers and next(iter(peers.values())).active_at <= horizon:
                 yield self._forget(peers)
@@ -99,8 +104,10 @@ class Peers:
 
 
 class Newcomers:
-    """A limit on the number of new peers: `rate` peers a second, and up to `beforehand` more at
-    once after a time without new peers."""
+    """Limits the number of new peers.
+
+    It admits `rate` peers a second. After a time without new peers, it admits up to `beforehand` more at once.
+    """
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -122,28 +129,40 @@ logger = logging.getLogger(__name__)
 
 ROOM = 4 * 2**20
 """Size (bytes) of each of the two buffers in which a socket's thread stores datagrams until Python
-takes them."""
+takes them.
+"""
 
 BURST_BYTES = 2000
-"""Number of bytes by which a burst of small datagrams fills a socket's buffer in a microsecond
-(less than two datagrams, as the kernel counts them)."""
+"""Number of bytes that a burst of small datagrams can add to a socket's buffer in a microsecond, as the kernel counts
+them.
+
+This is less than two datagrams.
+"""
 
 NAP_MIN, NAP_MAX = 100, 1000
-"""Minimum and maximum time (µs) that the reading thread sleeps to let datagrams queue up. A shorter
-sleep saves nothing, and a longer sleep hardly saves more."""
+"""Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams.
+
+A shorter sleep saves no CPU time, and a longer one hardly saves more.
+"""
 
 PUMP_BYTES = 2 * ROOM + 2 * 2**20
-"""Upper bound on the memory (bytes) of a thread that reads datagrams: its two buffers of `ROOM`
-bytes, and 32 buffers for datagrams of any length."""
+"""Maximum memory (bytes) of a thread that reads datagrams: its two buffers of `ROOM` bytes, and 32 buffers for
+datagrams of any length.
+"""
 
 DRAIN_MAX = 4096
-"""Maximum number of datagrams read before other tasks run (about 8 ms). Receiving has priority over
-decoding, because the kernel may drop datagrams that wait, but the spool keeps chunks that wait."""
+"""Maximum number of datagrams that are read before other tasks run (about 8 ms).
+
+Receiving has priority over decoding: the kernel may drop datagrams that wait, but the spool keeps all chunks that wait.
+"""
 
 PARTS_MAX = 8
-"""Maximum number of parts into which the datagrams of one read are divided, to show where datagrams
-were dropped. Under overload, the kernel drops datagrams before almost every queued datagram, and
-each part costs log entries."""
+"""Maximum number of parts into which the datagrams of one read are divided. The boundaries of the parts show where the
+kernel dropped datagrams.
+
+The limit is needed under overload: then the kernel drops datagrams before almost every queued datagram, and each part
+costs log entries.
+"""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
@@ -155,16 +174,19 @@ _COOKIE = struct.Struct("=q")
 
 class KernelQueue(NamedTuple):
     """The kernel's counters of a socket: the number of waiting bytes, and the total number of
-    dropped datagrams (modulo 2^32)."""
+    dropped datagrams (modulo 2^32).
+    """
 
     bytes: int
     drops: int
 
 
 class QueuePart(NamedTuple):
-    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer (see
-    `spool.entry`). `before` and `drops` are the numbers of datagrams that the kernel had dropped
-    (modulo 2^32) when it queued the first and the last of them."""
+    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer (see `spool.entry`).
+
+    `before` is the number of datagrams (modulo 2^32) that the kernel had dropped when it queued the first of them,
+    `drops` the number when it queued the last.
+    """
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -172,16 +194,20 @@ class QueuePart(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The datagrams of one read. A new part begins where the kernel has dropped datagrams in
-    between. `emptied` is whether no datagram was left in the socket's queue."""
+    """The datagrams of one read. A new part begins where the kernel has dropped datagrams in between.
+
+    `emptied` states whether the read took all datagrams from the socket's queue.
+    """
 
     parts: list[QueuePart]
     emptied: bool
 
     @classmethod
     def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
-        """Pack datagrams that were read from the kernel's queue. Each is given with its sender, its
-        bytes, and the number of datagrams that the kernel had dropped before it."""
+        """Pack datagrams that were read from the kernel's queue.
+
+        Each item of `queued` has the sender, the bytes, and the number of datagrams that the kernel had dropped before.
+        """
         least, parts = len(queued) // PARTS_MAX, []
         begin = 0
         for at, (_, _, drops) in enumerate(queued):
@@ -201,7 +227,7 @@ def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
 
 
 def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield groups of datagrams; each group has at most CHUNK_MAX bytes."""
+    """Divide datagrams into groups of at most CHUNK_MAX bytes. Yield the groups."""
     group: list[bytes] = []
     size = 0
     for datagram in datagrams:
@@ -215,9 +241,12 @@ def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def nap(sock: socket.socket) -> int:
-    """Return the time (µs) that the reading thread may sleep while datagrams queue up. In this
-    time, a burst fills at most a quarter of the socket's buffer. The result is 0 if the buffer is
-    too small for any sleep."""
+    """Return the time (µs) for which the reading thread may sleep between two reads of a socket, so that one call reads
+    several datagrams.
+
+    In this time, a burst fills at most a quarter of the socket's buffer. The result is 0 if the buffer is too small for
+    any sleep.
+    """
     longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
@@ -240,7 +269,7 @@ class DatagramSocket(Protocol):
         ...
 
     def cookie(self) -> int:
-        """Return the socket's cookie, a kernel number that is unique until the next boot."""
+        """Return the socket's cookie: a number by which the kernel identifies the socket, unique until the next boot."""
         ...
 
 
@@ -282,22 +311,25 @@ class SystemSocket:
 
     @property
     def waitable(self) -> int:
-        """Return the file descriptor that can be read when `read` has datagrams."""
+        """Return the file descriptor that becomes readable when `read` has datagrams."""
         return self._sock.fileno()
 
     rest = 0.0
-    """Pause (seconds) between two reads: none, because the kernel's queue might overflow meanwhile."""
+    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow during a pause."""
 
     def stop(self) -> None:
         """Do nothing, because no thread reads the socket."""
 
 
 class PumpedSocket(SystemSocket):
-    """A kernel socket that a thread reads independently of Python (see `_pump`)."""
+    """A kernel socket that a thread reads without waiting for Python (see `_pump`)."""
 
     rest = REST_MAX
-    """Pause (seconds) between two reads. If the process is killed, the datagrams that arrived
-    during one pause are lost. A shorter pause would cost more CPU time for each datagram (D91)."""
+    """Pause (seconds) between two calls of `read`.
+
+    If the process is killed, the datagrams that its thread read during the pause are lost. A shorter pause would cost
+    more CPU time for each datagram (docs/decisions/sources.md, D91).
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -320,14 +352,16 @@ class PumpedSocket(SystemSocket):
 
     def stop(self) -> None:
         """Stop the thread. Later calls of `read` first return the datagrams that the thread has
-        read, and then those that wait in the kernel."""
+        read, and then those that wait in the kernel.
+        """
         self._stopped = True
         self._pump.stop()
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
     """Return a datagram socket around a kernel socket. A thread reads it if the compiled kernels
-    are in use and the thread can be started."""
+    are in use and the thread can be started.
+    """
     if active():
         try:
             return PumpedSocket(sock)

@@ -1,10 +1,9 @@
-"""Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its
-user, which the kernel provides.
+"""Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its user id, which the
+kernel provides.
 
-If a process is killed, its unix socket's file remains, and the next start replaces the file. A
-start never replaces a socket with an active listener, or a file of another type. If the file is
-removed while the source runs, the source creates a new socket and file, because clients cannot
-reach the old socket any more.
+A killed process leaves the file of its unix socket behind, and the next start replaces the file. A start never replaces
+the file of a socket at which another process listens, or a file of another type. If the file is removed while the
+source runs, the source creates a new socket and file, because clients cannot reach the old socket any more.
 """
 
 from __future__ import annotations
@@ -45,8 +44,11 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`): half of the 64 KiB that a new
-    connection can send on Linux before the source reads."""
+    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
+    `AdaptiveRest`).
+
+    It is half of the 64 KiB that a new TCP connection on Linux can send before the source reads.
+    """
     look_seconds = math.inf
 
     def __init__(
@@ -105,7 +107,10 @@ class UnixListening(Listening):
         self._mode = mode
         self._made: os.stat_result | None = None
         self._former: socket.socket | None = None
-        """The socket that was replaced because its file was removed; it stays open because a task may still wait on it."""
+        """The socket that was replaced because its file was removed.
+
+        It stays open as long as a task may wait for it.
+        """
 
     def open(self) -> socket.socket:
         if self._sock is not None and self._made and not _is(self._path, self._made):
@@ -132,7 +137,8 @@ class UnixListening(Listening):
 
     def _is_there(self, sock: socket.socket) -> bool:
         """Return whether clients can reach a socket that was kept across a restart, because its path still leads to a
-        listening socket."""
+        listening socket.
+        """
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
@@ -152,8 +158,11 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """Number of bytes that a poll should find at a busy socket (see `AdaptiveRest`): a third of the 24 KB that Linux
-    buffers for writes of 86 bytes before the writer blocks."""
+    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
+    `AdaptiveRest`).
+
+    It is a third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes.
+    """
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
@@ -191,8 +200,8 @@ def _accepting(path: Path, mode: int) -> socket.socket:
     """Return a listening unix socket at a path, whose file has the given mode. Raise OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The kernel creates the file with the socket's mode minus the umask bits, so the permissions
-        # are never wider than the mode.
+        # The kernel creates the file with the socket's own mode, reduced by the umask. So the file never has more
+        # permissions than `mode`.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()
@@ -221,8 +230,10 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a process listens on the unix socket at a path. Raise OSError if the state
-    cannot be determined, or if the file is not a socket."""
+    """Return whether a process listens on the unix socket at a path.
+
+    Raise OSError if this cannot be determined, or if the file is not a socket.
+    """
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -236,13 +247,14 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            return True  # the listener's backlog is full
+            return True  # A process listens, but its backlog is full.
     return True
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
     """Remove the file of a unix socket, unless another file is at its path by now. If the removal fails, the file
-    stays, and the next start replaces it."""
+    stays, and the next start replaces it.
+    """
     with suppress(OSError):
         if _is(path, made):
             path.unlink()

@@ -1,21 +1,19 @@
 """Bind the sources' sockets, keep the sockets across restarts, and find the user of a peer.
 
-A socket may outlive both its source and the process (`Listening`). The next reader continues with
-the data queued at the socket, and the address stays open for peers meanwhile.
+A socket may stay open longer than its source, and longer than the process (`Listening`). The address stays open for
+peers meanwhile, and the next source that reads the socket continues with the queued data.
 
-Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 and ::1; programs
-differ in the address that they try first. A socket at `localhost` therefore accepts both families
-and is bound to the loopback device, so that only this host can reach the socket.
+Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 and ::1, because programs differ in
+which of them they try first. A socket at `localhost` therefore accepts both IPv4 and IPv6. It is bound to the loopback
+device, so that only this host can reach it.
 
-`hold` binds the sockets of the configured addresses before the daemon loads its other modules.
-Loading the daemon's modules takes 0.4 s of CPU, and starting the daemon takes longer. Data for a
-bound socket waits in the kernel meanwhile; without a socket, the kernel rejects the data. This
-module therefore imports only modules that load quickly.
+`hold` binds the sockets of the configured addresses before the daemon loads its other modules. Loading them takes 0.4 s
+of CPU, and starting the daemon takes longer. Data for a bound socket waits in the kernel meanwhile; without a socket,
+the kernel rejects the data. This module therefore imports only modules that load quickly.
 
-`owner` asks the kernel for the user of the peer's socket, if the peer is on this host. For a unix
-socket, the kernel returns the user directly. For TCP and UDP, sock_diag finds the user by the
-socket's two addresses. sock_diag finds no user for a closed socket, and some hosts have no
-sock_diag.
+`owner` asks the kernel for the user of the peer's socket, if the peer is on this host. For a unix socket, the kernel
+returns the user directly. For TCP and UDP, the kernel's interface sock_diag finds the user by the two addresses of the
+connection. It finds no user for a closed socket, and some hosts have no sock_diag.
 """
 
 from __future__ import annotations
@@ -49,15 +47,18 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Errors that mean that a socket for both IPv4 and IPv6 cannot be bound to the loopback device: the
-host has no IPv6, or its kernel is older than 5.7 and allows this only to root."""
+"""Errors that occur if a socket for both IPv4 and IPv6 cannot be bound to the loopback device.
+
+The host may have no IPv6, or a kernel older than 5.7, which allows this only to root.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
     """How a socket is bound: its address family, its address and, for `localhost`, the loopback
-    `device`. A socket with a device accepts both IPv4 and IPv6."""
+    `device`. A socket with a device accepts both IPv4 and IPv6.
+    """
 
     family: socket.AddressFamily
     proto: int
@@ -66,8 +67,10 @@ class _Bind(NamedTuple):
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split an address into host and port: `[::1]:80` becomes ("::1", 80). The configuration check
-    guarantees this form."""
+    """Split an address into host and port:
+
+    `[::1]:80` becomes ("::1", 80). The address must have passed the check of the configuration.
+    """
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -78,9 +81,10 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking socket of a kind such as SOCK_DGRAM, bound to an address. With
-    `shared`, other processes may bind to the same address. Raise OSError if the address is not
-    available."""
+    """Return a non-blocking socket that is bound to an address. `kind` is a type of socket such as SOCK_DGRAM.
+
+    With `shared`, other processes may bind to the same address. Raise OSError if the address is not available.
+    """
     first, *rest = _resolved(listen, kind)
     try:
         return _bound(first, kind, shared=shared)
@@ -111,7 +115,8 @@ def _bound(at: _Bind, kind: socket.SocketKind, *, shared: bool) -> socket.socket
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
     """Return whether a socket has this kind and is bound to this address. Port 0 stands for any
-    port."""
+    port.
+    """
     try:
         wanted = _resolved(listen, kind)
         host, port, *_ = sock.getsockname()
@@ -125,8 +130,10 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def named(sock: socket.socket) -> str:
-    """Return the address of a socket from `bound` as text, in a form to which at least programs on
-    this host can connect."""
+    """Return the address of a bound socket as text.
+
+    Programs on this host can connect to it in this form, even if the socket is bound to all addresses.
+    """
     name = sock.getsockname()
     return f"localhost:{name[1]}" if _device(sock) == LOOPBACK else join(name)
 
@@ -136,9 +143,11 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error for an unavailable address `listen` of a configuration key. The error is
-    AddressError if the address may become available later. The error's message names the address,
-    the cause and a remedy."""
+    """Return the error for an address `listen` of a configuration key that cannot be bound.
+
+    The error is AddressError if the address may become available later. Its message names the address, the cause and a
+    remedy.
+    """
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -166,8 +175,10 @@ def cause(error: OSError) -> str:
 
 
 def _resolved(listen: str, kind: socket.SocketKind) -> list[_Bind]:
-    """Return the ways to bind a socket to an address, best first. Raise OSError if the host name is
-    unknown."""
+    """Return all ways to bind a socket to an address, with the best one first.
+
+    Raise OSError if the host name is unknown.
+    """
     host, port = split(listen)
     if is_localhost(host):
         both = _Bind(socket.AF_INET6, 0, ("::", port), LOOPBACK)
@@ -184,11 +195,11 @@ _SO_RXQ_OVFL = 40
 
 
 class Listening:
-    """One address, which this process holds from `open` until `close`.
+    """One address that this process keeps bound from `open` until `close`.
 
-    `make` returns a new socket or raises OSError. `slot` keeps the socket open for the next
-    process, if a service manager stores sockets. `fits` returns whether a socket from the slot has
-    this address."""
+    `make` returns a new socket or raises OSError. `slot` keeps the socket open for the next process, if a service
+    manager stores sockets. `fits` returns whether a socket from the slot has this address.
+    """
 
     def __init__(
         self,
@@ -197,15 +208,18 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the socket stays open when its source stops reading it, for the source that
-        replaces it."""
+        """Whether the socket stays open when its source stops, so that the source that replaces it can continue to
+        read.
+        """
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """Time (Unix ns) at which the address was bound, if that was before its source began to
-        read; otherwise None."""
+        """Time (Unix ns) at which the address was bound.
+
+        It is None if the source has begun to read, or began at once.
+        """
         self.drops_reported = 0
-        """Number of datagrams dropped at the socket that sources have reported so far."""
+        """Number of datagrams dropped at the socket that sources have reported to the intake so far."""
         self._make = make
         self._slot = slot
         self._fits = fits
@@ -213,28 +227,35 @@ class Listening:
 
     def open(self) -> socket.socket:
         """Return the non-blocking socket; create it at the first call. Raise OSError if the address
-        is not available."""
+        is not available.
+        """
         if self._sock is None:
             self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
-        """Close the socket. If `slot` has a copy, the kernel goes on queueing data for the next
-        process."""
+        """Close the socket in this process.
+
+        If the service manager has a copy in `slot`, the kernel continues to queue data for the next process.
+        """
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def give_up(self) -> None:
         """Close the socket and remove its copy from `slot`, because no later process will read this
-        address."""
+        address.
+        """
         self._slot.forget()
         self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Yield the socket to the source that reads it; close it afterwards unless `kept` is set.
-        Raise OSError if the address is not available."""
+        """Lend the socket to the source that reads it, for the duration of a `with` block. Afterwards close it, unless
+        `kept` is set.
+
+        Raise OSError if the address is not available.
+        """
         try:
             yield self.open()
         finally:
@@ -260,9 +281,11 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return a `Listening` for datagrams. With `shared`, other processes may bind to the same
-    address. `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0
-    requests none."""
+    """Return the address of a socket for datagrams as a `Listening`. With `shared`, other processes may bind to the
+    same address.
+
+    `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0 requests none.
+    """
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -276,14 +299,16 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach to each datagram, from now on, how many datagrams it had dropped at
-    the socket before."""
+    """Make the kernel attach a number to each datagram that arrives from now on: how many datagrams it had dropped at
+    the socket before.
+    """
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
     """Return how many datagrams the kernel had dropped before a datagram, according to the data
-    attached to it (see `count_drops`); 0 if nothing is attached."""
+    attached to it (see `count_drops`); 0 if nothing is attached.
+    """
     counts = [
         data
         for level, kind, data in ancillary
@@ -293,9 +318,10 @@ def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Request a receive buffer of `asked` bytes; return the size (bytes) that the kernel granted.
+    """Request a receive buffer of `asked` bytes from the kernel. Return the size (bytes) that the kernel granted.
 
-    With `force`, a privileged process may exceed the system's limit net.core.rmem_max."""
+    With `force`, a privileged process may exceed the system's limit net.core.rmem_max.
+    """
     # The kernel doubles the requested size and stores it as an int, so the request must be at most
     # half of the largest int.
     given = min(asked // 2, 2**30 - 1)
@@ -316,7 +342,7 @@ def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -
 
 
 def accepts(sock: socket.socket) -> bool:
-    """Make a socket listen for connections; return whether it can, which a datagram socket cannot."""
+    """Make a socket listen for connections. Return False if it cannot, as a datagram socket."""
     try:
         sock.listen(BACKLOG)
     except OSError:
@@ -335,15 +361,18 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 
 
 Place = tuple[str, str, int, str]
-"""Key by which two configured sources that listen at the same address are found: protocol, host,
-port and name. The name is the source's name for port 0, because the kernel chooses a different port
-each time. The name is `shared` for an address that collectors share, and otherwise empty. The host
-of a unix socket is its path."""
+"""Key that is equal for two configured sources that listen at the same address: protocol, host, port and name.
+
+The name is the source's name for port 0, because the kernel chooses a different port for each source. It is `shared`
+for an address that collectors share, and otherwise empty. The host of a unix socket is its path.
+"""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
-    """Return the key of the address at which a source listens. Each file source gets a key of its
-    own, because it has no address."""
+    """Return the key of the address at which a source listens (see `Place`).
+
+    A source of files has no address; it gets a key that no other source has.
+    """
     if isinstance(config, TailConfig):
         return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
@@ -355,7 +384,7 @@ def place_of(name: str, config: SourceConfig) -> Place:
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
-    """Return a source's address as a `Listening`, without opening the socket."""
+    """Return a source's address as a `Listening`. Do not open the socket yet."""
     if isinstance(config, UdpConfig):
         return of_datagrams(
             config.listen, slot, buffer=int(config.receive_buffer), shared=config.reuse_port
@@ -364,12 +393,14 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available; return the bound
-    addresses.
+    """Bind the sockets of all network sources whose addresses are available. Return the bound addresses.
 
-    Unavailable addresses are skipped, because the start of their source reports the error. Unix
-    sockets are skipped, because a rejected start must not change any file. Shared addresses are
-    skipped, because a rejected start must not take datagrams from running collectors."""
+    Some addresses are skipped:
+
+    - Unavailable addresses, because the start of their source reports the error.
+    - Unix sockets, because a start that is refused later must not change any file.
+    - Shared addresses, because a start that is refused later must not take datagrams from running collectors.
+    """
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -394,19 +425,24 @@ _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the user id that owns the peer's socket: the one at the address `peer` that sends to
-    the address `ours`. Return None if the kernel finds no such socket on this host."""
+    """Return the id of the user who owns the socket with which a peer sends: from its address `peer` to our address
+    `ours`.
+
+    Return None if the kernel finds no such socket on this host.
+    """
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
         far = (far[0], bytes(len(near[1])))  # `ours` is a socket for both IPv4 and IPv6
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    if not any(far[1]):  # `ours` is bound to all addresses, so use the one at which the peer is
+    if not any(
+        far[1]
+    ):  # If `ours` is bound to all addresses, use the peer's host: the peer is on this host, too.
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # For UDP, the kernel looks for the socket that receives a datagram; here this is the peer's
-    # socket.
+    # For UDP, the kernel expects the addresses in the order of a datagram that the searched socket receives. Here this
+    # socket is the peer's.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)
@@ -429,7 +465,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
 
 def names_users() -> bool:
     """Return whether the kernel can find the users of sockets. Some sandboxes have no sock_diag, or
-    forbid AF_NETLINK."""
+    forbid AF_NETLINK.
+    """
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,

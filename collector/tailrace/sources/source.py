@@ -1,11 +1,9 @@
-"""The interface between sources and the rest of the daemon.
+"""Define the interface between sources and the daemon.
 
-A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them
-durable. A source receives nothing while the intake has no room for more chunks. TCP peers then
-block. Datagrams wait in the kernel, which counts the datagrams that it drops.
-
-`Refusal` lists all reasons for rejecting or closing a connection, evicting a peer, dropping a
-datagram or ignoring a file.
+A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them durable. A source
+receives nothing while the intake has no room for more chunks. TCP peers then block. Datagrams wait in the kernel, which
+counts the datagrams that it drops. `Refusal` lists all reasons for rejecting or closing a connection, evicting a peer,
+dropping a datagram or ignoring a file.
 """
 
 from __future__ import annotations
@@ -22,35 +20,42 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 
 CHUNK_MAX = (512 if active() else 128) * 1024
-"""Maximum size (bytes) of one chunk. The event loop is blocked while a chunk is decoded: a few
-milliseconds with a kernel, and up to 0.15 s in Python (for ET3 with unusual records). The thread
-that reads datagrams continues meanwhile.
+"""Maximum size (bytes) of one chunk.
 
-Larger chunks reduce the CPU cost of each event: a Heph event over TCP costs 1.56 µs of CPU with
-chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB (2026-11-23). Without compiled kernels, no
-thread reads datagrams and Python decodes every chunk, so the chunks are smaller."""
+The event loop is blocked while a chunk is decoded: a few milliseconds with a kernel, and up to 0.15 s in Python (for
+ET3 with unusual records). The thread that reads datagrams continues meanwhile. Larger chunks reduce the CPU cost of
+each event: a Heph event over TCP costs 1.56 µs of CPU with chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB
+(2026-11-23). Without compiled kernels, no thread reads datagrams and Python decodes every chunk, so the chunks are
+smaller.
+"""
 
 RESERVE = 64
-"""Number of file descriptors that sources leave free for other parts of the process. The library
-that writes the table aborts the process if no descriptor is free."""
+"""Number of file descriptors that sources leave free for other parts of the process.
+
+The library that writes the table aborts the process if it cannot open a file.
+"""
 
 
 class Intake(Protocol):
     """The interface through which sources pass chunks to the daemon. All calls come from the event
-    loop, and no call blocks except `room`."""
+    loop, and no call blocks except `room`.
+    """
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         """Begin a session and return its number."""
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append a chunk to a session. It is either `DATA` of at most CHUNK_MAX bytes of a stream,
-        or `DATAGRAMS`, packed as `spool.entry` defines."""
+        """Append a chunk to a session.
+
+        It is either `DATA`, at most CHUNK_MAX bytes of a byte stream, or `DATAGRAMS`, packed as `spool.entry` defines.
+        """
         ...
 
     def now(self) -> int:
         """Return the log's time (Unix ns), which never goes back, even if somebody sets the wall
-        clock."""
+        clock.
+        """
         ...
 
     def at(self, wall: int) -> int:
@@ -62,19 +67,20 @@ class Intake(Protocol):
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams since the log time `since`. `total` is
-        the number of all datagrams dropped at this socket.
+        """Record that the kernel dropped `count` datagrams since the log time `since`. `total` is the number of all
+        datagrams that were ever dropped at this socket.
 
-        Call this method before you append the datagrams that the kernel queued after the drops. If
-        it dropped datagrams between those of one part, append the part and report the drops in one
-        `moment`.
+        Call this method before you append the datagrams that the kernel queued after the drops. If the kernel dropped
+        datagrams between those of one part, append the part and report the drops within one `moment`.
         """
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return how many dropped datagrams of a socket earlier runs of the daemon reported, and
-        the log time of the last report. `socket` is the number by which the kernel identifies the
-        socket."""
+        """Return the last total of dropped datagrams that earlier runs of the daemon recorded for a socket, and the log
+        time of this record.
+
+        `socket` is the number by which the kernel identifies the socket.
+        """
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -83,7 +89,8 @@ class Intake(Protocol):
 
     def sessions(self) -> dict[int, OpenInfo]:
         """Return, by number, the sessions of this source that an earlier run of the daemon left
-        open."""
+        open.
+        """
         ...
 
     async def room(self) -> None:
@@ -93,22 +100,27 @@ class Intake(Protocol):
 
 class FileFinder(Protocol):
     """The methods of a file source that other file sources of the daemon call, to agree on which
-    source reads a file."""
+    source reads a file.
+    """
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows a file, or follows another file of which the given
-        file may be a copy. `head` is the first bytes of the given file's content."""
+        """Return whether this source follows a file, or follows another file of which this file may be a copy.
+
+        `head` is the first bytes of the file's content.
+        """
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows an unfollowed file that may be a copy of a file that was
-        at `path` and began with `head`."""
+        """Return whether a file that was at `path` and began with `head` may have a copy among the files that this
+        source knows and does not follow yet.
+        """
         ...
 
 
 class FileIntake(Protocol):
     """The interface through which file sources pass chunks to the daemon. No call blocks except
-    `room`."""
+    `room`.
+    """
 
     def open_file(
         self,
@@ -119,14 +131,17 @@ class FileIntake(Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin a session for a file of which nothing was read; return the session's number. When
-        the session is closed, its rows replace those of the sessions in `replaces`, which read the
-        same file earlier."""
+        """Begin a session for a file of which nothing was read. Return the session's number.
+
+        The sessions in `replaces` have read the same file before. When the new session is closed, its rows replace
+        theirs.
+        """
         ...
 
     def file(self, number: int, facts: FileFacts) -> None:
-        """Record that facts about a session's file have changed: its path, its inode, whether it
-        rests, or where the last gzip member begins."""
+        """Record that facts about a session's file have changed: its path, its inode, whether it is silent, or where
+        its last gzip member begins.
+        """
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
@@ -135,7 +150,8 @@ class FileIntake(Protocol):
 
     def document(self, number: int, name: str, data: bytes) -> None:
         """Append the whole content of a document that belongs to the file. Call this method for
-        each new or changed document."""
+        each new or changed document.
+        """
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -143,28 +159,31 @@ class FileIntake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
-        """Return the state of each file that an earlier run of the source left open, by session
-        number. From now on, other sources find out through `finder` whether this source follows a
-        file."""
+        """Return the state of each file that an earlier run of the source left open, by session number.
+
+        From now on, other sources ask `finder` whether this source follows a file.
+        """
         ...
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | None:
-        """Return the states of sessions that no source follows and that this source must now
-        continue, by session number, because it has found a file. They are the sessions of this
-        file, of an earlier file at the same path, and of files of which this file may be a copy.
-        Return None while another source follows the file or its possible original."""
+        """Return the states of sessions that this source must continue, because it has found a file and no source
+        follows them. The keys are session numbers.
+
+        They are the sessions of this file, of an earlier file at the same path, and of files of which this file may be
+        a copy. Return None while another source follows the file or its possible original.
+        """
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows an unfollowed file that may be a copy of a file that
-        was at this path and began with `head`."""
+        """Return whether a file that was at this path and began with `head` may have a copy that another source knows
+        and does not follow yet.
+        """
         ...
 
     def let_go(self, number: int) -> None:
-        """Release a session so that another source can continue it, because this source no longer
-        finds the file."""
+        """Record that this source no longer finds the session's file. Another source can then continue the session."""
         ...
 
     async def room(self) -> None:
@@ -182,10 +201,11 @@ class Outcome(StrEnum):
     SENT = "sent"
     """The kernel has accepted the packet, or will accept the packet when its buffer has room."""
     UNREAD = "unread"
-    """The peer has not read earlier packets, so the buffer for unsent bytes is full."""
+    """The peer has not read earlier packets, so there is no room in the buffer for unsent bytes."""
     EXCESS = "excess"
     """The packet is larger than the peer's allowance: the bytes received from the address less the
-    bytes sent to it."""
+    bytes sent to it.
+    """
     GONE = "gone"
     """The peer is no longer connected or known."""
     REFUSED = "refused"
@@ -193,8 +213,7 @@ class Outcome(StrEnum):
 
 
 class SourceFigures(msgspec.Struct):
-    """The counters of a source. The daemon exports each counter under the name of its field (see
-    `daemon.status`)."""
+    """The counters of a source. The daemon exports each under the name of its field (see `daemon.status`)."""
 
     chunks: int = 0
     bytes: int = msgspec.field(default=0, name="taken_bytes")
@@ -202,14 +221,16 @@ class SourceFigures(msgspec.Struct):
     """Number of open connections, of known datagram peers, or of open sessions of files."""
     refused: dict[str, int] = {}
     """Number of rejected or closed connections, evicted peers, dropped datagrams and ignored files,
-    by cause (see `Refusal`)."""
+    by cause (see `Refusal`).
+    """
     empty: int = 0
     """Number of connections that ended before a byte arrived, and of datagrams without content."""
     problems: list[str] = []
     """Messages about current problems with the source's certificate and token files, one sentence
-    each."""
+    each.
+    """
     unreachable: str = ""
-    """The reason why clients cannot connect to the source; empty if they can."""
+    """The reason why clients cannot reach the source's listener; empty if they can."""
     certificate_expires: float | None = msgspec.field(
         default=None, name="certificate_expiry_timestamp_seconds"
     )
@@ -217,22 +238,27 @@ class SourceFigures(msgspec.Struct):
     replies: dict[str, int] = msgspec.field(default_factory=dict, name="acknowledgements")
     """Number of packets for peers, by result (see `Outcome`)."""
     kernel_drops: int = 0
-    """Number of datagrams that the kernel dropped because the socket's buffer was full."""
+    """Number of datagrams that the kernel dropped because the receive buffer of the source's socket was full."""
     queue_bytes: int = 0
     buffer_bytes: int = 0
     buffer_asked: int = msgspec.field(default=0, name="buffer_asked_bytes")
     files: int = 0
-    """Number of files that are followed, wait to be followed, or were read to their end."""
+    """Number of files that the source knows: those that it follows, those that wait, and those that it has read to
+    their end.
+    """
     files_ended: int = 0
-    """Number of files that the source has read to their end, if it is a source that stops there, as
-    for an import."""
+    """Number of files that the source has read to their end.
+
+    It is 0 for a source that goes on following files; imports stop at the end.
+    """
     waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")
-    """Number of known files that are not followed, by the reason why each of them waits."""
+    """Number of files that wait and are not followed yet, by the reason of the wait."""
     descriptors: int = 0
     """Number of files that are open."""
     errors: dict[str, int] = {}
     """Number of calls on files and directories that failed and are tried again, by the name of the
-    error."""
+    error.
+    """
     raw_bytes: int = 0
     """Number of bytes read from followed files; compressed bytes are counted for compressed files."""
     behind_bytes: int = 0
@@ -252,22 +278,30 @@ class Source(Protocol):
 
     address: str
     """The address at which the source listens, with the actual port; empty before the source
-    listens."""
+    listens.
+    """
 
     async def run(
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Receive data until the task is cancelled, or until a source that reads finished files has
-        read all. Call `task_status.started()` once the source listens."""
+        """Receive data until the task is cancelled. A source of finished files returns when it has read all of them.
+
+        Call `task_status.started()` once the source listens.
+        """
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
-        """Apply the settings that may change at runtime (see `config.reload`)."""
+        """Apply changed settings to the running source.
+
+        Only settings that may change at runtime are different (see `config.reload`).
+        """
         ...
 
     def cut(self, number: int, reason: str) -> None:
-        """Stop receiving from a session's peer or file, if the source can do that. `reason` ends
-        the session."""
+        """Stop receiving from a session's peer or file.
+
+        Do nothing if the source cannot stop it. `reason` is recorded as the end of the session.
+        """
         ...
 
     def can_reply(self, number: int) -> bool:
@@ -275,8 +309,10 @@ class Source(Protocol):
         ...
 
     def reply(self, number: int, data: bytes) -> bool:
-        """Send a packet to a session's peer without blocking or raising; return whether the packet
-        was sent. Packets arrive whole and in order, or not at all."""
+        """Send a packet to a session's peer without blocking or raising. Return whether the packet was sent.
+
+        Packets arrive whole and in order, or not at all.
+        """
         ...
 
     def figures(self) -> SourceFigures: ...
@@ -294,13 +330,16 @@ class Refusal(StrEnum):
 
     Possible causes: the peer does not speak TLS, its TLS version is too old, its certificate is
     missing, expired or not signed by the authority, or the peer rejected the collector's
-    certificate."""
+    certificate.
+    """
     TLS = "tls error"
     """The peer sent bytes after the handshake that are not valid TLS, or that were modified in
-    transit."""
+    transit.
+    """
     NO_TOKEN = "no token"  # noqa: S105 - a cause
     """The connection does not start with a token line, or the token line exceeds the maximum
-    length."""
+    length.
+    """
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
     """TLS handshake and token took longer than `greeting_timeout`."""
@@ -308,7 +347,8 @@ class Refusal(StrEnum):
     """With `same_user`, the peer's socket belongs to another user."""
     USER_UNKNOWN = "unknown user"
     """With `same_user`, the kernel does not find the user of the peer's socket, because the socket
-    is closed or on another host."""
+    is closed or on another host.
+    """
     IDLE = "idle"
     SLOW = "slow"
     """Receiving one record took longer than `record_timeout`."""
@@ -316,17 +356,19 @@ class Refusal(StrEnum):
     """The peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
     """The unfinished records of all the source's connections exceeded `pending_max`, and this
-    connection's unfinished record was the largest."""
+    connection's unfinished record was the largest.
+    """
     NEW_SESSIONS = "too many new sessions"
     """The peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
     """The source knew `peers_max` peers, and this peer had been silent longest, so it was evicted
-    for a new peer."""
+    for a new peer.
+    """
     NEW_PEERS = "too many new peers"
     """An unknown peer sent a datagram, but more new peers had come than `new_peers_rate` allows."""
     OUTSIDE = "outside"
-    """A pattern matches the file only through a link to a place outside the pattern's root, which
-    the collector must not read."""
+    """A link leads from the searched directory to this file at a place outside it, which the collector must not read.
+    """
 
 
 _OF_CONNECTIONS = (

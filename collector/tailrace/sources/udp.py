@@ -1,26 +1,24 @@
 """Receive datagrams from one socket, with one session for each peer.
 
-With kernels, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the
-event loop takes the datagrams every few milliseconds. Without kernels, each wake-up reads until the
-socket is empty or `DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a
-burst (measured: 7.4 µs instead of 1.4 µs for each datagram). In both cases, the datagrams of one
-peer that were read together are passed on as one chunk.
+With kernels, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the event loop takes the
+datagrams every few milliseconds. Without kernels, each wake-up of the event loop reads until the socket is empty or
+`DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a burst (measured: 7.4 µs instead of 1.4
+µs for each datagram). In both cases, the datagrams of one peer that were read together are passed on as one chunk.
 
-A peer's session continues after a restart of the daemon. The peer's event numbers therefore
-continue, too, and a restart does not appear as a gap. A peer is forgotten after `idle_timeout`
-without a datagram, or when `peers_max` is reached; the peer that has been silent longest is evicted
-first.
+A peer's session continues after a restart of the daemon. The peer's event numbers therefore continue, too, and a
+restart does not appear as a gap. A peer is forgotten after `idle_timeout` without a datagram. It is also forgotten if
+there are `peers_max` peers, a new one comes, and this peer has been silent longest. Peers that sent only one datagram
+are forgotten first.
 
-A peer gets a session with its first readable datagram. Unreadable datagrams of peers without a
-session belong to one shared session, *strangers*, and are passed on once a second. Noise from many
-addresses therefore costs few rows and no memory, and evicts no peer.
+A peer gets a session with its first readable datagram. Unreadable datagrams of peers without a session belong to one
+shared session, *strangers*, and are passed on once a second. Noise from many addresses therefore costs few rows and no
+memory, and evicts no peer.
 
-Addresses can be forged. The source never sends more bytes to a peer than it received from the
-peer's address, and sends nothing to strangers. Each new peer costs table rows, so the source
-accepts only `new_peers_rate` new peers a second, and up to `peers_max` more at once after a time
-without new peers. Datagrams of further peers are dropped, and the strangers' session reports the
-dropped datagrams in one gap a second. Datagrams from outside the allowed networks are counted and
-dropped.
+Addresses can be forged. The source never sends more bytes to a peer than it received from the peer's address, and sends
+nothing to strangers. Each new peer costs table rows, so the source accepts only `new_peers_rate` new peers a second,
+and up to `peers_max` more at once after a time without new peers. Datagrams of further peers are dropped, and the
+strangers' session reports the dropped datagrams in one gap a second. Datagrams from outside the allowed networks are
+counted and dropped.
 """
 
 from __future__ import annotations
@@ -61,14 +59,15 @@ from tailrace.spool.payloads import FileLoss
 
 SMALL_BUFFER = 4 * 2**20
 """Size (bytes) of a receive buffer that suffices for usual bursts. If the kernel grants less, and
-less than requested, a warning is logged."""
+less than requested, a warning is logged.
+"""
 
 LOOK_EVERY = 1.0
 """Interval (seconds) between two calls of `look_around`."""
 
 STRANGERS = "strangers"
-"""Name of the peer of a shared session, which receives the unreadable datagrams of all peers that
-have no session of their own."""
+"""Name of the peer in the shared session for the unreadable datagrams of all peers that have no session of their own.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +75,9 @@ logger = logging.getLogger(__name__)
 class UdpSource:
     """Receives datagrams and passes them to the intake.
 
-    `run` only waits on a real socket. The methods `begin`, `drain`, `look_around` and `finish` do
-    everything else; the simulator calls these methods with its own socket."""
+    `run` only waits on a real socket. All other work is done by the methods `begin`, `drain`, `look_around` and
+    `finish`; the simulator calls these methods with its own socket.
+    """
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
@@ -95,14 +95,14 @@ class UdpSource:
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Number of bytes in datagrams of rejected new peers since the last report about such
-        bytes."""
+        """Number of bytes in dropped datagrams of new peers, beyond `new_peers_rate`, that no gap has reported yet."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """The number of the shared session of `STRANGERS`, and the time at which it began; None
-        while it is not open."""
+        """The number of the shared session of `STRANGERS`, and the time at which the session began; None while there is
+        none.
+        """
         self._counted = 0
-        """Log time from which the next report about datagrams that the kernel dropped counts."""
+        """Log time at which the period of the next report about dropped datagrams begins."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 
@@ -129,15 +129,13 @@ class UdpSource:
                     self.finish(intake)
 
     def begin(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Continue the sessions of the peers that an earlier run of the daemon left open, and its
-        count of dropped datagrams."""
+        """Continue the sessions that an earlier run of the daemon left open, and its count of dropped datagrams."""
         self._sock = sock
         self._resume(intake)
         self._count_from(sock, intake)
 
     def finish(self, intake: Intake) -> None:
-        """Receive all datagrams that wait in the kernel, because the source stops and the peers
-        sent them before."""
+        """Receive all datagrams that the peers sent before the source stops and that still wait in the kernel."""
         while not self.drain(intake):
             pass
         self._hand_on_noise(intake)
@@ -148,8 +146,10 @@ class UdpSource:
         self._config = config
 
     def cut(self, number: int, reason: str) -> None:
-        """Do nothing, because a datagram peer cannot be disconnected. A peer's unreadable datagrams
-        use only the peer's own table rows."""
+        """Do nothing, because a datagram peer cannot be disconnected.
+
+        A peer's unreadable datagrams cost only rows of its own session.
+        """
 
     def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -194,7 +194,7 @@ class UdpSource:
             )  # fmt: skip
 
     def _resume(self, intake: Intake) -> None:
-        """Restore the peers of the sessions that an earlier run of the daemon left open."""
+        """Restore the peers whose sessions an earlier run of the daemon left open."""
         now = self._clock.monotonic()
         for number, info in intake.sessions().items():
             if info.peer == STRANGERS:
@@ -224,9 +224,11 @@ class UdpSource:
         return received.emptied
 
     def _admitted(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
-        """Return the peer of some datagrams if its session must receive them. Otherwise return
-        None: the datagrams were rejected and counted, or are kept for the shared session of
-        `STRANGERS`."""
+        """Return the peer to whose session these datagrams belong.
+
+        Return None if the datagrams were rejected and counted, or if they are kept for the shared session of
+        `STRANGERS`.
+        """
         now = self._clock.monotonic()
         measures = [measure_datagrams(payload) for payload in payloads]
         count = sum(each for each, _ in measures)
@@ -242,17 +244,21 @@ class UdpSource:
         return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return the reason for rejecting datagrams from an address because another user may have
-        sent them, or None. Accept them if the sender's socket is already closed and the peer is
-        known."""
+        """Return the reason for rejecting datagrams because another user sent them, or may have sent them. Return None
+        to accept them.
+
+        If the sender's socket is already closed, its user is unknown; accept the datagrams if the peer is known.
+        """
         user = owner(socket.SOCK_DGRAM, address, self._ours)
         if is_trusted(user) or (user is None and self._peers.refresh(address, now)):
             return None
         return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Set the time from which the next report about dropped datagrams counts, so that it
-        includes datagrams that were dropped while no process read the socket."""
+        """Set the begin of the period of the first report about dropped datagrams.
+
+        It includes the time in which the socket was open and no process read it.
+        """
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
@@ -260,11 +266,12 @@ class UdpSource:
             self._listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def _count_drops(self, dropped: int, intake: Intake) -> None:
-        """Report the datagrams that the kernel has dropped since the last report, before the caller
-        passes the next datagram on. `dropped` is the socket's total number of drops, which the
-        kernel attached to that datagram.
+        """Report the datagrams that the kernel has dropped since the last report. Call this before the datagram that
+        revealed the drops is passed on.
 
-        The number is 0 for datagrams that arrived before `count_drops` was called."""
+        `dropped` is the socket's total number of drops, which the kernel attached to this datagram. The total is 0 for
+        datagrams that arrived before `count_drops` was called.
+        """
         now, more = intake.now(), (dropped - self._listening.drops_reported) % 2**32
         if 0 < more < 2**31:
             assert self._sock is not None  # noqa: S101 - it was just read
@@ -273,14 +280,16 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report datagrams that the kernel dropped after the last queued datagram."""
+        """Report datagrams that the kernel dropped after the last datagram that was read.
+
+        No later datagram reveals these drops, so read the socket's counter.
+        """
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
 
     def _count(self, payload: bytes) -> int:
-        """Count a packed group of datagrams that was passed on; return the total size (bytes) of
-        its datagrams."""
+        """Count a packed group of datagrams that was passed on. Return the total size (bytes) of its datagrams."""
         _, size = measure_datagrams(payload)
         self._figures.chunks += 1
         self._figures.bytes += size
@@ -289,9 +298,11 @@ class UdpSource:
     def _newcomer(
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """Open a session for a new peer; return the peer. Return None if no datagram is readable or
-        too many new peers came: the datagrams are then kept for the shared session of `STRANGERS`,
-        or dropped."""
+        """Open a session for a new peer. Return the peer.
+
+        If no datagram is readable, keep the datagrams for the shared session of `STRANGERS` and return None. If there
+        are too many new peers, drop the datagrams and return None.
+        """
         format_, limit = FORMATS[self._config.format], self._config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
@@ -307,8 +318,10 @@ class UdpSource:
         return self._peers.add(address, intake.open("udp", join(address), record_max=limit), now)
 
     def _hand_on_noise(self, intake: Intake) -> None:
-        """Pass the unreadable datagrams of peers without a session to the shared session of
-        `STRANGERS`, and report there how many bytes of rejected new peers were dropped."""
+        """Pass the unreadable datagrams of peers without a session to the shared session of `STRANGERS`.
+
+        Also report there how many bytes of rejected new peers were dropped.
+        """
         if not self._noise and not self._shed:
             return
         if self._strangers is None:
@@ -327,9 +340,12 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass unreadable datagrams of unknown peers on, and end the sessions of peers that were
-        silent for `idle_timeout`. The shared session of `STRANGERS` is also ended after this time,
-        so that the next one may store further bytes in the quarantine."""
+        """Do the work that is due once a second: pass on unreadable datagrams of unknown peers, report dropped
+        datagrams if the socket is idle, and end the sessions of peers that were silent for `idle_timeout`.
+
+        The shared session of `STRANGERS` is also ended after this time, so that the next one may store further bytes in
+        the quarantine.
+        """
         self._hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)
