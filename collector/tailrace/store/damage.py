@@ -1,20 +1,23 @@
 """Replace damaged data files of the table by gap rows, which name the lost rows.
 
 The lost rows of a file are determined from the first available of three sources:
+
 1. The journal, for files that upkeep wrote.
-2. The columns of the file, if they agree with the rest of the table: the number of rows is the number in the log, and
-   other files or the statistics in the log have the same sessions. Each stream gets a gap with the stream's number of
-   lost events.
-3. The statistics in the log: they have the source, and the session if all rows belong to one session. Without a
-   source in the statistics, each source of the table gets a gap.
 
-A gap without a known session gets the session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each
-session of its source.
+2. The rows that the file still contains, if they agree with the rest of the table: there are as many rows as the Delta
+log states, and other files or the statistics in the Delta log contain the same sessions. Each stream gets a gap with
+the stream's number of lost events.
 
-`set_aside` adds one version, which removes damaged files from the table and adds their gap rows in one log
-entry. A reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so
-this module writes the log entry with a hard link, which fails if another writer has used the version number.
-Damaged files move to `DIRECTORY` for inspection. No code reads or removes files in `DIRECTORY`.
+3. The statistics in the Delta log. They state the source, and also the session if all rows belong to one session. If
+they do not state the source, each source of the table gets a gap. If they do not state the session, the gap gets the
+session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each session of its source.
+
+`set_aside` adds one version to the table. In one log entry, this version removes the damaged files and adds their gap
+rows. A reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so this
+module writes the log entry itself. It creates the entry as a hard link, which fails if another writer has used the
+version number.
+
+Damaged files move to `DIRECTORY`, where users can inspect them. No code reads or removes files in `DIRECTORY`.
 """
 
 from __future__ import annotations
@@ -48,16 +51,17 @@ _GROUP = (*_WHO, "stream", "kind")
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
-"""Source and format of a gap, if no row of the table is left from which they could be taken."""
+"""Source and format of a gap for a damaged file, if its source is unknown and the table has no other rows."""
 
 Who = tuple[str, str, str]
-"""Source, format and session."""
+"""Source, format and session to which rows belong."""
 
 
 class LostEvents(NamedTuple):
     """The number of lost events of a stream; 0 if the number is unknown.
 
-    `estimate` is whether the number may be wrong."""
+    `estimate` states that the number is an estimate.
+    """
 
     source: str
     format: str
@@ -68,7 +72,10 @@ class LostEvents(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return the sessions that have rows in these data files of the table in `root`. Skip unreadable files."""
+    """Return source, format and session of all rows in these data files of the table in `root`.
+
+    Skip unreadable files.
+    """
     found: set[Who] = set()
     for file in files:
         counts = _counts(root / file.path, _WHO)
@@ -92,8 +99,9 @@ def losses(
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
 
-    `noted` has the number of rows by group from the journal. `sessions` are the sessions in the other files of
-    the table. `same` has the columns with one value in all rows of the file, from the statistics in the log.
+    `noted` is the number of rows by group that the journal states for the file, or None. `sessions` are the sessions in
+    the other files of the table. `same` has the columns with one value in all rows of the file, with this value, from
+    the statistics in the Delta log.
     """
     if noted is not None:
         return list(_by_stream(noted))
@@ -115,7 +123,10 @@ def losses(
 
 
 def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
-    """Return the gap rows for a lost data file. They get the file's day. `reason` describes the damage."""
+    """Return the gap rows for the lost events of a damaged data file.
+
+    They are dated on the day of the file. `reason` describes the damage.
+    """
     batch = Batch()
     for loss in lost:
         about: dict[str, object] = {"count": loss.events, "detail": "data_file"}
@@ -145,8 +156,7 @@ def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
         if events:
             yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
-            # The content of lost gap rows and session rows is unknown, so a gap of unknown size stands for
-            # them.
+            # A lost gap row or session row may have stood for any number of events. Add a gap of unknown size for it.
             yield LostEvents(source, format_, session, stream, 0)
 
 
@@ -173,7 +183,7 @@ DIRECTORY = "damaged"
 
 
 ENGINE = "tailrace"
-"""Value of `engineInfo` that marks log entries written by this module."""
+"""Value of the field `engineInfo` in log entries that this module writes, by which such entries are recognised."""
 
 
 class Damaged(NamedTuple):
@@ -184,11 +194,12 @@ class Damaged(NamedTuple):
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Remove damaged data files from the newest version of the table in `root`, and add gap rows for them.
+    """Remove damaged data files from the newest version of the table in `root`, and add gap rows for them. Return a
+    message for the user about each removed file.
 
-    Ignore files that the newest version does not have. Return a message about each removed file. The change is
-    durable on return. Raise StoreError, FullError or SyncError if the change fails. After an error a file is
-    either still in the table, or replaced by gap rows.
+    Files that the newest version does not contain are ignored. The change is durable on return. Raise StoreError,
+    FullError or SyncError if the change fails. Even after an error, each file is either still in the table or replaced
+    by gap rows.
     """
     try:
         return _set_aside(root, damaged, clock)
@@ -244,15 +255,16 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows for the damaged files into new data files. Return the Delta log actions that add the
-    new files."""
+    """Write the gap rows for the damaged files to new data files.
+
+    Return the Delta log actions that add these files to the table.
+    """
     rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
     return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
 
 
 def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
-    """Write the log entry of a version, unless the version exists already. Return whether the entry was
-    written."""
+    """Write the log entry for a version. Return False, and write nothing, if the version has an entry already."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))

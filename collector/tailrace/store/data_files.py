@@ -1,20 +1,22 @@
-"""Convert a batch to Arrow, and write it to Parquet files of a local table. The Delta library writes the files
-of a table at a URL.
+"""Convert a batch to Arrow, and write it to Parquet files of a local table. For a table at a URL, the Delta library
+writes the files.
 
-Constraints: files and their names are on disk before a log entry names the files (`sync`), so a power cut never
-removes a file that a log entry names. A killed process leaves files without a log entry, which the daily vacuum
+Constraints: files and their names must be on disk before a log entry names the files (`sync`). So after a power cut, no
+log entry names a file that does not exist. A killed process leaves files without a log entry, which the daily vacuum
 removes.
 
-Format: Arrow has the rows of each day, with the table's columns in order except the day. A file has the rows of
-one day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the
-rows. So the file's writer need not hash the string of each row, and computes minimum and maximum from few
-strings. The library would expand the dictionary and hash each string again. Rows of rare kinds (`FEW_KINDS`)
-come first in their own row group (`few_first`), because readers search every file for such rows
-(`query/inner_views.py`). Among events, each of these rows would cost whole pages of every column.
+Format: each Arrow table has the rows of one day, with the columns of the table in order except the day. A file also has
+the rows of one day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the
+rows. Therefore the strings of the rows need not be hashed when a file is written, and minimum and maximum are computed
+from few strings. The library would expand the dictionary and hash each string again.
 
-Operation: `to_arrow` uses the buffers of packed rows without a copy, and builds a column such as `session` from
-one value for each run of rows. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes 0.09 µs of
-CPU for a row; the library's writer took 0.3 µs (2026-11-23).
+Rows of rare kinds (`FEW_KINDS`) come first, in a row group of their own (`few_first`), because readers search every
+file for such rows (`query/inner_views.py`). If these rows were mixed with events, readers would have to read whole
+pages of each column for each of them.
+
+Operation: `to_arrow` uses the buffers of packed rows without a copy. It builds a column such as `session` from one
+value for each run of rows. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes 0.09 µs of CPU for a
+row; the library's writer took 0.3 µs (2026-11-23).
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class DayRows(NamedTuple):
 def to_arrow(batch: Batch) -> list[DayRows]:
     """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes.
 
-    Raise TypeError, OverflowError or UnicodeError for a value that does not fit the column, which is a bug of
-    the caller. The exception has the column's name as a note.
+    A value that does not fit its column is a bug of the caller: raise TypeError, OverflowError or UnicodeError, with
+    the column's name as a note.
     """
     return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
 
@@ -95,7 +97,10 @@ def _rows(runs: list[RowRun], parts: list[PackedRows]) -> pa.Table:
 
 
 def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
-    """Return an Arrow column of times, numbers or rarely repeated strings."""
+    """Return an Arrow column of times, numbers or strings that rarely repeat.
+
+    Such a column is not dictionary-encoded.
+    """
     values = rows.walls if field.name == "wall" else rows.values(field.name)
     if values is None:
         return _nulls(rows.rows, field.type)
@@ -119,7 +124,10 @@ def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
 
 
 def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
-    """Return a dictionary-encoded Arrow column. All parts of the batch share one dictionary."""
+    """Return a dictionary-encoded Arrow column.
+
+    The chunks of the column (one for each part of the batch) share one dictionary.
+    """
     coding = Coding()
     indices = []
     for part in parts:
@@ -148,9 +156,10 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return `count` dictionary indices that are all 0, for a column with one value.
+    """Return `count` dictionary indices that are all 0, for a column in which all rows have the same value.
 
-    All such columns share one buffer."""
+    All such columns share one buffer.
+    """
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -160,21 +169,23 @@ def _zeros_of(count: int) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:
-    """Return an Arrow array in which each of the 32-bit numbers is repeated by its count."""
+    """Return an Arrow array of 32-bit numbers. Each number of `numbers` is repeated as often as `counts` states."""
     pairs = zip(numbers, counts, strict=True)
     data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
     return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
 
 
 ROWS_MIN = 16_384
-"""Minimum number of rows of a file in which rows of rare kinds get a row group of their own.
+"""Minimum number of rows in a file for which rows of rare kinds (`FEW_KINDS`) get a row group of their own.
 
-In a smaller file, the description of the row group, which takes 2 KB, would cost more than it saves."""
+In a smaller file, the description of the row group, which takes 2 KB, would cost more than it saves.
+"""
 
 RUNS_MAX = 256
 """Maximum number of runs of consecutive rows that `few_first` moves.
 
-To move a run takes 40 µs, so that more runs would cost more time than they save."""
+Moving one run takes 40 µs, so more runs would cost more time than readers save.
+"""
 
 _RUN = re.compile(b"\1+")
 _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
@@ -214,13 +225,13 @@ def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
 
 
 def _codes(indices: pa.Array) -> bytes:
-    """Return the bytes of an Arrow array of 32-bit dictionary indices."""
+    """Return the dictionary indices of an Arrow array as bytes, 4 bytes for each row."""
     begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
     return bytes(data[begin : begin + 4 * len(indices)])
 
 
 def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows that lie between the given runs. `count` is the number of all rows."""
+    """Yield the ranges of rows that lie between the given ranges. `count` is the number of all rows."""
     bounds = [0, *(bound for run in runs for bound in run), count]
     for begin, end in list(pairwise(bounds))[::2]:
         if begin < end:
@@ -230,17 +241,18 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 TEXT_MAX = 256
 """Maximum length (characters) of a string that the Delta log states as minimum or maximum of a column.
 
-For a column with longer strings, the log states no bounds."""
+If a column of a file has a longer string as a bound, the Delta log states no bounds of this column.
+"""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(root: Path, rows: list[DayRows]) -> list[Add]:
-    """Write rows to new data files of the table in `root`, one file for each day. Return the Delta log actions
-    that add the files.
+    """Write rows to new data files of the table in `root`, one file for each day. Return the Delta log actions that add
+    the files.
 
-    Call `sync` before the actions are logged. Names of new directories are on disk on return. Raise OSError if
-    a file cannot be written, and leave no file then. Raise SyncError if a sync fails.
+    Before the actions are logged, the caller must call `sync`. New directories and their names are on disk on return.
+    Raise OSError if a file cannot be written, and leave no file then. Raise SyncError if a sync fails.
     """
     added: list[Add] = []
     try:
@@ -278,7 +290,10 @@ def sync(root: Path, added: list[Add]) -> None:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Give a data file a new name, and return the Delta log action that adds it. Raise OSError if that fails."""
+    """Rename a data file, and return the Delta log action that adds it under its new name.
+
+    Raise OSError if that fails.
+    """
     path = Path(add.path).with_name(_new_name())
     (root / add.path).rename(root / path)
     return msgspec.structs.replace(add, path=str(path))
@@ -301,15 +316,14 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def discard(root: Path, added: list[Add]) -> None:
-    """Remove data files that no log entry names. Leave files that cannot be removed to the vacuum."""
+    """Remove data files that no log entry names. If a file cannot be removed, the vacuum removes it later."""
     with suppress(OSError):
         for add in added:
             (root / add.path).unlink(missing_ok=True)
 
 
 def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
-    """Write a version of the table that adds these data files. Raise the Delta library's exceptions if that
-    fails."""
+    """Write a version of the table that adds these data files. Raise the Delta library's exceptions if that fails."""
     table.create_write_transaction(
         [_action_of(add) for add in added],
         "append",
@@ -318,7 +332,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    table.update_incremental()  # the library itself does not advance `table` to the new version
+    table.update_incremental()  # The library writes the new version, but `table` stays at the version before.
 
 
 def _action_of(add: Add) -> AddAction:
@@ -400,7 +414,8 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            # Use raw values: to convert times, pyarrow would import pandas, if installed, which takes 45 MB.
+            # Use raw values. To convert times, pyarrow would import pandas if it is installed, which takes 45 MB of
+            # memory.
             stated = [
                 each for group in groups if (each := group.column(number).statistics).has_min_max
             ]

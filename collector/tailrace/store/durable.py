@@ -1,23 +1,27 @@
-"""Make a table on a local disk durable across a power cut. This module implements rules 2 and 3 of the
-following rules.
+"""Make a table on a local disk durable across a power cut.
 
-The Delta library never syncs, so all syncs of the table follow these rules:
+The Delta library never syncs, so the following rules apply to all syncs of the table. This module implements rules 2
+and 3:
+
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
+
 2. A data file and its name are on disk before a log entry names the file (`data_files`). After a commit, `sync` syncs
-   the log file, the directories, and all other files of the version, because another writer may not have synced the
-   files. The collector acknowledges data only after `sync`.
-3. `checkpoint` syncs a checkpoint before deleting the log files that the checkpoint replaces.
+the log file and the directories. It also syncs all other files of the version and of versions before it, because other
+writers may not have done so yet. The collector acknowledges data only after `sync`.
+
+3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
+
 4. The files written by a merge are synced before the merged files may be deleted (`upkeep`).
-5. A start without other processes in the store (`presence`) validates the newest versions, and repairs damage
-   (`recovery`) with the journal (`log`).
 
-An object store keeps accepted data, so this module is not used for a table at a URL.
+5. If no other process uses the store (`presence`), a start validates the newest versions. It repairs damage
+(`recovery`) with the journal (`log`).
 
-A failed sync is a SyncError and final: the kernel may have dropped the pages, and would report success next
-time. Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before
-acknowledging its own version, so a missing version is always above every acknowledged version.
+An object store keeps accepted data, so this module is not used for a table at a URL. A failed sync is a SyncError, and
+no retry is made: the kernel may have dropped the pages, and would report success next time.
 
-`LocalVersions` records the newest version that is synced, and the newest version that is in the journal.
+Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before it acknowledges
+its own version. So if a power cut removes a version, all acknowledged versions are below it. `LocalVersions` records
+the newest version that is synced, and the newest version that is in the journal.
 """
 
 from __future__ import annotations
@@ -40,31 +44,31 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 clean-up (rule 1)."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that count as possibly not synced: one of each writer, and at most two of an
-upkeep.
+"""Number of newest versions that may not be synced yet: one of each writer, and at most two of an upkeep.
 
-An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of
-newest versions. A store with many collectors has a higher number (`unsynced_max`)."""
+An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of newest
+versions. If a store has many collectors, `unsynced_max` returns a higher number.
+"""
 
 LOG_VERSIONS_KEPT = 800
-"""Number of log files kept below a checkpoint of the log, regardless of their age.
+"""Number of log files that are kept below a checkpoint of the Delta log, regardless of their age.
 
-With the 20 commits between checkpoints the log stays below 1,000 files at any rate of commits. A commit takes
-17 ms of CPU if the log has 200 files, and 21 ms if it has 600. A merge must end before as many versions have
-passed: within 50 s at the highest rate of commits, which is 15 a second.
+A merge fails if log files of versions since its begin are deleted meanwhile. So this number of versions must not be
+written during a merge: at 15 commits a second, the highest rate, this takes 50 s. There are 20 commits between
+checkpoints, so the log stays below 1,000 files at any rate of commits. A commit takes 17 ms of CPU if the log has 200
+files, and 21 ms if it has 600.
 """
 
 LOG_LOCK = "log.lock"
-"""Name of a lock file in the store. A process holds the lock while it repairs the table's log or removes log
-files."""
+"""Name of a lock file in the store. A process locks it while it repairs the table's log or removes log files."""
 
 
 def sync(root: Path, after: int, upto: int) -> None:
-    """Sync the versions above `after`, up to `upto`, with their files (rule 2). Raise SyncError if a sync
+    """Sync the versions above `after`, up to and including `upto`, with their files (rule 2). Raise SyncError if a sync
     fails.
 
-    All files of `upto` must exist. Files of lower versions may be missing, because another process may have
-    merged, synced and vacuumed them.
+    All files of `upto` must exist. Files of lower versions may be missing, because another process may have merged,
+    synced and vacuumed them.
     """
     log = DeltaLog(root)
     directories = {root}
@@ -102,20 +106,21 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return the number of newest versions that count as possibly not synced. It grows with the number of
-    collectors."""
+    """Return the number of newest versions that may not be synced yet.
+
+    It grows with the number of collectors on the store.
+    """
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
     return UNSYNCED_MAX
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Write a checkpoint of the log, sync it, and then delete old log files (rule 3). `table` must be at a
-    synced version.
+    """Write a checkpoint of the Delta log, sync it, and then delete old log files (rule 3).
 
-    Keep `keep` log files below the checkpoint. Raise SyncError if a sync fails, and LockedError while another
-    process shortens or repairs the log. Raise the Delta library's exceptions if it cannot write the checkpoint;
-    the log is unchanged then.
+    `table` must be open at a synced version. `keep` log files below the checkpoint are kept. Raise SyncError if a sync
+    fails, and LockedError while another process shortens or repairs the log. If the Delta library cannot write the
+    checkpoint, raise its exception; the log is unchanged then.
     """
     log = DeltaLog(root)
     version = table.version()
@@ -126,7 +131,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
                 fsync(part)
-            # the protocol does not require `_last_checkpoint`
+            # This file may be missing, because the protocol does not require it.
             _sync_file(log.last_checkpoint_path, required=False)
             fsync(log.directory)
         except (OSError, KeyError) as error:
@@ -152,7 +157,8 @@ def fsync(path: Path) -> None:
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
     """Sync the data files that a version added. Return the directories of these files.
 
-    If the version is not `required`, ignore missing files."""
+    With `required`, raise FileNotFoundError if a file is missing. Otherwise ignore missing files.
+    """
     try:
         actions = log.read(version)
     except FileNotFoundError:
@@ -174,10 +180,10 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
-    """Delete log files more than `keep` versions below the checkpoint `checkpoint`, oldest first, so that the
-    log has no missing version in between.
+    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest ones
+    first, so that a kill leaves no missing version in between.
 
-    Keep the previous checkpoint and all later files, because a reader may be using that checkpoint.
+    Keep the previous checkpoint and all later files, because a reader may still use that checkpoint.
     """
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
@@ -200,14 +206,16 @@ takes 13 to 33 ms of CPU (D100).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint of the log after which any collector writes a checkpoint."""
+"""Number of versions since the last checkpoint of the log from which on a collector writes a checkpoint even if another
+collector wrote the last one.
+"""
 
 
 def occupy_thread(directory: Path) -> None:
     """Make the Delta library look for a table in a directory that has none.
 
-    The call uses one thread in each of the library's two runtimes (computing and I/O), which keeps both threads
-    alive (see `threads`).
+    The library then starts one thread in each of its two runtimes (computing and I/O). Both threads stay alive (see
+    `threads`).
     """
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
@@ -215,7 +223,10 @@ def occupy_thread(directory: Path) -> None:
 
 
 class LocalVersions:
-    """Records which versions of the table in `root` are synced and in the journal, whoever wrote them."""
+    """Records which versions of the table in `root` are synced, and which are in the journal.
+
+    Any process may have written these versions.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -223,9 +234,12 @@ class LocalVersions:
         self._synced = -1
         """The newest version that this process has synced to disk."""
         self._noted = -1
-        """The newest version that is in the journal, as far as this process knows."""
+        """The newest version that this process knows to be in the journal."""
         self._checkpoint = -1
-        """The newest checkpoint of the log that this collector has written, or has found at its start."""
+        """The newest checkpoint of the log that this collector has written.
+
+        Before its first one, the newest that it found when it started.
+        """
 
     def since_checkpoint(self) -> int:
         """Return the number of versions in the log above the newest checkpoint."""
@@ -234,8 +248,7 @@ class LocalVersions:
         return sum(version > newest for version in log.versions())
 
     def shortened_by_another(self) -> bool:
-        """Return whether another collector has written a checkpoint recently, so that this one need not write
-        one."""
+        """Return whether another collector has written a checkpoint so recently that this collector need not write one."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
         return newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE
 
@@ -255,8 +268,7 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync all versions that may not be synced yet, and add the newest ones to the journal if they are
-        missing there.
+        """Sync all versions that may not be synced yet. Add those to the journal that are missing there.
 
         Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """

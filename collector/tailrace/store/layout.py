@@ -1,15 +1,15 @@
 """Define the table `events` on disk: its path, properties, encodings and data files.
 
-The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are
-off, because both delete log files before the replacement is on disk.
+The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are off,
+because both delete log files before the files that replace them are on disk.
 
-The library's writer, which writes merged files and all files at a URL, gets encodings that were measured on
-commits of 100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows
-and 9.6 B for a row; the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
+The Delta library writes merged files, and all files at a URL. Its encodings were chosen by measurements of commits with
+100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows and 9.6 B for a row;
+the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
 
-A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the next
-version. A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least
-`REMOVED_HOURS` after a newer version has replaced them.
+A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the newest version.
+A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least `REMOVED_HOURS`
+after a newer version has replaced them.
 """
 
 from __future__ import annotations
@@ -47,27 +47,30 @@ MERGED_ROW_GROUP = 131_072
 Smaller groups compress worse. Larger groups are rarely skipped by queries."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint, for a local table and for a table
-at a URL.
+"""Time for which the log file of a version is kept after a later checkpoint replaces it: first for a local table, then
+for a table at a URL.
 
-A merge needs the log from its first version on. At the usual rate of each kind of store, about 1,000 commits
-are kept.
+A merge needs all log files since the version with which it began. At the usual rate of each kind of store, this time
+keeps about 1,000 commits.
 """
 
 REMOVED_HOURS = 1
-"""Time (hours) that a merged or deleted data file stays on disk for readers that have the file open."""
+"""Time (hours) for which a data file stays on disk after a merge or deletion has removed it from the table.
+
+Readers may still have the file open.
+"""
 
 REMOVED_RETENTION = "interval 150 minutes"
 """Time for which the Delta log keeps the entry that a merge has removed a file.
 
-It exceeds `REMOVED_HOURS` plus the hour between vacuums; otherwise the vacuum would miss files."""
+The vacuum finds removed files by these entries. The time is therefore longer than `REMOVED_HOURS` plus the hour between
+two vacuums.
+"""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time for which the Delta log keeps a collector's spool position after its last commit: practically without
-limit.
+"""Time for which the Delta log keeps a collector's spool position after its last commit. In practice there is no limit.
 
-If the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be stored
-twice.
+If the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be stored twice.
 """
 
 STATED = (
@@ -83,14 +86,14 @@ STATED = (
     "time",
     "wall",
 )
-"""Columns whose least and greatest value the Delta log has for each file that a collector writes."""
+"""Columns whose minimum and maximum the Delta log states for each file that a collector writes."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
-"""Columns whose least and greatest value the Delta log has for merged files, as a comma-separated list.
+"""Columns whose minimum and maximum the Delta log states for merged files, as a comma-separated list.
 
-The library computes these bounds for merged files, and truncates timestamps to milliseconds. With a truncated
-maximum, readers would skip a file that has matching rows.
+The library computes these bounds for merged files, and truncates timestamps to milliseconds. Timestamps are not in the
+list: because of a truncated maximum, readers would skip a file that has matching rows.
 """
 
 OPEN_TRIES = 5
@@ -104,7 +107,10 @@ def table_root(store: str) -> str:
 
 
 def is_local(root: str) -> bool:
-    """Return whether a table is on a local file system, so that the collector must sync its files."""
+    """Return whether a path is on a local file system instead of a URL.
+
+    The collector must sync the files of a local table.
+    """
     return "://" not in root
 
 
@@ -140,11 +146,9 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 
 
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
-    """Return the table at its newest version, or None if there is no table. Raise StoreError if it cannot be
-    opened.
+    """Return the table at its newest version, or None if there is no table. Raise StoreError if it cannot be opened.
 
-    Retry if another process shortened the log during the read, or if the response of an object store was
-    incomplete.
+    Retry if another process removed log files during the read, or if an object store sent an incomplete response.
     """
     for attempt in range(1, OPEN_TRIES + 1):
         try:
@@ -158,9 +162,10 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return a "not a directory" error if a file is at the path of a table's directory, else None.
+    """Return a "not a directory" error if the path of the table's directory leads to a file; otherwise None.
 
-    The Delta library reports no cause in this case."""
+    In this case, the error of the Delta library does not state the cause.
+    """
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
@@ -179,7 +184,8 @@ def open_table(
 ) -> DeltaTable:
     """Return the table at its newest version.
 
-    Raise StoreError if there is no table, if it cannot be opened, or if it does not pass `check`."""
+    Raise StoreError if there is no table, if it cannot be opened, or if the function `check` rejects it.
+    """
     table = open_or_none(root, options)
     if table is None:
         if is_local(root):
@@ -224,8 +230,10 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add) -> Self:
-        """Return the data file that a log entry adds. `rows` is 0 if the entry does not state the number of
-        rows."""
+        """Return the data file that a log entry adds to the table.
+
+        `rows` is 0 if the entry does not state the number of rows.
+        """
         day = date.fromisoformat(add.partition_values["day"] or "")
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
@@ -260,7 +268,7 @@ class TableSnapshot:
     def file_uris(self) -> list[str]:
         """Return the absolute paths or URLs of the Parquet files of this version.
 
-        The files have no column `day`; the paths contain the day (`day=2025-01-31/`).
+        The column `day` is not in the files but in their paths (`day=2025-01-31/`).
         """
         return self._table.file_uris()
 
@@ -280,9 +288,10 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file the columns that have one value in all its rows, with this value.
+    """Return for each data file the columns that have the same value in all its rows, with this value.
 
-    The statistics in the Delta log tell which of `columns` these are."""
+    Only the given `columns` are considered. The statistics in the Delta log show whether all values are equal.
+    """
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -1,25 +1,24 @@
-"""Read the files of a Delta log on a local disk without the library, and keep the journal, a second record of
-the table.
+"""Read the files of a Delta log on a local disk without the library. Keep the journal, a second record of the table's
+versions and files.
 
-`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. A
-checkpoint, `N.checkpoint*.parquet`, is the sum of versions 0 to N. The library gives an incomplete file the
-name `NAME#1`. This module decodes only the actions that durability needs: the files that a version adds and
-removes.
+`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. A checkpoint,
+`N.checkpoint*.parquet`, is the sum of versions 0 to N. While the library writes a file, its name is `NAME#1`. This
+module decodes only the actions that durability needs: the files that a version adds and removes. Source: Delta
+transaction log protocol, "Delta Log Entries" and "Actions".
 
-Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
+The journal has a copy of each log entry and a checksum of each file. A writer adds a line to it after it has synced a
+version, and before it acknowledges the version's rows. The library writes no page checksums into Parquet files, so only
+the journal shows whether a file has changed.
 
-The journal has a copy of each log entry and a checksum of each file. A writer adds a line after syncing a
-version and before acknowledging its rows. The library writes no page checksums into Parquet files, so only the
-journal shows whether a file has changed.
+The journal is the text file `_journal` in the table's directory. Each line has three parts: the CRC-32 of all that
+follows the space (8 hexadecimal digits), a space, and a JSON object with these members:
 
-The journal is the text file `_journal` in the table's directory. A line has the CRC-32 of the rest of the line
-(8 hexadecimal digits), a space, and a JSON object with these members:
 - `version`, and `entry`, the text of that version's log file, or null;
 - `files`, which maps a path below the table's directory to the CRC-32 and size of the file;
 - `rows`, for files written by upkeep: the number of rows of each source, format, session, stream and kind.
 
-A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to
-the journal loses only the content of the damaged lines.
+A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to the
+journal loses only the content of the damaged lines.
 """
 
 from __future__ import annotations
@@ -78,13 +77,17 @@ class CommitInfo(msgspec.Struct, rename="camel"):
 
 
 class Txn(msgspec.Struct, rename="camel"):
-    """A log action that records a transaction of the writer `app_id`, such as a collector."""
+    """A log action that records the last transaction number of the writer `app_id`, such as a collector."""
 
     app_id: str
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line of a log entry. The field for its kind of action is set; for other kinds no field is set."""
+    """One line of a log entry.
+
+    At most one field is set, the one for the line's kind of action. No field is set for kinds that this module does not
+    decode.
+    """
 
     add: Add | None = None
     remove: Remove | None = None
@@ -116,7 +119,7 @@ class DeltaLog:
         return sorted(self._numbered(_VERSION))
 
     def checkpoints(self) -> dict[int, list[Path]]:
-        """Return the files of each checkpoint by version, in order."""
+        """Return the paths of the files of each checkpoint. The keys are the checkpoints' versions, in order."""
         found = self._numbered(_CHECKPOINT)
         return {version: found[version] for version in sorted(found)}
 
@@ -143,8 +146,8 @@ class DeltaLog:
 def decode(data: bytes) -> list[Action]:
     """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete.
 
-    delta-rs writes no newline at the end of a file, so a final newline in its files means that the file was
-    truncated between two lines. Other writers end their files with a newline.
+    delta-rs writes no newline at the end of a file. So a newline at the end of a file by delta-rs means that the file
+    was truncated between two lines. Other writers end their files with a newline.
     """
     lines = data.split(b"\n")
     ended = not lines[-1]
@@ -179,26 +182,28 @@ def is_parquet(path: Path) -> bool:
 
 
 NAME = "_journal"
-"""Name of the journal's file. Because of the underscore, Delta's vacuum leaves it alone."""
+"""Name of the journal's file. Delta's vacuum does not remove it, because the name begins with an underscore."""
 
 LOCK = "journal.lock"
-"""Name of a lock file in the store. A process holds the lock while it writes the journal."""
+"""Name of a lock file in the store. A process locks it while it writes the journal."""
 
 _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """CRC-32 and size (bytes) of a file, as the journal has them."""
+    """CRC-32 and size (bytes) of a file, as recorded in the journal."""
 
     crc: int
     size: int
 
 
 Group = tuple[str, str, str, str, str]
-"""Source, format, session, stream and kind, which rows of a group have in common."""
+"""Source, format, session, stream and kind. Rows of one group have all five in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups of rows in a data file for which the journal has the number of rows in each group.
+"""Maximum number of groups in a data file.
+
+If a file has more, the journal does not record its number of rows in each group.
 """
 
 
@@ -210,8 +215,9 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class Notes(NamedTuple):
-    """The content of the journal: log entries by version, checksums by path, numbers of rows by path, and the
-    number of damaged lines."""
+    """The content of the journal: log entries by version, checksums by path, numbers of rows in each group by path, and
+    the number of damaged lines.
+    """
 
     entries: dict[int, bytes]
     files: dict[str, Checksum]
@@ -226,7 +232,7 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        # inode of the journal, and the offset up to which its lines are in `_noted`
+        # Inode of the journal, and the offset behind the last line whose version was added to `_noted`
         self._seen = 0, 0
         self._noted: set[int] = set()
 
@@ -245,20 +251,21 @@ class Journal:
         return Notes(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add to the journal the log entries of `versions`, and the checksums of the data files that these
-        versions added.
+        """Add to the journal the log entries of `versions`, and the checksums of the data files that these versions
+        added.
 
-        Without `merges`, skip files with rows of earlier files, because the upkeep that wrote these files adds
-        their checksums. Raise OSError if the journal or a file cannot be accessed.
+        With `merges`, also add the checksums of files whose rows come from earlier files. Otherwise skip such files:
+        the upkeep that wrote them adds their checksums itself. Raise OSError if the journal or a file cannot be
+        accessed.
         """
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add to the journal the log entries of those `versions` that it lacks, and the checksums of their
-        data files. Skip files with rows of earlier files.
+        """Add to the journal the log entries of those `versions` that it lacks, and the checksums of the data files
+        that they added. Skip files whose rows come from earlier files.
 
-        Several collectors call this method for the same versions; each version gets one line. Raise OSError if
+        Several collectors call this method for the same versions, but each version gets only one line. Raise OSError if
         the journal or a file cannot be accessed.
         """
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
@@ -282,10 +289,11 @@ class Journal:
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Remove from the journal all facts about deleted files, and the log entries of versions that the
+        """Remove from the journal all facts about files that no longer exist, and the log entries of versions that the
         Delta log no longer has.
 
-        Raise OSError if the journal cannot be rewritten."""
+        Raise OSError if the journal cannot be rewritten.
+        """
         first = min(self._log.versions(), default=0)
 
         def kept(line: JournalLine) -> JournalLine:
@@ -297,9 +305,11 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove from the journal the log entries of versions whose numbers later versions will reuse.
+        """Remove from the journal the log entries of `versions`. These versions were removed from the table, and new
+        versions will get the same numbers.
 
-        Raise OSError if the journal cannot be rewritten."""
+        Raise OSError if the journal cannot be rewritten.
+        """
         gone = set(versions)
         self._rewrite(
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
@@ -308,7 +318,7 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # a checkpoint has replaced the log file meanwhile
+        except FileNotFoundError:  # A checkpoint has replaced the log file meanwhile.
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -324,13 +334,13 @@ class Journal:
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # the journal is missing or not a regular file
+            return [], 0  # The journal is missing or not a regular file.
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Record in `_noted` the versions that other processes have added to the journal since the last call."""
+        """Add to `_noted` the versions that this or other processes have added to the journal since the last call."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -339,7 +349,7 @@ class Journal:
                 lines = file.read().split(b"\n")
                 self._seen = found.st_ino, file.tell() - len(lines[-1])
         except OSError:
-            return  # the journal is missing or not a regular file
+            return  # The journal is missing or not a regular file.
         whole = [line for text in lines if (line := _parse(text))]
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
@@ -369,7 +379,7 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            new.unlink(missing_ok=True)  # a killed process may have left the file
+            new.unlink(missing_ok=True)  # A killed process may have left this file.
             with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:

@@ -1,7 +1,7 @@
 """Merge other tables into a local table, each in one commit and exactly once.
 
-The commit has a transaction with the id and the version of the merged table, so that a repeated merge is
-detected. A killed merge leaves files without a commit, which the daily vacuum removes.
+The commit records the id and the version of the merged table as a Delta transaction, so that a repeated merge is
+detected. A killed merge leaves files without a log entry, which the daily vacuum removes.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ class MergedTable:
             raise refusal(error, str(root), "open the table") from error
 
     def merged(self, table_id: str) -> int | None:
-        """Return the version up to which the table `table_id` is merged, or None if none of its rows are
-        merged."""
+        """Return up to which version the table `table_id` is merged into this one.
+
+        Return None if it was never merged.
+        """
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
-        """Add the rows of a version of the table `table_id` in one commit. Return their number. They are
+        """Add the rows of one version of the table `table_id` in one commit. Return the number of rows. They are
         durable on return.
 
         Raise FullError, StoreError or SyncError if that fails; no rows are added then.

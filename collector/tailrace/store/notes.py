@@ -1,7 +1,7 @@
 """Keep notes of users about ranges of time: one small file for each note, beside the table.
 
-A note is written once under a unique name and never changed, so two writers never overwrite each other's note,
-in a directory or at a URL. The upkeep of the table ignores these files.
+Each note is written once, under a unique name, and never changed. So two writers never overwrite each other's notes.
+This holds for directories and for URLs. The upkeep of the table ignores these files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DIRECTORY = "notes"
 
 NOTES_MAX = 1000
-"""Maximum number of notes in a store. To list the notes, one file is read for each note."""
+"""Maximum number of notes in a store. Listing the notes reads one file for each note."""
 
 TEXT_MAX = 10_000
 """Maximum number of characters in a note."""
@@ -41,9 +41,10 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A text about a range of time (Unix ns), with the time of its creation. A note about a moment has equal bounds.
+    """A user's text about a range of time (Unix ns), with the time of the note's creation.
 
-    A note may be restricted to a source, session or stream. An empty source, session or stream means no restriction.
+    If the note is about a moment, both ends of the range are equal. A note may be about one source, session or stream.
+    An empty source, session or stream stands for all.
     """
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
@@ -57,7 +58,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedNotes(NamedTuple):
-    """Notes sorted by time, and the names of files that could not be read or contain no valid note."""
+    """Valid notes sorted by time, and the names of files that could not be read or contain no valid note."""
 
     notes: list[Note]
     unreadable: list[str]
@@ -79,7 +80,8 @@ class NoteStore:
     def refused(self) -> str | None:
         """Return the reason why notes cannot be written, or None.
 
-        The check writes nothing, so a later write may nevertheless fail."""
+        This check itself writes nothing, so a later write may fail although the result is None.
+        """
         return self._place.refused
 
     def list(self) -> ListedNotes:
@@ -90,7 +92,7 @@ class NoteStore:
             try:
                 data = self._place.read(name)
                 if data is None:
-                    continue  # another process has removed the note since the listing
+                    continue  # Another process has removed the note since the listing.
                 note = msgspec.json.decode(data, type=Note)
             except (StoreError, msgspec.DecodeError):
                 unreadable.append(name)
@@ -98,7 +100,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                unreadable.append(name)  # `remove` finds a file by the note's id
+                unreadable.append(name)  # Here `remove` finds a file by the note's id
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
         )
@@ -190,7 +192,7 @@ class _Bucket:
 
     @property
     def refused(self) -> str | None:
-        return None  # only a write can detect a missing permission
+        return None  # Only a write can detect a missing permission.
 
     def names(self) -> Iterable[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL

@@ -1,32 +1,29 @@
-"""Show by locks and marker files which collectors run on a store, whether one is alone, and where their spools
-are.
+"""Show by locks and marker files which collectors run on a store, whether a collector is the only one, and where the
+collectors' spools are.
 
-Constraint: a repair removes and restores versions in the table's log, so no process may write meanwhile. The
-kernel releases each lock when the process ends, for any reason.
+Constraint: a repair removes and restores versions in the table's log, so no other process may write meanwhile. The
+operating system's kernel releases each lock when the process ends, for any reason.
 
 `DirectoryLock` admits one process at a time to a directory. The lock is a kernel lock (flock) on a file in the
-directory, and the collector never removes the file. If another program removes the file, `DirectoryLock.check`
-detects the removal and creates the file again. Until then, a lock on a whole directory that has no other lock
-excludes other processes, if there is such a directory.
+directory. The collector never removes this file. If another program removes it, `DirectoryLock.check` detects this and
+creates it again. In between, a second lock excludes other processes: it is on the directory itself, if the collector
+uses the directory alone.
 
-`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two
-kernel locks in the store's directory:
-- `writers.lock`: every collector holds this lock, shared, from start to end. A start that obtains an exclusive
-  lock is the only process that may write. The directory is locked in the same way, for the case that the file
-  is removed.
-- `start.lock`: one start at a time holds this lock until the table is repaired. A start that finds other
-  collectors in the store can rely on the repair by the first of them.
+`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
+locks in the store's directory:
 
-A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can
-damage the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it
-removes damaged files from the table while collectors write.
+- `writers.lock`: every collector holds this lock, shared, from start to end. If a start obtains an exclusive lock, no
+  other process may write. The directory itself is locked in the same way, for the case that the file is removed.
+- `start.lock`: one start at a time holds this lock until the table is repaired. If a start finds other collectors in
+  the store, the first of them has already repaired the table.
 
-`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have
-finished.
+A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can damage
+the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it removes damaged
+files from the table while collectors write.
 
-An `Introduction` in a collector's directory has the path of its spool. The table identifies collectors by the
-identities of their spools. A start that repairs the table needs the spool with another collector's rows (see
-`recovery`).
+`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have finished.
+An `Introduction` in a collector's directory has the path of its spool. The table identifies a collector by the identity
+of its spool. A start that repairs the table needs the spools of all collectors whose rows it removes (see `recovery`).
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_held(directory: Path, name: str = NAME) -> bool:
-    """Return whether a process holds the lock of a directory. Return True also if that cannot be determined."""
+    """Return whether a process holds the lock of a directory. Also return True if this cannot be determined."""
     try:
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -89,11 +86,12 @@ def locked(path: Path, operation: int) -> int:
 
 
 def locked_again(path: Path, operation: int) -> int:
-    """Create and lock a lock file again that was removed or replaced while this process held the lock.
+    """Create a lock file again, and lock it, because it was removed or replaced while this process held the lock.
+    Return the new descriptor.
 
-    Return the new descriptor. Raise LostError if the directory is gone. Raise StoreError if the file cannot be
-    created or another process has locked the new file. The other process is often a start that will be refused,
-    because the spool is locked too.
+    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process has
+    locked the new file first. The other process is often a start that will be refused soon, because the spool is still
+    locked.
     """
     try:
         make_way(path)
@@ -108,10 +106,10 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a directory. Its entry raises LockedError if another process holds the lock.
+    """A context manager that locks a directory. If another process holds the lock, entering it raises LockedError.
 
-    With `wait`, the entry waits for the lock instead; this is meant for locks that are held for seconds.
-    `whole` is a second directory, which is locked itself, for the case that the lock file is removed.
+    With `wait`, entering it waits for the lock instead; this is meant for locks that are held for seconds. If `whole`
+    is given, this directory itself is locked, too. Its lock remains if the lock file is removed.
     """
 
     def __init__(
@@ -175,14 +173,15 @@ START = "start.lock"
 
 
 class Entrance:
-    """A context manager for the lifetime of a collector. It is entered before any file of the store is read.
+    """A context manager for the lifetime of a collector on a local store. Enter it before any file of the store is
+    read.
 
-    The entry waits for another start to end, and raises StoreError if a lock cannot be taken.
+    Entering it waits until no other collector is starting, and raises StoreError if a lock cannot be taken.
     """
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether this collector is the only one on the store, and no other one can enter before `admit`."""
+        """Whether no other collector uses the store. If so, none can start before `admit` is called."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
@@ -214,20 +213,21 @@ class Entrance:
             os.close(before)
 
     def admit(self) -> None:
-        """Let other collectors start. Call this once the table is repaired."""
+        """Let other collectors start on the store. Call this once the table is repaired."""
         if self.alone:
-            # No other process can take the locks in between, because a start needs `start.lock` first.
+            # The lock is released for a moment, but no other process can take it: a start needs `start.lock` first.
             for fd in self._fds:
-                with suppress(OSError):  # some file systems cannot lock directories
+                with suppress(OSError):  # Some file systems cannot lock directories
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Lock the store's directory and `writers.lock`. Return False if another process holds one of the
-        locks.
+        """Lock the store's directory and `writers.lock`. Return False if another process holds one of the locks in a
+        way that excludes this one.
 
-        Raise StoreError if locks are not supported. `operation` has flags of flock."""
+        `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
+        """
         try:
             # Lock the directory first. Another collector may be creating a removed file again; without the
             # directory's lock another start could lock the new file exclusively although a collector runs.
@@ -252,12 +252,16 @@ class Entrance:
 
 
 UNFINISHED = "unfinished"
-"""Name of a file in a collector's directory. It exists as long as the table may lack data that the collector
-has received."""
+"""Name of a file in a collector's directory.
+
+It exists as long as data that the collector has received may be missing from the table.
+"""
 
 IMPORT = b"import"
-"""Content of the file `unfinished` while an import has read files only partly. The file of a collector is
-empty."""
+"""Content of the file `unfinished` if it belongs to an import that has read files only partly.
+
+The file of a collector is empty.
+"""
 
 PORTS = "ports.json"
 """Name of the file with the addresses on which a collector listens. Users who configured port 0 need it."""
@@ -268,7 +272,10 @@ class RunningCollector(NamedTuple):
 
     pid: int
     addresses: dict[str, str]
-    """Addresses of the sources and of `admin`, by name. Empty if the collector has not written them yet."""
+    """Addresses of the sources, by source name, and of the admin endpoint, by the name `admin`.
+
+    Empty if the collector has not written them yet.
+    """
     name: str = MAIN
 
 
@@ -293,11 +300,10 @@ def quarantines(shared: Path) -> list[Path]:
 def find(
     data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
-    """Return the running collector `name`, or None if none runs on this host and in this container.
+    """Return the running collector `name`, or None if it does not run on this host and in this container.
 
-    A collector runs if a process holds the lock of one of `directories`. `data` is the directory of
-    `ports.json`; `root` contains the /proc to read. For a collector elsewhere, `is_finished` returns whether it
-    has finished.
+    It runs if a process holds the lock of one of `directories`. `data` is the directory of the file `ports.json`, and
+    `root` the directory whose /proc is read. For a collector elsewhere, `is_finished` shows whether it has finished.
     """
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
@@ -313,7 +319,7 @@ def begin(data: Path, work: bytes = b"") -> None:
 class RunningMarks:
     """The files `ports.json` and `unfinished` in a collector's directory.
 
-    Other processes use them to find a running collector, and to detect that the table lacks data.
+    Other processes use them to find a running collector, and to detect that the table lacks received data.
     """
 
     def __init__(self, data: Path) -> None:
@@ -322,8 +328,10 @@ class RunningMarks:
         self._begun = False
         self._work = b""
         self._turn = threading.Lock()
-        """Lock for writing, checking and removing the files. Any thread may check, and concurrent writes would
-        corrupt a file."""
+        """Lock for writing, checking and removing the files.
+
+        Any thread may check them, and concurrent writes would corrupt a file.
+        """
 
     def begin(self, work: bytes = b"") -> None:
         """Create the file `unfinished`. Its content `work` is empty for a collector and `IMPORT` for an import."""
@@ -355,7 +363,7 @@ class RunningMarks:
     def close(self) -> None:
         """Remove `ports.json`, because the collector no longer listens.
 
-        If the directory was replaced, it may contain the file of another collector, which is kept.
+        If the collector's directory was replaced, `ports.json` may belong to another collector. Then keep it.
         """
         path = self._data / PORTS
         with self._turn, suppress(OSError):
@@ -365,9 +373,11 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether the last collector that used a directory has finished, or none has ever used it.
+    """Return whether all data that collectors received in a directory is in the table. This is so if the last collector
+    has finished, or if no collector has ever used the directory.
 
-    Return False if the directory is not readable."""
+    Return False if the directory is not readable.
+    """
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -382,10 +392,10 @@ def is_import(data: Path) -> bool:
 
 
 def _holder(lock: Path, root: Path) -> int | None:
-    """Return the id of the process that holds the lock file `lock`, or None. The kernel's list of locks is
-    read.
+    """Return the id of the process that holds the lock file `lock`, or None.
 
-    To take the lock for a test would briefly block a daemon that is starting.
+    The id is found in the kernel's list of locks. A test that takes the lock would briefly block a daemon that is
+    starting.
     """
     try:
         inode = str(lock.stat().st_ino)
@@ -407,7 +417,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            # a killed collector has left `ports.json`, and the running one has not written it yet
+            # A killed collector has left `ports.json`, and the running one has not written its own yet.
             return {}
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
@@ -418,7 +428,7 @@ INTRODUCTION = "collector.json"
 
 
 class Introduction(msgspec.Struct):
-    """The identity of a collector's spool, and the path of its directory."""
+    """Says which spool a collector uses: the spool's identity, and the path of its directory."""
 
     identity: str
     spool: str

@@ -1,13 +1,12 @@
-"""Keep bytes that could not be decoded, for inspection.
+"""Keep bytes that could not be decoded, so that users can inspect them.
 
-Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay
-writes the same bytes to the same offsets. There are two limits: a session's file never exceeds `session_size`,
-and all files together never exceed `max_size`. The least recently written file is removed when needed. If the
-session of a removed file continues, its new file begins with a frame without a reason, which stands for the
-removed bytes and is a hole in the file.
+Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
+the same bytes to the same offsets.
 
-The size of a file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default
-limit of 256 MiB.
+There are two limits: a session's file never exceeds `session_size`, and all files together never exceed `max_size`. If
+a limit requires it, the least recently written file is removed. If the session of a removed file continues, its new
+file begins with a frame without a reason, which stands for the removed bytes and is a hole in the file. The size of a
+file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default limit of 256 MiB.
 """
 
 from __future__ import annotations
@@ -41,7 +40,8 @@ class Quarantine:
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
         self.config = config
-        self._sizes: dict[str, int] = {}  # file sizes (bytes) by name, least recently written first
+        # Size (bytes) of each file by name, with the least recently written file first.
+        self._sizes: dict[str, int] = {}
         self._unsynced: set[str] = set()
         try:
             _make(directory)
@@ -63,11 +63,11 @@ class Quarantine:
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        """Write the bytes `data` of a frame at offset `at` of the session's file. Return False if a limit would
-        be exceeded.
+        """Write `data`, the bytes of a frame, at offset `at` of the session's file. Return False if a limit would be
+        exceeded.
 
-        `at` is the end of the session's earlier frames, whether they were written or not. Raise FullError or
-        StoreError if the write fails; the call may be repeated with the same arguments.
+        `at` is the sum of the sizes of the session's earlier frames, whether these were written or not. Raise FullError
+        or StoreError if the write fails; the call may be repeated with the same arguments.
         """
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
@@ -90,7 +90,7 @@ class Quarantine:
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    with suppress(FileNotFoundError):  # another program has removed the file
+                    with suppress(FileNotFoundError):  # Another program has removed the file
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
@@ -121,7 +121,7 @@ class Quarantine:
         try:
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         except FileNotFoundError:
-            _make(self.directory)  # another program has removed the directory
+            _make(self.directory)  # Another program has removed the directory
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
@@ -133,7 +133,7 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # remove the part of a frame that was written
+                os.ftruncate(fd, end)  # Remove the part of the frame that was written
                 raise
         finally:
             os.close(fd)

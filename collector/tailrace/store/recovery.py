@@ -1,18 +1,23 @@
 """Repair the table at a start, after a power cut or damage (rule 5 of `durable`).
 
-After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and
-damaged files look alike. Recovery changes nothing before the best source for each repair is known:
-1. A *log entry* that is missing, unreadable or changed is restored from the journal.
-2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
-3. A version with an unrestorable entry or a damaged file is removed with all later versions, **if the spools of all
-   its writers still have the rows**. The entries become `N.json.bad`, the collectors' spool positions go back with
-   the versions, and each collector decodes its rows from its spool again.
-4. Otherwise a damaged *file* is removed from the table and its rows become gaps (`damage`); all other rows stay. For an
-   unrestorable entry, a StoreError explains what to do, and nothing is changed.
+After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and damaged
+files look alike. Recovery first determines the best repair for each problem, and changes nothing until all are known:
 
-A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files.
-The start checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and
-all files once a day. If the process is killed at any step, the next start continues the repair.
+1. A *log entry* that is missing, unreadable or changed is restored from the journal.
+
+2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
+
+3. If a log entry cannot be restored, or a version has a damaged data file, this version and all later versions are
+removed, **if the spools of all their writers still have the rows**. The entries become `N.json.bad`. The collectors'
+spool positions go back with the versions, so each collector decodes its rows from its spool again.
+
+4. Otherwise a damaged *data file* is removed from the table and its rows become gaps (`damage`); all other rows stay. A
+log entry that can neither be restored nor removed causes a StoreError, which explains what to do, and nothing is
+changed.
+
+A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. For all
+other files, it checks only the size and the magic bytes. `upkeep` verifies a file before a merge, and all files once a
+day. If the process is killed at any step, the next start continues the repair.
 
 `EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
 """
@@ -44,16 +49,17 @@ from tailrace.store.verify import damage, place_damage
 Refills = Callable[[int | None], bool]
 """Function that returns whether a collector's spool still has all rows from a spool position on.
 
-The position None stands for the begin of the spool.
+If the position is None, it returns whether the spool has all rows that the collector ever wrote.
 """
 
 Others = Mapping[str, Refills]
-"""A function `Refills` for each other collector in the store, by the identity of its spool."""
+"""A function `Refills` for each other collector of the store. The key is the identity of its spool."""
 
 
 class EndRepair(NamedTuple):
-    """The outcome of `EndOfLog.repair`: the versions that it removed, the reasons as messages for users, and the
-    damaged files in the remaining versions."""
+    """The result of `EndOfLog.repair`: the versions that were removed, the reasons as messages for users, and the
+    damaged files in the versions that remain.
+    """
 
     versions: list[int]
     reasons: list[str]
@@ -77,10 +83,10 @@ class EndOfLog:
         self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, notes: Notes) -> EndRepair:
-        """Remove damaged versions, if the spools still have their rows.
+        """Remove damaged versions, if the spools of their writers still have the rows.
 
-        `above` are the versions above the checkpoint `base`; `notes` is the journal. Raise StoreError and
-        change nothing if a log entry is damaged and can neither be restored nor removed.
+        `above` are the versions above the checkpoint `base`; `notes` is the content of the journal. Raise StoreError,
+        and change nothing, if a damaged log entry can neither be restored nor removed.
         """
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
@@ -99,9 +105,10 @@ class EndOfLog:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                removed.clear()  # files that later versions replaced are in the table again
+                removed.clear()  # Without these later versions, the files that they replaced are in the table again.
             elif version in broken:
-                # An entry cannot be set aside, but the removal of a lower version would remove it too.
+                # This entry cannot be removed, unless a lower version and all later ones are removed together. Check
+                # this for lower versions.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -147,8 +154,10 @@ class EndOfLog:
     def _damaged_files(
         self, actions: list[Action], removed: set[str], notes: Notes
     ) -> list[Damaged]:
-        """Return the damaged data files among those that a version adds, except files in `removed`, which later
-        versions have replaced."""
+        """Return the damaged data files that a version adds to the table.
+
+        Files in `removed` are not checked, because later versions have replaced them.
+        """
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
@@ -162,8 +171,9 @@ class EndOfLog:
     ) -> bool:
         """Return whether no row would be lost if version `bad` and all later versions were removed.
 
-        The spools of their writers must still have the rows, and the files that these versions merged must
-        still exist. An unreadable entry may be from any collector.
+        The spools of the writers of these versions must still have the rows, and the files that these versions merged
+        must still exist. An unreadable log entry may be from any collector, so the spools of all collectors are checked
+        for it.
         """
         if any(version < bad for version in broken):
             return False
@@ -196,7 +206,8 @@ class EndOfLog:
     ) -> list[str]:
         """Remove versions from the log, newest first, so that a kill leaves no missing version in between.
 
-        Return messages for users with the reasons."""
+        Return messages for users that state the reasons.
+        """
         reasons: list[str] = []
         for version in versions:
             reasons += [
@@ -214,25 +225,28 @@ class EndOfLog:
 
 
 def _writers(actions: Iterable[Action]) -> set[str]:
-    """Return the names of the collectors that wrote these log actions."""
+    """Return the names of the collectors that wrote the log entries with these actions."""
     names = {action.txn.app_id for action in actions if action.txn}
     return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
 
 
 def _is_ours(action: Action) -> bool:
-    """Return whether a log action marks an entry that `set_aside` wrote."""
+    """Return whether `set_aside` wrote the log entry that contains this action."""
     return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 READ_MAX = 32 * 2**20
 """Maximum number of bytes of older data files whose checksums a start verifies.
 
-They take 0.03 s of CPU, and the time to read them from disk."""
+Computing these checksums takes 0.03 s of CPU, and the files must be read from disk.
+"""
 
 
 class TableRecovery(msgspec.Struct):
-    """The repairs that a start has made. All lists are empty if nothing was damaged. `reasons` are messages for
-    users."""
+    """The repairs that a start has made to the table.
+
+    All lists are empty if nothing was damaged. `reasons` are messages for users.
+    """
 
     versions: list[int] = []
     """Versions that were removed from the log."""
@@ -248,11 +262,11 @@ class TableRecovery(msgspec.Struct):
 def recover(
     root: Path, *, collector: str, refills: Refills, others: Others, clock: Clock
 ) -> TableRecovery:
-    """Validate the table in `root`, which need not exist, and repair it, at the start of a collector.
+    """Validate the table in `root` at the start of a collector, and repair it. Do nothing if there is no table.
 
-    `collector` is the collector's name in the table, `refills` and `others` describe the spools. No other
-    collector may write to the table meanwhile (see `presence`). Raise StoreError and change nothing if the
-    damage cannot be repaired.
+    `collector` is the collector's name in the table. `refills` and `others` return whether its own spool and the spools
+    of other collectors still have rows. No other collector may write to the table meanwhile (see `presence`). Raise
+    StoreError, and change nothing, if the damage cannot be repaired.
     """
     log = DeltaLog(root)
     if not os.path.lexists(root):
@@ -303,7 +317,7 @@ class _Repair:
             " from a copy, or move it away to begin a new table"
         )
 
-    # Rule 1 of the module: restore log entries
+    # Rule 1 of the module's docstring: restore log entries
 
     def _restore_entries(self, notes: Notes) -> None:
         there = self.log.versions()
@@ -320,11 +334,13 @@ class _Repair:
                 f"version {version}: its log entry was damaged or gone: restored from the journal"
             )
 
-    # Rule 2 of the module: remove incomplete checkpoints
+    # Rule 2 of the module's docstring: remove incomplete checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
-        """Return the version of the newest complete checkpoint, or -1. Move all newer checkpoints away, which
-        are damaged."""
+        """Return the version of the newest complete checkpoint, or -1 if there is none.
+
+        Newer checkpoints are damaged: rename them so that readers ignore them.
+        """
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)
@@ -360,8 +376,10 @@ class _Repair:
         return None
 
     def _remove_checkpoint(self, version: int, parts: dict[int, list[Path]], reason: str) -> None:
-        """Move a damaged checkpoint away. Raise StoreError if log files are missing that the checkpoint
-        replaces."""
+        """Rename a damaged checkpoint so that readers ignore it.
+
+        Raise StoreError if the log files that the checkpoint replaces are missing.
+        """
         versions = set(self.log.versions())
         first = version
         while first in versions and first - 1 not in parts:
@@ -373,7 +391,7 @@ class _Repair:
         self.done.checkpoints.append(version)
         self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # Rule 4 of the module: replace damaged data files by gaps
+    # Rule 4 of the module's docstring: replace damaged data files by gaps
 
     def _set_damaged_aside(self, notes: Notes) -> None:
         """Remove missing and damaged data files from the table, and add gap rows for them."""

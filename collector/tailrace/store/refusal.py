@@ -28,7 +28,10 @@ def line(error: Exception) -> str:
 
 
 def os_error(error: Exception) -> int | None:
-    """Return the errno of an exception, from its attribute or its message, or None if neither has one."""
+    """Return the error number (errno) of an exception.
+
+    It is an attribute of the exception or part of its message. Return None if the exception has none.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -36,13 +39,14 @@ def os_error(error: Exception) -> int | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether an error was caused by another writer, so that a retry with a reopened table may succeed.
+    """Return whether another writer caused this error, so that the operation may succeed after the table was opened
+    again.
 
-    Either the other writer's commit changed data that this commit had read, or it shortened the log that this
-    process had to read.
+    Either the other writer's commit changed data that this commit had read, or it removed log files that this process
+    had to read.
     """
-    # Compare the name of the exception's type: to import the library would take longer than most commands that
-    # fail.
+    # Compare the name of the exception's type. Importing the library for the type itself would take longer than most
+    # commands that fail.
     failed = type(error).__name__ == "CommitFailedError"
     return failed or _LOG_GONE.search(str(error)) is not None
 
@@ -55,10 +59,11 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
-    """Return the exception to raise instead of `error`: FullError if the disk is full, otherwise StoreError.
+    """Return the exception of Tailrace to raise instead of the library's exception `error`: FullError if the disk is
+    full, otherwise StoreError.
 
-    `doing` describes the failed operation. If no file descriptor was free, the StoreError is a
-    DescriptorsError."""
+    `doing` describes the failed operation. If no file descriptor was free, the StoreError is a DescriptorsError.
+    """
     number = os_error(error)
     if number in NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {refusal_text(number, root)}")

@@ -1,16 +1,19 @@
 """Define the columns of the table, the version of its schema, and the steps that upgrade an older table.
 
-The version is the table property `tailrace.schema`. Other engines ignore the property, and one commit changes
-it, for a local table or at a URL. The version covers more than the columns: a reader of a version understands
-every row that writers of the version have written. So the version also increases when older readers would
-misinterpret new rows.
+The version is the table property `tailrace.schema`. Other engines ignore the property. One commit changes it, both for
+a local table and at a URL.
 
-A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the
-rows of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A
-reader of a newer table ignores unknown columns. A step that adds columns must add nullable columns in one
-commit first, and set the property last. In between, the table has the older version, and the next start
-continues. No upgrade step exists yet. The first step that adds columns must also make DuckDB combine old and
-new files by column name (`query/engine.py`).
+The version covers more than the columns: a reader of a version understands every row that writers of this version have
+written. So the version also increases when older readers would misinterpret new rows.
+
+A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows of
+all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
+newer table ignores unknown columns.
+
+A step that adds columns must first add nullable columns in one commit, and then set the property in the last commit. If
+it is interrupted in between, the table still has the older version, and the next start continues. No upgrade step
+exists yet. The first step that adds columns must also make DuckDB combine old and new files by column name
+(`query/engine.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ STEPS: tuple[SchemaStep, ...] = ()
 
 
 def version_of(table: DeltaTable) -> int:
-    """Return the schema version of a table. Raise StoreError if Tailrace has not made the table."""
+    """Return the schema version of a table. Raise StoreError if the table was not made by Tailrace."""
     return parse_version(table.metadata().configuration.get(VERSION_PROPERTY), table.table_uri)
 
 
@@ -81,8 +84,10 @@ def refuse_newer(version: int, root: str) -> None:
 
 
 def check_writable(table: DeltaTable) -> None:
-    """Raise StoreError if a newer version of Tailrace or another program has made the table, so that it must
-    not be written."""
+    """Raise StoreError if a newer version of Tailrace or another program has made the table.
+
+    This version of Tailrace must not write to such a table.
+    """
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
@@ -91,7 +96,10 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Raise StoreError if the table's columns cannot be read. Log a warning if the schema is newer."""
+    """Raise StoreError if this version of Tailrace cannot read the table's columns.
+
+    Log a warning if the schema is newer than this version knows.
+    """
     version = version_of(table)
     ours = {field.name: field for field in SCHEMA.fields}
     theirs = {field.name: field for field in table.schema().fields}
@@ -120,13 +128,13 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
     Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        raise_if_not_exists=False,  # otherwise the library accepts only Delta's own properties
+        raise_if_not_exists=False,  # Without this, the library accepts only Delta's own properties.
         post_commithook_properties=NO_HOOKS,
     )
 
 
 def _other_columns(table: DeltaTable, version: int) -> StoreError:
-    """Return the error for a table whose columns are those of no released version."""
+    """Return the error for a table whose columns match no released version of Tailrace."""
     theirs = {field.name: field.type for field in table.schema().fields}
     ours = {field.name: field.type for field in SCHEMA.fields}
     parts = [

@@ -1,15 +1,17 @@
-"""Allow one upkeep at a time on a table by a lease, and record the times of its last steps.
+"""Allow only one upkeep at a time on a table, by a lease. Record when the steps of an upkeep were last done.
 
-Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files
-succeed, and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in
-Spark) during an upkeep.
+Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files succeed,
+and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in Spark) during an
+upkeep.
 
-On a local disk the lease is a kernel lock, which ends with the process, and the times are in a small file
-beside the lock. At a URL both are transactions in the table (ids `tailrace/...`). The lease of a dead process
-ends after `LEASE_NS`, unless the collector that started the process ends the lease. An alarm kills a process
-that runs for half of `LEASE_NS`. The library commits a merge to whatever version is current, so only the alarm
-prevents a process that was suspended during a merge from storing rows twice. A machine that was suspended as a
-whole, with its timers, may still store rows twice.
+On a local disk the lease is a kernel lock, which ends with the process, and the times are in a small file beside the
+lock. At a URL both are transactions in the table (ids `tailrace/...`). If a process dies, its lease ends after
+`LEASE_NS`, or when the collector that started the process ends it. An alarm kills a process that runs for half of
+`LEASE_NS`.
+
+The library commits a merge to whatever version is current. If a process is suspended during a merge and its lease ends,
+it would later store rows twice. Only the alarm prevents this. If a whole machine is suspended, its timers stand still,
+too, so rows may still be stored twice.
 """
 
 from __future__ import annotations
@@ -38,17 +40,23 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Duration (ns) of an upkeep's lease: much longer than an upkeep, and longer than the clocks of two hosts may
-differ."""
+"""Duration (ns) of an upkeep's lease.
+
+It is much longer than an upkeep takes, and longer than the possible difference between the clocks of two hosts.
+"""
 
 HOLDER = "tailrace/upkeep"
-"""Id of the transaction that holds the lease of a table at a URL.
+"""Id of the Delta transaction that contains the lease of a table at a URL.
 
-Its version is the number of the running upkeep (`draw`), or 0 if none runs."""
+The transaction's version is the number of the running upkeep (`draw`), or 0 if none runs.
+"""
 
 TRIES = 7
 DELAY = 0.05
-"""Delay (seconds) before the second try to write a transaction. The delay doubles for each further try."""
+"""Delay (seconds) before a write of a transaction is tried for the second time.
+
+The delay doubles for each further try.
+"""
 
 
 class UpkeepState(msgspec.Struct):
@@ -63,14 +71,14 @@ class UpkeepState(msgspec.Struct):
 
 
 class Turn(Protocol):
-    """The lease for one upkeep, as a context manager. Its entry raises LockedError while another upkeep runs."""
+    """The lease for one upkeep, as a context manager. Entering it raises LockedError while another upkeep runs."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
     def is_taken(self) -> bool:
-        """Return whether an upkeep holds the lease."""
+        """Return whether any upkeep holds the lease."""
         ...
 
     def check(self, table: DeltaTable) -> None:
@@ -78,7 +86,7 @@ class Turn(Protocol):
         ...
 
     def give_back(self) -> None:
-        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError if that fails."""
+        """End the lease that an upkeep held whose process has ended. Raise StoreError or FullError if that fails."""
         ...
 
     def read(self) -> UpkeepState: ...
@@ -92,8 +100,10 @@ def draw(clock: Clock) -> int:
 
 
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
-    """Return the lease of the table in `root`, a directory or URL. `number` identifies the upkeep; by default a
-    number is drawn."""
+    """Return the object that takes the lease of the table in `root`, a directory or URL.
+
+    `number` identifies the upkeep; without it, a number is drawn.
+    """
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, number)
@@ -125,11 +135,13 @@ class LocalTurn:
             raise LockedError(str(error)) from error
 
     def give_back(self) -> None:
-        """Do nothing, because the kernel has released the lock with the end of the process."""
+        """Do nothing: the kernel released the lock when the process ended."""
 
     def read(self) -> UpkeepState:
-        """Return the times of the last steps. If the file is missing or damaged, the times are 0, so that all
-        steps are due."""
+        """Return the times at which the steps of an upkeep were last done.
+
+        If the file is missing or damaged, return times of 0, so that all steps are due.
+        """
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
@@ -156,12 +168,12 @@ class RemoteTurn:
     def __enter__(self) -> Self:
         signal.setitimer(
             signal.ITIMER_REAL, LEASE_NS / 2e9
-        )  # SIGALRM ends the process after half of `LEASE_NS`
+        )  # SIGALRM ends the process after half of `LEASE_NS`.
         try:
             self._take()
         except StoreError:
             with suppress(StoreError, FullError):
-                self.__exit__()  # a request may have succeeded without a response
+                self.__exit__()  # A request may have succeeded although its response was lost.
             raise
         except BaseException:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -231,17 +243,17 @@ class RemoteTurn:
         except (
             DeltaError,
             OSError,
-        ) as error:  # reading a transaction makes the library read the log
+        ) as error:  # To read a transaction, the library reads the log.
             raise refusal(error, self._root, "read whose turn it is") from error
 
     def _open(self) -> DeltaTable:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write transactions while this process holds the lease, with retries after any error.
+        """Write the given transactions if this process holds the lease. Retry after any error.
 
-        Each try reads the table first, because the previous response may have been lost. A lease that is not
-        ended would block all upkeeps for `LEASE_NS`.
+        Each try reads the table first, because an earlier try may have succeeded although its response was lost. If the
+        end of the lease were not written, no upkeep could run for `LEASE_NS`.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -260,10 +272,11 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Commit a version of the table that adds no rows and sets the version numbers of the Delta transactions
-        `transactions`, by id.
+        """Commit a version of the table that adds no rows and sets the version numbers of Delta transactions.
+        `transactions` maps the id of each to its new number.
 
-        The library refuses the commit if another process has set one of these numbers since `table` was opened."""
+        The library refuses the commit if another process has set one of these numbers since `table` was opened.
+        """
         now = self._clock.wall_ns() // 10**6
         table.create_write_transaction(
             [],

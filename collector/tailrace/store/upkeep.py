@@ -1,31 +1,31 @@
 """Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
-`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate
-process, because a merge takes up to 150 MB that the allocator does not return. Writers never wait for the
-upkeep and lose no rows, because the table's commit protocol resolves conflicts. A step that conflicts with a
-writer is retried once, and then left to the next run. Only one upkeep runs at a time (`turn`).
+`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
+because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep and
+lose no rows, because the table's commit protocol resolves conflicts. A step that conflicts with a writer is retried
+once, and then left to the next run. Only one upkeep runs at a time (`turn`).
 
-- A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour
-  or for many files, combines the result into files of `compact_size`. A single kind of merge would copy each
-  row a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
-- A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see
-  `retention`). The oldest days are deleted while the table is larger than `retention_size`. The current day is
-  never deleted, so the table may exceed the size by one day.
-- Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged. Once a
-  day upkeep compares all files with their checksums.
-- Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has
-  ever used, for example of a killed process, are removed once a day.
+- A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or for
+  many files, combines the result into files of `compact_size`. If there were only one kind of merge, each row would be
+  copied a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
+- A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see `retention`). The
+  oldest days are deleted while the table is larger than `retention_size`. The current day is never deleted, so the
+  table may exceed the size by one day.
+- Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged. Once a day
+  upkeep compares all files with their checksums.
+- Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
+  used, for example of a killed process, are removed once a day.
 
-Deletion precedes merging, which needs disk space. After each step the new files are synced (rule 4 of
-`durable`), and all versions are synced before a vacuum.
+Days are deleted before files are merged, because merging needs disk space. After each step the new files are synced
+(rule 4 of `durable`), and all versions are synced before a vacuum.
 
-`retention` returns the days to delete by the clock, as far as the rows confirm the clock. A clock that is set
-far ahead makes every day look old. So the clock may pass over a time without rows only within limits. A *jump*
-is a time without rows that is longer than half of `retention_age`, and longer than a day. After a jump either
-the clock is wrong or no collector ran, and both cases look alike. The clock is trusted again once the days
-after the jump span as much as a jump, or once a user confirms the clock (`UpkeepState.trusted`). Until then the
-days keep their age before the jump. So if a wrong clock is corrected in that time, no day younger than half of
-`retention_age` is deleted. The newest day with rows is never deleted for its age.
+`retention` returns which days are too old by the clock. It does not trust the clock alone: a clock that is set far
+ahead makes every day look old. It searches for a *jump*: a time without rows that is longer than half of
+`retention_age` and longer than a day. After a jump either the clock is wrong or no collector ran, and both cases look
+alike. Until the clock is trusted again, days before the jump keep the age that they had at the jump. The clock is
+trusted again once the days after the jump span as much time as a jump, or once a user confirms the clock
+(`UpkeepState.trusted`). So if a wrong clock is corrected in that time, no day younger than half of `retention_age` is
+deleted. The newest day with rows is never deleted for its age.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days that retention deletes: all before `below`, or none if it is None.
+    """The days that retention deletes: all days before `below`, or none if it is None.
 
-    `held` is a long time without rows (`Jump`), because of which some days are kept that are too old by the
-    clock. It is None if there is no such time.
+    `held` is a jump (`Jump`): because of it, some days are kept although they are too old by the clock. It is None if
+    there is no such jump.
     """
 
     below: int | None
@@ -96,8 +96,10 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day that `retention_age` keeps, and the long time without rows (`Jump`) because of
-    which older days are kept. Return None in its place if there is none."""
+    """Return the first day that `retention_age` keeps.
+
+    Also return the jump (`Jump`) because of which older days are kept, or None if there is no such jump.
+    """
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -113,11 +115,11 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first long time without rows (`Jump`) after which the clock is not trusted again, or None.
-    `days` are sorted.
+    """Return the first jump (`Jump`) after which the clock is not trusted again, or None.
 
-    `longest` is the greatest number of days without rows that is no jump. Jumps before the day `trusted` do
-    not count."""
+    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. Jumps before the day
+    `trusted` do not count.
+    """
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -129,8 +131,10 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
 
 
 def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    """Return the first day to keep, so that the table has at most `retention_size` bytes. It is at most the
-    current day."""
+    """Return the first day to keep if the table may have at most `retention_size` bytes.
+
+    The current day is always kept.
+    """
     below = 0
     if config.retention_size is not None:
         sizes: Counter[int] = Counter()
@@ -150,17 +154,19 @@ FIRST_SIZE = 4 * 2**20
 merge again."""
 
 FIRST_FILES = 30
-"""Minimum number of small files of a day for a first merge, which is half of `CROWDED`.
+"""Minimum number of small files of a day for a first merge; half of `CROWDED`.
 
-A file is small if it has less than half of `FIRST_SIZE`, so that two small files always fit into one."""
+A file is small if it has less than half of `FIRST_SIZE` bytes, so that two small files always fit into one.
+"""
 
 CROWDED = 60
-"""Number of small files of one day from which on an upkeep is due without waiting for the end of the hour."""
+"""If one day has this number of small files, an upkeep is due at once. Otherwise it waits for the end of the hour."""
 
 SECOND_FILES = 200
-"""Number of files of one day from which on a second merge is due without waiting for the end of the hour.
+"""If one day has more than this number of files, a second merge is due at once.
 
-Only files smaller than half of `compact_size` count."""
+Otherwise it waits for the end of the hour. Only files smaller than half of `compact_size` count.
+"""
 
 HOUR_NS = 3600 * 10**9
 
@@ -169,7 +175,7 @@ VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
 _STAGING = re.compile(r".*#\d+")
-"""Names of temporary files of the Delta library. A killed process leaves such files."""
+"""Pattern for the names of temporary files of the Delta library. A killed process leaves such files behind."""
 
 
 class Merge(NamedTuple):
@@ -182,9 +188,10 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is a long time without rows (`Jump`), because of which
-    further days are kept. `vacuum` selects the files to remove: those that the log has as removed, or also
-    all files without a log entry. `second` is set if `merges` include second merges.
+    `delete_below` is the first day to keep. `held` is a jump (`Jump`) because of which days before it are kept although
+    they are too old by the clock. `vacuum` selects the files to remove: `removed` for files that the log lists as
+    removed, `all` for these and for files that the log does not mention. `second` states that `merges` are second
+    merges.
     """
 
     delete_below: int | None
@@ -197,9 +204,9 @@ class Plan(NamedTuple):
 class UpkeepReport(msgspec.Struct):
     """The results of one upkeep.
 
-    `busy` is a message if another upkeep prevented this one. `skipped` has the steps that were left to the next
-    run, with reasons. `held` is the reason why days too old by the clock are not deleted. `damaged` has a
-    message for each file that was set aside.
+    `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run,
+    with reasons. `held` explains why days are kept that are too old by the clock. `damaged` has a message for each file
+    that was set aside.
     """
 
     busy: str = ""
@@ -250,8 +257,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs, and the long time without rows
-    (`Jump`) because of which old days are kept, or None.
+    """Return whether an upkeep of the store `path` is due and none runs. Also return the jump (`Jump`) because of which
+    old days are kept, or None.
 
     Change nothing and take no lease. Raise StoreError if the table is not readable.
     """
@@ -264,15 +271,16 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
-    """Return the number of small files of each day, which a first merge would combine."""
+    """Return for each day how many of its files are small. A first merge combines small files."""
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due at `now` that is done at an interval of `every` and was last done at `last`
-    (all ns).
+    """Return whether a step of an upkeep is due at `now`. `every` is the interval of the step, and `last` the time at
+    which it was last done (all ns).
 
-    If `last` is in the future, the step is due, because the clock was corrected since."""
+    If `last` is in the future, the step is due, because the clock was corrected since.
+    """
     return not last <= now < last + every
 
 
@@ -324,7 +332,7 @@ def run(
 
 
 class _Upkeep:
-    """The steps of an upkeep. Each step returns whether it succeeded; a failed step is left to the next run."""
+    """The steps of an upkeep. Each method returns whether its step succeeded; a failed step is left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
         self.report = UpkeepReport()
@@ -349,15 +357,18 @@ class _Upkeep:
         return self._step("delete old days", step)
 
     def vacuum(self, *, everything: bool) -> bool:
-        """Remove data files that no version of the last hour needs.
+        """Remove data files from disk that no version of the last hour needs.
 
-        With `everything`, also remove older files without a log entry."""
+        With `everything`, also remove old files that no log entry mentions.
+        """
 
         def step(table: DeltaTable) -> None:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                enforce_retention_duration=False,  # `REMOVED_RETENTION` is longer than `REMOVED_HOURS`
+                # The vacuum keeps files for `REMOVED_HOURS`. The library would refuse this, because it is less than the
+                # table's retention time `REMOVED_RETENTION`.
+                enforce_retention_duration=False,
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
             )
@@ -411,8 +422,10 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Add the versions that a step has written to the journal, with the checksums and numbers of rows of
-        their files."""
+        """Add the versions that a step has written to the journal.
+
+        Also add the checksum of each new file, and its number of rows in each group.
+        """
         journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
@@ -441,7 +454,7 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                # without checksums in the journal, the new files cannot be verified later
+                # If this fails, the journal has no checksums of the new files, and they cannot be verified later
                 with suppress(OSError):
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
@@ -449,12 +462,15 @@ class _Upkeep:
 
 
 def _remove_staging(root: Path, now: int) -> int:
-    """Remove old temporary files of the Delta library, which killed processes left. Return their number."""
+    """Remove old temporary files of the Delta library that killed processes left behind.
+
+    Return the number of removed files.
+    """
     removed = 0
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        # the library has renamed the temporary file, which is now complete
+        # The library has completed the temporary file and renamed it.
         except FileNotFoundError:
             continue
         if old and _STAGING.fullmatch(path.name):

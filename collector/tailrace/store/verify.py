@@ -1,11 +1,12 @@
 """Verify that all files of a store are unchanged since they were written. The verification changes nothing.
 
-Log entries, checkpoints and data files of a local table are compared with the journal; quarantine files are
-checked by their frames. A data file without a checksum in the journal is read completely and counts as
-unverifiable, because its values cannot be compared. Files at a URL have no checksum in a journal.
+Log entries, checkpoints and data files of a local table are compared with the journal. Quarantine files must consist of
+complete frames. If the journal has no checksum of a data file, all rows of the file are read. The file then counts as
+unverifiable, because a changed value may still be readable. The journal has no checksums of files at a URL.
 
-`damage` checks one data file, by checksum if the journal has one. Any other file is read completely, which does
-not detect changed values with a valid encoding. A file without a checksum never counts as *verified*.
+`damage` checks one data file. If it has a checksum from the journal, it compares the file with it. Otherwise it reads
+the whole file, which detects damage that makes rows unreadable, but no changed values. A file without a checksum never
+counts as *verified*.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _ZEROS = bytes(1024)
 
 
 def place_damage(path: Path, size: int) -> str | None:
-    """Return a description of the damage of a file, as far as its size shows it without a read, or None."""
+    """Return a description of a file's damage, as far as the file's existence and size show it.
+
+    Return None if they show none.
+    """
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -49,11 +53,10 @@ def place_damage(path: Path, size: int) -> str | None:
 
 
 def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
-    """Return a description of the damage of a data file of the table in `root`, or None if the file is
-    undamaged.
+    """Return a description of the damage of a data file in the table `root`, or None if the file is undamaged.
 
-    `noted` is the file's checksum in the journal, or None. Raise StoreError or OSError if the file cannot be
-    read for another reason than damage.
+    `noted` is the file's checksum in the journal, or None. Raise StoreError or OSError if the file cannot be read for
+    another reason than damage.
     """
     path = root / file.path
     if reason := place_damage(path, file.size):
@@ -64,7 +67,8 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:  # zstd never writes so many zero bytes in a row
+        # zstd never writes this number of zero bytes in a row, so a part of the file was never written.
+        if data.find(_ZEROS) >= 0:
             return "has a hole of zeros"
     return _undecodable(root, file)
 
@@ -83,7 +87,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
         table.update_incremental()
         try:
             rows = sum(batch.num_rows for batch in table.scan())
-        except Exception as error:  # the library has no exception type for damaged data
+        except Exception as error:  # The library has no exception type of its own for damaged data.
             if os_error(error) is not None:
                 raise StoreError(f"{root / file.path}: cannot be read: {line(error)}") from error
             return f"does not decode: {line(error)}"
@@ -101,8 +105,8 @@ class FileDamage(msgspec.Struct):
 class StoreVerification(msgspec.Struct):
     """The result of the verification of a store.
 
-    `files` is the number of data files of the table. `verified` files have the checksum in the journal.
-    `unverifiable` files are readable, but have no checksum.
+    `files` is the number of data files of the table. `verified` is the number of those whose content has the checksum
+    in the journal. `unverifiable` is the number of those that are readable, but have no checksum in the journal.
     """
 
     files: int = 0
@@ -152,7 +156,7 @@ class _LocalStore:
         self.found.damage.append(FileDamage(str(path), reason, lost))
 
     def _entries(self, notes: Notes) -> Iterator[FileDamage]:
-        """Yield the damage of log entries. Ignore missing entries that a checkpoint has replaced meanwhile."""
+        """Yield the damage of log entries. If a checkpoint has replaced an entry meanwhile, its file may be missing."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
@@ -187,13 +191,13 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            self.found.files -= 1  # an upkeep has merged the file meanwhile
+            self.found.files -= 1  # An upkeep has merged the file into another one meanwhile.
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)
 
     def _quarantine(self) -> Iterator[FileDamage]:
-        """Yield the quarantine files that do not consist of complete frames, as damage."""
+        """Yield as damage each quarantine file that does not consist of complete frames."""
         places = quarantines(self._root.parent)
         for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
