@@ -2,7 +2,7 @@
 as JSON.
 
 If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. An answer depends only on
-the question and the snapshots, so the latest answers are cached. Several pages that show the same view cost as much as
+the question and the snapshots, so the latest answers are cached: several pages that show the same view cost as much as
 one page.
 """
 
@@ -42,7 +42,7 @@ JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
 
 ANSWER_BYTES = 32 * 2**20
-"""Maximum size (bytes) of a JSON answer. No page could draw a larger one."""
+"""Maximum size (bytes) of a JSON answer. A page could not draw an answer larger than this."""
 
 TEXT_MAX = 10_000
 """Maximum length (characters) of each text that an answer quotes from a trace.
@@ -76,9 +76,9 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
     (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED, "install the package"),
     (TailraceError, HTTPStatus.INTERNAL_SERVER_ERROR, "see what the server says on its terminal"),
 )
-"""For each error class, the HTTP status of the response and an advice for the user.
+"""For each error class, the HTTP status of the response and advice for the user.
 
-The first class that matches counts.
+If several classes match an error, the first one in this order counts.
 """
 
 
@@ -135,7 +135,7 @@ def failure(error: TailraceError, where: str) -> Response:
 
 
 def statuses() -> Iterable[HTTPStatus]:
-    """Return all HTTP statuses with which an endpoint may refuse a request."""
+    """Return all HTTP statuses with which an endpoint may answer instead of the result."""
     return sorted(
         {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     )
@@ -147,8 +147,8 @@ def decimal(number: int | None) -> str | None:
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of a JSON object that a view returns as text. Return an empty dictionary if the text is no
-    JSON object.
+    """Return the members of a JSON object. A view of the table returned the object as `text`. Return an empty
+    dictionary if the text is no JSON object.
 
     Long texts in the object are cut.
     """
@@ -176,9 +176,9 @@ _CONVERSIONS: dict[object, _Convert] = {
     DecimalText | None: decimal,
     dict[str, Any]: members,
 }
-"""For each type of a field in an answer, the function that converts a value from DuckDB to it.
+"""For each type of a field in an answer, the function that converts a value from DuckDB to this type.
 
-Values for other types stay as they are.
+Values of all other types are not converted.
 """
 
 
@@ -193,7 +193,10 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
 
 
 def from_row(type_: type[S], row: Iterable[object]) -> S:
-    """Return an object of the API. `row` has the values of its fields in order, as DuckDB returned them."""
+    """Return an object of the API class `type_`.
+
+    `row` has the values of all its fields in order, as DuckDB returned them.
+    """
     fields = zip(_fields(type_), row, strict=True)
     return type_(**{name: convert(value) for (name, convert), value in fields})
 
@@ -201,7 +204,8 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
     """Return an object of the API class `type_`.
 
-    `others` gives the values of some of its fields; the others are the attributes of `given` with the same names.
+    A field takes its value from `others` if its name is there. Otherwise it takes the value of the attribute of `given`
+    with the same name.
     """
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
@@ -212,8 +216,8 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value that fits in an answer: with long texts cut, integers beyond 2^53 as text, and values nested
-    deeper than 20 levels as text.
+    """Return a JSON value in a form that is safe for an answer: long texts are cut, integers beyond 2^53 are texts, and
+    objects and lists nested deeper than 20 levels are texts.
     """
     if isinstance(value, str):
         return cut(value)
@@ -229,7 +233,10 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
 
 
 SECONDS = 60.0
-"""Maximum time (seconds) for answering a request, including the wait for a free thread."""
+"""Maximum time (seconds) for answering a request.
+
+It includes the time for which the request waits for a free thread.
+"""
 
 LONG_SLOTS = 1
 """Number of exports that are written at the same time."""
@@ -240,14 +247,14 @@ KEPT_BYTES = 16 * 2**20
 
 INTERRUPT_SECONDS = 0.2
 ATTEMPTS = 3
-"""Maximum number of times that a question is tried if files of its snapshot are deleted during the attempt."""
+"""Maximum number of attempts to answer a question. An attempt fails if files of its snapshot are deleted meanwhile."""
 
 
 class Endpoint(NamedTuple, Generic[Q]):
-    """An endpoint of the API. The function `answer` runs in a thread. It returns an object of the class `gives`, or a
-    FileAnswer.
+    """An endpoint of the API.
 
-    `kept` states whether answers may be cached, because they depend only on the question and the snapshot.
+    The function `answer` runs in a thread. It returns an object of the class `gives`, or a FileAnswer. `kept` states
+    whether its answers may be cached. This is allowed if they depend only on the question and the snapshot.
     """
 
     method: str
@@ -262,7 +269,10 @@ class Endpoint(NamedTuple, Generic[Q]):
 
 
 class KeptAnswers:
-    """A cache of the latest answers. A key consists of the endpoint, the question and the state of its snapshots."""
+    """A cache of the latest answers.
+
+    Answers have the same key if endpoint, question and the state of the snapshots are the same.
+    """
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
@@ -311,7 +321,7 @@ class AnswerPool:
     ) -> Response:
         """Parse the question of a request and pass it to `work`.
 
-        Return the response for the result or the error of `work`.
+        Return the response for the result of `work`, or for the error that it raised.
         """
         where = f"{request.method} {request.url.path}"
         try:
@@ -321,20 +331,21 @@ class AnswerPool:
             todo = "see openapi.json for the parameters"
             return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
         except (LeftError, ClientDisconnect):
-            return Response(
-                status_code=HTTPStatus.REQUEST_TIMEOUT
-            )  # the client has disconnected, so nobody gets this response
+            # Nobody gets this response, because the client has disconnected.
+            return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
         except TailraceError as error:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Do the same as `run` in another group of threads, so that short questions do not wait for long work."""
+        """Do the same as `run`, with an own time limit and in an own group of threads, so that short questions do not
+        wait for long work.
+        """
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
         """Run `work` in a thread, and return its result.
 
-        Raise its errors, LeftError if the client disconnects, and TooLongError after the time limit.
+        Raise the errors of `work`. Raise LeftError if the client disconnects, and TooLongError after the time limit.
         """
         return await self._run(self._threads, request, work, self._seconds)
 
@@ -383,7 +394,9 @@ class AnswerPool:
                 return kept
         answer = endpoint.answer(lease, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if key is not None and lease.same():  # an answer from two different snapshots is not cached
+        if (
+            key is not None and lease.same()
+        ):  # Do not cache an answer if a snapshot changed while it was computed.
             self._kept.put(key, whole)
         return whole
 
@@ -408,11 +421,11 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
 
 
 async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
-    """Interrupt work whose result is no longer needed. Repeat this until the work has ended."""
+    """Interrupt work whose result is no longer needed. Repeat the interrupt until the work has ended."""
     while not working.done():
         lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-    working.exception()  # ask for the error, because asyncio logs errors that nobody asked for
+    working.exception()  # Retrieve the error here. Otherwise asyncio would log it as never retrieved.
 
 
 async def _gone(request: Request) -> None:
@@ -424,7 +437,7 @@ async def _gone(request: Request) -> None:
 async def _question(takes: type[Q], request: Request) -> Q:
     """Return the question of a request: its JSON body for POST, otherwise its query string.
 
-    Raise msgspec's errors if it does not match the class `takes`.
+    Raise msgspec's errors if the question does not match the class `takes`.
     """
     if request.method == "POST":
         return msgspec.json.decode(await _body(request), type=takes, strict=False)

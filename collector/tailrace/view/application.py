@@ -1,7 +1,8 @@
-"""Define the web application of `tailrace view`: its endpoints with an OpenAPI 3.1 description, the files of the page,
-and the `Door` in front of them.
+"""Define the web application of `tailrace view`: its endpoints with an OpenAPI 3.1 description, and the files of the
+page. A `Door` in front of them authorizes requests.
 
-The endpoints `live` and `export` send their answer piece by piece. All other endpoints send one answer to a question.
+The endpoints `live` and `export` send their answer piece by piece. All other endpoints send a single answer to a
+question.
 """
 
 from __future__ import annotations
@@ -214,9 +215,9 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Media types of the page's files, by the end of the file name.
+"""Media types of the page's files, by file name extension. Files with other extensions are not served.
 
-The table of the operating system is not used. Files with other ends are not served.
+The table of the operating system is not used, because it may differ from host to host.
 """
 
 
@@ -299,7 +300,7 @@ class Viewer:
         self.app = Door(inner, token, hosts)
 
     def stop(self) -> None:
-        """End the responses of the endpoint `live`, which go on for ever otherwise."""
+        """End the responses of the endpoint `live`, which otherwise never end."""
         self._watch.close()
 
     @asynccontextmanager
@@ -312,12 +313,12 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Until the application ends, write roll-ups for data files that have none.
+        """Write roll-ups for data files that have none, until the application ends.
 
-        Without them, timelines are computed from the rows.
+        A timeline of files without roll-ups must be computed from all their rows.
         """
         while True:
-            with suppress(TailraceError):  # the same error also appears in the answers to requests
+            with suppress(TailraceError):  # Answers to requests report the same error
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):
                 return

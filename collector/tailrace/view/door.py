@@ -1,15 +1,17 @@
 """Authorize requests by the header `Host`, by the token, and by the page that sends the request.
 
 Every user of the machine, and every page in a browser on it, can reach a port of a loopback address. Therefore requests
-to the API need the token in the header `Authorization`, or a cookie. The response to a request with the token in its
-URL sets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port could read
-it. Therefore the cookie is a secret of its own, which is valid only at a random path. A socket in the file system needs
-no token, because only its owner can open it.
+to the API need the token in the header `Authorization`, or a cookie. If a request has the token in its URL, the
+response sets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port could
+read it. Therefore the value of the cookie is another secret than the token, and is valid only at a random path. A
+socket in the file system needs no token, because only its owner can open it.
 
 The header `Host` of each request must name this server. Otherwise a foreign page could reach the server under another
 name (DNS rebinding). Browsers also state which page sends a request. A request of a foreign page is refused, and a
-request that changes something must come from a page of this server. The static files of the page contain no secrets and
-need no token. So a link from any page can open this page, whose own requests then carry the cookie.
+request that changes something must come from a page of this server.
+
+The static files of the page contain no secrets and need no token. So a link on any page can open this server's page,
+which then sends the cookie with its own requests.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tailrace.view.answers import refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Host names under which a browser reaches the server from this machine, or through a tunnel from another one."""
+"""Host names under which a browser on this machine reaches the server.
+
+A browser on another machine uses the same names through a tunnel.
+"""
 
 API = "/api/"
 
@@ -46,7 +51,10 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Headers of all responses. Due to `referrer-policy`, browsers send the header `Origin` in the page's own requests."""
+"""HTTP headers of all responses.
+
+The header `referrer-policy` has a value with which browsers still send the header `Origin` in the page's own requests.
+"""
 
 
 COOKIE = "tailrace"
@@ -68,9 +76,9 @@ class Token:
 
 
 class Door:
-    """Passes authorized requests on to `app`, and refuses others.
+    """Passes authorized requests on to `app`, and refuses all others.
 
-    `token` is None for a socket that only its owner can open.
+    `token` is None for a socket in the file system, which only its owner can open.
     """
 
     def __init__(self, app: ASGIApp, token: Token | None, hosts: Iterable[str] = ()) -> None:
@@ -96,10 +104,10 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the response that refuses a request, or that sets the cookie for a request with the token in its URL.
-        Return None if `app` may answer.
+        """Return the response to a request that `app` must not answer; otherwise None.
 
-        `at_page` states whether the request has the path at which the cookie is valid.
+        The response refuses the request, or it sets the cookie if the URL of the request contains the token. `at_page`
+        states whether the request has the path at which the cookie is valid.
         """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -175,7 +183,7 @@ class Door:
 def _equal(given: str, secret: str) -> bool:
     """Return whether two texts are equal.
 
-    Their digests are compared, so that the time needed reveals nothing about the secret.
+    Compare their digests, so that the duration of the comparison reveals nothing about the secret.
     """
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
@@ -186,7 +194,10 @@ def _is_ours(headers: Headers, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """Return the host name in a `Host` header, without the port. Return an empty text if the header is invalid."""
+    """Return the host name in the value of a header `Host`, without the port.
+
+    Return an empty text if the value is invalid.
+    """
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

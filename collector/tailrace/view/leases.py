@@ -1,9 +1,9 @@
-"""Lease snapshots of stores to requests. An engine (a database connection with a snapshot) serves one request at a
-time.
+"""Lease snapshots of stores to requests.
 
-An engine is opened when it is needed, and used again by later requests. Only few questions run at the same time,
-however many pages are open; all others wait in order of arrival. If the client of a question disconnects, or the
-question takes too long, it is interrupted.
+An engine (a database connection with a snapshot) serves one request at a time. An engine is opened when no idle one
+exists, and is used again by later requests. At most `SLOTS` questions run at the same time, however many pages are
+open; all others wait in order of arrival. If the client of a question disconnects, or the question takes too long, it
+is interrupted.
 """
 
 from __future__ import annotations
@@ -29,20 +29,24 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
-"""Number of questions that run at the same time."""
+"""Maximum number of questions that run at the same time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits of each SQL statement that the viewer itself runs. Sorting texts of 10 MB takes about 100 MB of memory."""
+"""Limits on the resources of each SQL statement that the viewer itself runs.
+
+Sorting texts of 10 MB takes about 100 MB of memory.
+"""
 
 FRESH_SECONDS = 1.0
-"""Time (seconds) for which a snapshot is used without a check for a newer version, and a report of the collectors
-without asking again.
+"""Time (seconds) for which a snapshot is used before the server checks for a newer version.
+
+A report of the collectors is used for the same time before they are asked again.
 """
 
 UNANSWERED_SECONDS = 15.0
-"""Time (seconds) for which no collector is asked again after one did not answer.
+"""Time (seconds) for which no collector is asked again after one of them did not answer.
 
-A request without an answer takes `admin.ANSWER_SECONDS`.
+Each attempt without an answer takes `admin.ANSWER_SECONDS`.
 """
 
 
@@ -50,11 +54,11 @@ WAIT_SECONDS = 0.2
 
 
 class LeftError(TailraceError):
-    """Raised in the work for a request when its client has disconnected, so that nobody needs the answer."""
+    """Raised in the work for a request that was interrupted, because its client disconnected or its time was over."""
 
 
 class LeasedSnapshot(NamedTuple):
-    """One version of a store's table, and the events for which running collectors still wait."""
+    """One version of a store's table, and the number of events for which running collectors still wait."""
 
     engine: Engine
     live: Live
@@ -64,24 +68,24 @@ class LeasedSnapshot(NamedTuple):
         return self.engine.version
 
     def whole(self, scope: Scope) -> Completeness:
-        """Return the completeness of an answer about `scope`.
+        """Return how complete an answer about the rows in `scope` is.
 
-        Raise UnknownError if its selection contains a name that does not exist.
+        Raise UnknownError if `scope` selects by a name that does not exist.
         """
         return checked_completeness(self.engine, scope, self.live)
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Return all facts on which answers from this snapshot depend.
+        """Return a value that changes whenever an answer from this snapshot may change.
 
-        They are part of the key under which an answer is cached.
+        It is part of the key under which an answer is cached.
         """
         watchers = self.engine.table.watchers
         return self.version, self.live, None if watchers is None else tuple(watchers)
 
 
 class TimelineCache:
-    """Keeps the timeline of the newest snapshot of a store. One request uses it at a time."""
+    """Keeps the timeline of the newest snapshot of a store. Only one request at a time may use it."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
@@ -94,16 +98,17 @@ class TimelineCache:
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
-            self._known = None  # forget the old timeline first: the constructor may fail
+            self._known = None  # Forget the old timeline first, because the constructor may fail
             self._known = TimelineSnapshot(engine, self._cache)
         self._known.engine = engine
         return self._known
 
 
 class ServedStore:
-    """A store, and its engines that no request uses at the moment.
+    """A store that this server shows, and those of its engines that no request uses at the moment.
 
-    `name` is the argument on the command line. If it was a run certificate, `sessions` are the sessions of this run.
+    `name` is the argument on the command line. If the argument was a run certificate, `sessions` are the sessions of
+    this run.
     """
 
     def __init__(
@@ -128,9 +133,10 @@ class ServedStore:
         self._live: tuple[int, float, Live] | None = None
 
     def take(self) -> Engine:
-        """Return an engine that no request uses, or a new one.
+        """Return an engine that no request uses, or a new one. Its snapshot was the newest version of the table at most
+        `FRESH_SECONDS` ago.
 
-        At most `FRESH_SECONDS` ago, its snapshot was the newest version. Raise StoreError if the table cannot be read.
+        Raise StoreError if the table cannot be read.
         """
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
@@ -154,10 +160,10 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return for which events the collectors still wait, matching the engine's snapshot. First move the snapshot to
-        a newer version if necessary.
+        """Return the number of events for which the collectors still wait. The number fits the engine's snapshot: if
+        necessary, the snapshot first advances to a newer version.
 
-        One report of the collectors serves all requests within `FRESH_SECONDS`.
+        The collectors are asked once for all requests within `FRESH_SECONDS`.
         """
         with self._live_lock:
             if self._live is not None:
@@ -171,7 +177,7 @@ class ServedStore:
             return live
 
     def tend(self, still: Callable[[], bool]) -> None:
-        """Write roll-ups (sidecar files) for large data files that have none.
+        """Write roll-ups (precomputed sums in files beside the table) for large data files that have none.
 
         Stop when `still` returns False. Raise StoreError if the table cannot be read.
         """
@@ -186,9 +192,9 @@ class ServedStore:
 
 
 class SnapshotLease:
-    """All snapshots and engines that one request uses, until `end`.
+    """All snapshots and engines that one request uses, until `end` is called.
 
-    One thread uses the lease; `interrupt` may be called from another one.
+    One thread uses the lease. Only `interrupt` may be called from another thread.
     """
 
     def __init__(self, stores: Sequence[ServedStore]) -> None:
@@ -201,7 +207,7 @@ class SnapshotLease:
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
-        """Return a snapshot of the store with the given number. Within a request, it is always the same one.
+        """Return a snapshot of the store with the given number. All calls for one request return the same snapshot.
 
         Raise StoreError if the table cannot be read, and UnknownError if there is no store with this number.
         """
@@ -218,7 +224,7 @@ class SnapshotLease:
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return the timeline of the first store's snapshot. Wait until no other request uses it."""
+        """Return the timeline of the first store's snapshot. First wait until no other request uses the timeline."""
         engine = self.snapshot().engine
         if self._timeline is None:
             cache = self.stores[0].timelines
@@ -229,9 +235,9 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return a snapshot of the newest version of the first store, with a new engine.
+        """Return a snapshot of the newest version of the first store. It has a new engine with the given limits.
 
-        The caller must close the engine.
+        The lease keeps the engine only for interrupts: the caller must close it.
         """
         self.still_wanted()
         store = self.stores[0]
@@ -240,7 +246,7 @@ class SnapshotLease:
         return LeasedSnapshot(engine, store.live(engine))
 
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
-        """Return an engine that runs SQL statements on the snapshot's version in separate processes."""
+        """Return an engine that runs each SQL statement in a separate process, on the version of the given snapshot."""
         self.still_wanted()
         engine = snapshot.engine
         remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
@@ -248,7 +254,7 @@ class SnapshotLease:
         return remote
 
     def same(self) -> bool:
-        """Return whether each leased snapshot still has the version with which it was leased."""
+        """Return whether no leased snapshot has advanced to another version since it was leased."""
         return all(snapshot.version == version for snapshot, version in self._taken.values())
 
     def still_wanted(self) -> None:
@@ -257,13 +263,16 @@ class SnapshotLease:
             raise LeftError("the client has left")
 
     def interrupt(self) -> None:
-        """Interrupt the statements that are running for the request, and refuse further ones."""
+        """Interrupt the SQL statements that are running for the request.
+
+        After this, the request can start no further ones.
+        """
         self._left.set()
         for engine in [
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            with suppress(Exception):  # the thread of the request may be closing this engine
+            with suppress(Exception):  # The thread of the request may be closing this engine
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
             timeline.interrupt()
@@ -272,9 +281,9 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Return all engines to their stores.
+        """Give all engines back to their stores.
 
-        Unless `good` is true, close them instead: an interrupt may still reach them.
+        If `good` is false, close them instead, because an interrupt may still be on its way to them.
         """
         for remote in self._remote:
             remote.close()

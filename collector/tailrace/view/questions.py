@@ -1,7 +1,7 @@
-"""Define the parameters of the endpoints of the HTTP API, as one class for each set of parameters.
+"""Define the parameters of the endpoints of the HTTP API, with one class for each set of parameters.
 
-A request with any other parameter is refused: a misspelled filter would otherwise have no effect and give a misleading
-answer.
+A request with an unknown parameter is refused. Otherwise a misspelled filter would have no effect and the answer would
+mislead.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
 
     @property
     def stores(self) -> tuple[int, ...]:
-        """Return the numbers of the stores from which the answer is computed."""
+        """Return the numbers of the stores whose data the answer contains."""
         return (0,)
 
 
 class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
-    """Selects sessions by their place in a job: by rank, node and job.
+    """Selects sessions by rank, node and job: those at which the session's program ran.
 
-    An empty list stands for no restriction. The id of a job without a step selects all of its steps.
+    An empty list selects all. The id of a job without a step selects all of its steps.
     """
 
     rank: list[Rank] = []
@@ -53,10 +53,10 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
         )
 
     def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
-        """Return source and id of each session that ran at the selected ranks, nodes and jobs. Return None if the
-        question does not restrict them.
+        """Return source and id of each session of the selected ranks, nodes and jobs. Return None if the question
+        selects all.
 
-        Raise QueryError or StoreError if they cannot be read.
+        Raise QueryError or StoreError if the table cannot be read.
         """
         where = all_of(list(self.places.conditions))
         if not where.values:
@@ -66,8 +66,9 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSelection(OfPlaces, frozen=True, kw_only=True):
-    """Selects by source, by the beginning of the session id, by stream, by place in a job, and by a range of time from
-    `from` up to and without `to`. An empty list stands for no restriction.
+    """Selects rows by source, by the beginning of the session id, by stream, by rank, node and job, and by time.
+
+    The range of time begins at `from` and ends before `to`. An empty list selects all.
     """
 
     source: list[Word] = []
@@ -94,7 +95,8 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a gap of this stream (empty if unknown) may have cost events of the selection.
+        """Return whether events that belong to the selection may be missing in this stream because of a gap. The stream
+        is empty if unknown.
 
         `placed` is the result of the method `placed`.
         """
@@ -111,9 +113,10 @@ class OfNothing(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfStreams(OfPlaces, frozen=True, kw_only=True):
-    """A page of the streams.
+    """A part of the list of streams.
 
-    `search` is a text that must be part of the source, format, session id, stream name or state.
+    With `search`, the list contains only streams that have this text in their source, format, session id, name or
+    state.
     """
 
     search: Word = ""
@@ -148,7 +151,7 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether the selection contains a lane of this stream.
+        """Return whether the selection contains a lane that shows this stream.
 
         `placed` is the result of the method `placed`.
         """
@@ -161,10 +164,10 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
 
 
 class OfFrame(ApiQuestion, frozen=True, kw_only=True):
-    """A window from `from` to `to` on the axis of its lanes, `pixels` wide. Each lane is a JSON list: `["source",
-    "session", "stream", substream or null]`.
+    """A window of the timeline from `from` to `to`, `pixels` wide. Times are on the axis of the lanes.
 
-    Without lanes, the first lanes of the timeline are shown.
+    Each lane is a JSON list: `["source", "session", "stream", substream or null]`. Without lanes, the first lanes of
+    the timeline are shown.
     """
 
     from_: Nanoseconds = msgspec.field(name="from")
@@ -180,7 +183,7 @@ class OfGaps(OfSelection, frozen=True, kw_only=True):
 class OfStatistics(OfSelection, frozen=True, kw_only=True):
     """Selects spans and groups them by columns of `spans` or by `attributes.NAME`.
 
-    With `self`, self times are computed, for which all spans are read in order.
+    With `self`, the answer contains self times; these take longer, because all spans must be read in order.
     """
 
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
@@ -198,9 +201,11 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
-    """Two runs, `a` and `b`. Each is a selection from one store, given by its number in the answer of `store`.
+    """Two runs, `a` and `b`. Each is a selection from one store. A store is given by its number in the answer of
+    `store`.
 
-    With `align`, each run begins at its first event with this name; with `length`, it ends so many nanoseconds later.
+    With `align`, each run begins at its first event with this name. With `length`, it ends this number of nanoseconds
+    later.
     """
 
     a_store: Offset = 0
@@ -253,7 +258,7 @@ class OfFlame(OfSelection, frozen=True, kw_only=True):
 
 
 class OfDurations(OfSelection, frozen=True, kw_only=True):
-    """Selects the spans for a heat map of durations, by name if `name` is given.
+    """Selects the spans for a heat map of durations: all spans, or those with the name `name`.
 
     The map has at most `columns` columns.
     """
@@ -271,8 +276,8 @@ class OfRow(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSearch(OfSelection, frozen=True, kw_only=True):
-    """A search for events whose name contains `name`, in upper or lower case, and that begin after `after`, or before
-    it with `backwards`.
+    """A search for events whose name contains `name`, in upper or lower case. It finds events that begin after the time
+    `after`, or with `backwards` events that begin before it.
 
     `axis` is the axis of a lane. If it is given, only events on this axis are found, and all times are on it.
     """
@@ -285,7 +290,8 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
 
 
 class OfNextGap(OfSelection, frozen=True, kw_only=True):
-    """A search for the next gap that begins after `after`, or for the last one that begins before it with `backwards`.
+    """A search for the first gap that begins after the time `after`, or with `backwards` for the last gap that begins
+    before it.
 
     With `axis`, only gaps on lanes of this axis are found.
     """
@@ -296,7 +302,7 @@ class OfNextGap(OfSelection, frozen=True, kw_only=True):
 
 
 class NewNote(ApiQuestion, frozen=True, kw_only=True):
-    """A new note about a range of time. An empty `source`, `session` or `stream` stands for all."""
+    """A new note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of them."""
 
     from_: Nanoseconds = msgspec.field(name="from")
     to: Nanoseconds

@@ -20,7 +20,7 @@ from tailrace.sources.listening import of_connections
 from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
-"""Time (seconds) after which the operating system's kernel closes a connection whose client reads nothing."""
+"""If a client reads nothing for this time (seconds), the operating system's kernel closes its connection."""
 
 REQUEST_SECONDS = 10
 """Maximum time (seconds) within which a whole request must arrive."""
@@ -28,7 +28,7 @@ REQUEST_SECONDS = 10
 CONNECTIONS_MAX = 512
 """Maximum number of connections.
 
-If one more is opened, the connection is closed that has waited longest for a request.
+If one more is opened, the server closes the connection that has waited longest for its next request.
 """
 
 STOP_SECONDS = 2
@@ -36,8 +36,8 @@ BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its caller. uvicorn's own signal handlers would raise each received signal again
-    at the end.
+    """A server without signal handlers, because its caller handles signals. uvicorn's own handlers would raise each
+    received signal again at the end.
     """
 
     @contextmanager
@@ -46,8 +46,8 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection that the server can close while a request is arriving. uvicorn alone would wait without limit for
-    the rest of it.
+    """A connection that the server can close even while a request is arriving. uvicorn alone would wait without limit
+    for the end of the request.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -62,16 +62,18 @@ class _Protocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Return whether the connection waits for a request, or for the rest of one."""
+        """Return whether the connection waits for a request or for the end of one."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        self.connections.discard(self)  # the event loop would do this only later
+        self.connections.discard(
+            self
+        )  # Remove the connection now. The event loop would do this only later.
         self.transport.abort()
 
 
 def _waiting(state: ServerState) -> list[_Protocol]:
-    """Return the connections that wait for a request, or for the rest of one."""
+    """Return the connections that wait for a request or for the end of one."""
     return [each for each in state.connections if isinstance(each, _Protocol) and each.waits]
 
 
@@ -91,9 +93,10 @@ def listen(address: str) -> socket.socket:
 
 @contextmanager
 def listen_at(path: Path) -> Iterator[socket.socket]:
-    """Yield a socket in the file system that only its owner can open, and remove it at the end of the block.
+    """Yield a socket in the file system that only its owner can open. Remove the socket's file at the end of the `with`
+    block.
 
-    A socket that a killed server left there is replaced. Raise AddressError if the path cannot be used.
+    If a killed server left a file there, replace it. Raise AddressError if the path cannot be used.
     """
     sock = socket.socket(socket.AF_UNIX)
     try:
@@ -115,9 +118,8 @@ def listen_at(path: Path) -> Iterator[socket.socket]:
 def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve the viewer until SIGINT or SIGTERM. Call `ready` once requests are answered."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (hard, hard)
-    )  # each open page needs at least one connection
+    # The limit must allow connections of several open pages, each of which needs at least one.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(_serve(viewer, sock, ready))
 
 
@@ -158,9 +160,9 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket that a killed server left at `path`.
+    """Remove the file of a socket that a killed server left at `path`.
 
-    Raise OSError if another server listens on it, or the file is no socket.
+    Raise OSError if another server listens on it, or if the file is no socket.
     """
     with socket.socket(socket.AF_UNIX) as probe:
         try:

@@ -1,8 +1,8 @@
 """Send answers piece by piece: news for the open pages, and exports.
 
 **News.** Once a second, every open page gets the version of the table, rates of events, and the health of the
-collectors. One thread collects this for all pages, and only while a page is open. A page gets the newest message after
-it has received the previous one. So a slow page misses messages, and none are queued.
+collectors. One thread collects this for all pages, and only while a page is open. When a page has received a message,
+it next gets the newest one. So a slow page misses messages, and no messages are queued.
 
 **Exports.** An export has the same content as a file of `tailrace export`. A browser saves it, or passes it to
 Perfetto. The whole export is written to a temporary directory, from one snapshot, and then sent. If it consists of
@@ -42,16 +42,19 @@ from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
 KEPT_SECONDS = 120
-"""Time (seconds) for which rates of events are kept and sent to a page."""
+"""Time (seconds) for which past rates of events are kept, to be sent to a page."""
 
 QUIET_SECONDS = 15.0
-"""Maximum time (seconds) between two messages to a page.
+"""If a page got no news for this time (seconds), it gets an empty message.
 
-Sending a message shows whether the connection still exists.
+Sending it shows whether the connection still exists.
 """
 
 AWAY_SECONDS = 10.0
-"""Time (seconds) for which no collector is asked again, after the collectors took long and one did not answer."""
+"""Time (seconds) for which no collector is asked again.
+
+It begins when a question to the collectors took long and one of them did not answer.
+"""
 
 
 class _SourceFields(msgspec.Struct):
@@ -81,7 +84,9 @@ class CollectorStatus(msgspec.Struct):
 
 
 class Rates:
-    """Computes rates (events per second) of each source from the event counts in the collectors' statuses."""
+    """Computes each source's rate of events (events per second) from the event counts in successive statuses of the
+    collectors.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[set[int], float, Counter[str]] | None = None
@@ -102,9 +107,9 @@ class Rates:
         self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
-        """Return the rates of the last `KEPT_SECONDS` by source.
+        """Return the rates of the last `KEPT_SECONDS` for each source.
 
-        Each rate has its time in seconds before `now`, as a negative number.
+        The time of a rate is in seconds relative to `now`, so it is negative.
         """
         found = []
         for name, kept in sorted(self._rates.items()):
@@ -118,7 +123,7 @@ class Rates:
 
 
 class LiveWatch:
-    """Collects the news of one store once a second in a thread, while at least one page is open."""
+    """Collects the news of one store in a thread, once a second, while at least one page is open."""
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
         self._loaded = loaded
@@ -157,7 +162,7 @@ class LiveWatch:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End the messages to all pages."""
+        """End the news to all pages."""
         self._stopped = True
         self._changed.set()
         self._thread.shutdown(wait=False)
@@ -171,9 +176,9 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Read the table and ask the collectors once.
+        """Read the table once, and ask the collectors once.
 
-        Return the message for the pages, which also reports an error if one occurs.
+        Return the message for the pages. If an error occurs, the message reports it.
         """
         version = rows = 0
         unasked = ""
@@ -234,7 +239,7 @@ As JSON, it states which events are missing from the export, and which data its 
 """
 
 EXPORT_LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
-"""Limits of the SQL statements of an export. Each statement has no time limit of its own."""
+"""Limits on the resources of the SQL statements of an export. No statement has a time limit of its own."""
 
 EXPORT_SECONDS = 900.0
 """Maximum time (seconds) for writing an export."""
@@ -242,16 +247,16 @@ EXPORT_SECONDS = 900.0
 PIECE = 2**18
 
 SUFFIXES = {"perfetto": "pftrace", "chrome": "json", "otlp": "jsonl"}
-"""Ends of file names for those export formats whose files do not end with the name of the format."""
+"""File name extensions of the export formats whose extension differs from the name of the format."""
 
 ARCHIVE = "application/zip"
 BINARY = "application/octet-stream"
 
 
 class Written(NamedTuple):
-    """A written export: the file to send, its temporary directory, and what the file lacks (`words`).
+    """A written export: the file to send, its temporary directory, and a description of what the file lacks (`words`).
 
-    The directory is removed after the file was sent.
+    After the file was sent, the directory is removed.
     """
 
     directory: Path
@@ -260,7 +265,7 @@ class Written(NamedTuple):
 
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
-    """Write an export to a temporary directory. Raise the errors of `export` if it cannot be written."""
+    """Write an export to a temporary directory. If it cannot be written, raise the error that `export` raised."""
     directory = Path(make_room("view"))
     try:
         return _write(lease, asked, directory)
@@ -291,7 +296,7 @@ def _write(lease: SnapshotLease, asked: OfExport, directory: Path) -> Written:
 
 
 class Download(StreamingResponse):
-    """A response that sends a file. Then it removes the file's directory, even if the client has disconnected."""
+    """A response that sends a file and then removes the file's directory, even if the client has disconnected."""
 
     def __init__(self, written: Written) -> None:
         name = written.file.name

@@ -1,10 +1,9 @@
 """Define the answers of the HTTP API. The OpenAPI description is generated from these classes.
 
-Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. In the
-columns of the timeline, times are integers: nanoseconds since the frame's `from`. There, integers beyond 2^53 are so
-far outside the window that no pixel shows them. The `version` of an answer is the version of the table from which all
-its figures were computed. Null stands for an unknown value, never for zero.
-"""
+Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. The
+columns of the timeline are an exception: there, times are integers, in nanoseconds since the frame's `from`. Such
+integers beyond 2^53 are so far outside the window that no pixel shows them. The `version` of an answer is the version
+of the table from which all its figures were computed. Null stands for an unknown value, never for zero."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ DecimalText = Annotated[
 """Integer of up to 64 bits as decimal text, because JavaScript represents integers exactly only up to 2^53."""
 
 Key = Annotated[str, "never cut"]
-"""Text that is never cut, because a later question uses it to identify an object.
+"""Text that is never cut, because the client sends it back in later questions to identify an object.
 
-All other texts from a trace are cut if they are long (`answers.cut`).
-"""
+All other texts from a trace are cut if they are long (`answers.cut`)."""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
-    """A problem with a request: `what` is wrong, `where` in the request, and what the user can do (`todo`)."""
+    """A problem with a request: what is wrong (`what`), in which part of the request (`where`), and what the user can
+    do (`todo`)."""
 
     what: str
     where: str
@@ -48,8 +47,8 @@ class Whole(msgspec.Struct, kw_only=True):
     """How complete an answer is.
 
     `missing` counts missing events by reason. `unknown` counts gaps of unknown size. `awaited` counts events for which
-    running collectors still wait. `unasked` is why one of them did not report them. `selected` states whether any event
-    matches the question; without one, an answer is never `complete`."""
+    running collectors still wait. If a collector could not be asked for this number, `unasked` explains why. `selected`
+    states whether any event matches the question. If none does, the answer is never `complete`."""
 
     complete: bool
     text: str
@@ -61,8 +60,8 @@ class Whole(msgspec.Struct, kw_only=True):
 
 
 class WholeAnswer(msgspec.Struct, kw_only=True):
-    """The part that most answers have: the version of the table from which the answer was computed, and how complete it
-    is."""
+    """The members that most answers have in common: the version of the table from which the answer was computed, and
+    how complete it is."""
 
     version: int
     whole: Whole
@@ -88,7 +87,9 @@ class Stream(msgspec.Struct, kw_only=True):
 
 
 class Streams(WholeAnswer, kw_only=True):
-    """Some of the streams that match a question, from `offset` on. `total` counts all that match."""
+    """One part of the list of streams that match a question, from `offset` on.
+
+    `total` is the length of the whole list."""
 
     total: int
     offset: int
@@ -128,9 +129,10 @@ class Sessions(WholeAnswer, kw_only=True):
 
 
 class ShownGap(msgspec.Struct, kw_only=True):
-    """A row of the view `gaps`, with the times of the events before and after the gap.
+    """A row of the view `gaps`, with the times of the last event before the gap (`begins`) and the first one after it
+    (`ends`).
 
-    `placed` states in words how exact these times are. They are null if the session has no events."""
+    `placed` describes how exact these times are. They are null if the session has no events."""
 
     source: str
     format: str
@@ -152,7 +154,7 @@ class ShownGap(msgspec.Struct, kw_only=True):
 class Gaps(WholeAnswer, kw_only=True):
     """Gaps in order of their begin.
 
-    `total` counts all gaps that match; `gaps` contains only the first ones if there are too many."""
+    `total` counts all gaps that match the question; `gaps` contains only the first of them if they are too many."""
 
     total: int
     gaps: list[ShownGap]
@@ -161,7 +163,7 @@ class Gaps(WholeAnswer, kw_only=True):
 class RowPlace(msgspec.Struct, kw_only=True):
     """The place of a record: its session, and its offset in the session's bytes.
 
-    It stays the same when data files are merged."""
+    The place stays valid when data files are merged."""
 
     source: Key
     session: Key
@@ -169,9 +171,10 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """An event that a search found. `time` is wall time or, in a search on another axis, a time on this axis.
+    """An event that a search found.
 
-    `duration` is null for an open span and for all other kinds of events."""
+    `time` is wall time; in a search on another axis, it is a time on this axis. Only a closed span has a duration; for
+    all other events it is null."""
 
     place: RowPlace
     stream: str
@@ -185,7 +188,7 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 
 class FoundEvents(WholeAnswer, kw_only=True):
-    """The events that a search found, in order of time. `more` states whether further events match."""
+    """The events that a search found, in order of time. `more` states whether further events match but are left out."""
 
     events: list[ShownEvent]
     more: bool
@@ -208,11 +211,11 @@ class Raw(msgspec.Struct, kw_only=True):
 
 
 class RowsAnswer(WholeAnswer, kw_only=True):
-    """The rows at a place, the span that encloses the first of them (`parent`), and the spans directly inside it
-    (`children`).
+    """All rows at a place. `parent` is the span that encloses the first of them; `children` are the spans directly
+    inside it.
 
-    `related` states how parent and children were found: by `id` (the records name them), or by `containment` (by their
-    times)."""
+    `related` states how parent and children were found: by `id` (the records contain their ids), or by `containment`
+    (by their times)."""
 
     rows: list[ShownRow]
     parent: ShownEvent | None
@@ -223,7 +226,7 @@ class RowsAnswer(WholeAnswer, kw_only=True):
 
 
 class NoteFacts(msgspec.Struct, kw_only=True):
-    """A note about a range of time. An empty `source`, `session` or `stream` stands for all."""
+    """A note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of them."""
 
     id: str
     made: Ns
@@ -268,7 +271,7 @@ class FormatFacts(msgspec.Struct, kw_only=True):
 
 
 class StoreAnswer(msgspec.Struct, kw_only=True):
-    """The store, and which parameters other endpoints accept.
+    """The store, and the values that parameters of other endpoints accept.
 
     `stores` lists the stores of the command line; a store's number is its place in this list."""
 
@@ -277,9 +280,9 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     root: str
     stores: list[str]
     certified: list[list[str]]
-    """For each store, the sessions that `compare` uses if the question names none: those of a run certificate.
+    """For each store, the sessions of a run certificate.
 
-    An empty list stands for all sessions."""
+    `compare` uses them if the question names no sessions. An empty list stands for all sessions."""
     watched: bool
     """Whether a running collector uses the store; true if this is unknown."""
     files: int
@@ -292,11 +295,13 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     """Names of the figures by which `compare` can compare runs."""
     exports: list[FormatFacts]
     ranks: list[int]
-    """Ranks of the sessions. Like `nodes` and `jobs`, this list has a maximum length."""
+    """All ranks of the store's sessions.
+
+    If there are very many, the list contains only the first ones. The same holds for `nodes` and `jobs`."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None
-    """Reason why notes cannot be stored; null if they can."""
+    """Reason why notes cannot be written to the store; null if they can."""
     sql_seconds: float
     sql_memory: int
     sql_rows: int
@@ -327,8 +332,8 @@ class Rate(msgspec.Struct, kw_only=True):
 class News(msgspec.Struct, kw_only=True):
     """One message of `live`, with its `number`.
 
-    `collectors` are the running collectors that answered. `unasked` states which others did not answer, and why, or an
-    error of the table."""
+    `collectors` are the running collectors that answered. `unasked` states which collectors did not answer, and why. If
+    the table cannot be read, `unasked` is this error."""
 
     number: int
     version: int
@@ -383,11 +388,12 @@ class LaneName(msgspec.Struct, kw_only=True):
 
 
 class ShownLane(LaneName, kw_only=True):
-    """A lane of the timeline, with the events in it.
+    """A lane of the timeline, with the number of its events.
 
-    `first` and `last` are times on the lane's `axis`: `wall` for wall time, or an axis of its own if its clock is not
-    related to wall time. `clock` describes the clock in words. `depths` is the number of rows for nested spans whose
-    depth was recorded. `missing` and `unknown` count for the whole stream; only the lane without a substream has them."""
+    `first` and `last` are the times of its first and last event. They are on the lane's `axis`: `wall` for wall time,
+    or an axis of its own if its clock is not related to wall time. `clock` describes the clock in words. `depths` is
+    the number of rows that nested spans need, if their depths were recorded. `missing` and `unknown` count for the
+    whole stream; only the lane without a substream has them."""
 
     format: str
     depths: int
@@ -406,12 +412,13 @@ class Lanes(WholeAnswer, kw_only=True):
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
-    """A gap in the window. If `count` is more than 1, several gaps of one stream that begin in the same bucket and end
-    in the same bucket.
+    """A gap in the window, or several gaps of one stream that begin in the same bucket and end in the same bucket.
+    `count` is the number of gaps.
 
     `begin` and `end` are nanoseconds since `from` of the frame, or null if unknown. `remaining` is the known number of
     missing events, and `unknown` the number of gaps of unknown size. `placed` states how exact the times are. For
-    several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and `reason` is null if their reasons differ."""
+    several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and `reason` is null if their reasons differ.
+    """
 
     source: Key
     session: Key
@@ -430,10 +437,10 @@ class FrameGap(msgspec.Struct, kw_only=True):
 
 
 class FrameAnswer(msgspec.Struct, kw_only=True):
-    """The content of a window of the timeline: each long span, short spans combined in buckets, and the gaps.
+    """The content of a window of the timeline: long spans one by one, short spans combined in buckets, and the gaps.
 
     `bucket` is the width of a bucket in ns. `coarse` states that a bucket is wider than a pixel, because the answer
-    would be too large."""
+    would otherwise be too large."""
 
     version: int
     from_: Ns = msgspec.field(name="from")
@@ -449,18 +456,20 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
 
 
 class FigureInterval(msgspec.Struct, kw_only=True):
-    """The least and the greatest value that a figure may have; null where nothing bounds it."""
+    """Lower and upper bound of a figure that cannot be computed exactly, because spans are missing; null where no bound
+    is known."""
 
     low: DecimalText | None
     high: DecimalText | None
 
 
 class Group(msgspec.Struct, kw_only=True):
-    """All selected spans with the same values of the keys. `unit` is the unit of their durations: `ns` or `ticks`.
+    """All selected spans with the same values of the keys.
 
-    Only spans that have ended have a duration; without any, durations are null. So is `self` if it was not
-    asked for. The figures are those of the spans in the table. `bounds` has, by figure, the interval in which the figure
-    lies if spans are missing; null if there is no figure."""
+    `unit` is the unit of their durations: `ns` or `ticks`. Only spans that have ended have a duration. If none has
+    ended, the durations are null. `self` is null unless the question requested it. The figures are computed from the
+    spans in the table. If spans are missing, `bounds` contains an interval for each figure in which its true value
+    lies; null if there is no figure."""
 
     group: list[str | None]
     unit: str
@@ -480,7 +489,7 @@ class Group(msgspec.Struct, kw_only=True):
 class Statistics(WholeAnswer, kw_only=True):
     """Groups of spans, with the longest total duration first.
 
-    `total` counts all groups; `groups` contains only the first ones if there are too many."""
+    `total` counts all groups; `groups` contains only the first of them if they are too many."""
 
     by: list[str]
     total: int
@@ -493,7 +502,7 @@ class SqlColumn(msgspec.Struct, kw_only=True):
 
 
 class SqlAnswer(WholeAnswer, kw_only=True):
-    """The rows that an SQL statement returned, each as a list in the order of `columns`.
+    """The rows that an SQL statement returned. Each row is a list in the order of `columns`.
 
     Integers beyond 2^53 and decimal numbers are texts. Times and other types are texts as DuckDB writes them. `more`
     states whether rows were left out, and `cut` counts texts that were shortened."""
@@ -506,7 +515,9 @@ class SqlAnswer(WholeAnswer, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of the two runs in a comparison. `marker` is the time of the event at which the run was aligned."""
+    """One of the two runs in a comparison.
+
+    `marker` is the time of the event at which the run begins, if the question aligned the runs by an event."""
 
     store: str
     version: int
@@ -538,9 +549,9 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """All groups: first those that grew, the most first, then new ones, then those that are gone.
+    """The compared groups: first those whose figure grew, in order of growth, then new ones, then those that are gone.
 
-    `total` counts them; `differences` may contain only the first ones."""
+    `total` counts all of them; `differences` contains only the first of them if they are too many."""
 
     version: int
     a: Side
@@ -552,11 +563,10 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 class ShownFlameNode(msgspec.Struct, kw_only=True):
-    """A node of a flame graph: all spans with the same name inside spans with the same names. `parent` is the index of
-    the enclosing node in the list, or null.
+    """A node of a flame graph: all spans with the same name whose enclosing spans have the same names, too.
 
-    `self` is the time during which a span of the node is the innermost open span of its lane. `total` also includes the
-    nodes inside it."""
+    `parent` is the index of the enclosing node in the list, or null. `self` is the time during which a span of this
+    node is the innermost open span of its lane. `total` is the same time including the nodes inside this node."""
 
     parent: int | None
     name: str | None
@@ -568,8 +578,8 @@ class ShownFlameNode(msgspec.Struct, kw_only=True):
 class Flame(WholeAnswer, kw_only=True):
     """The nodes of a flame graph, each after its parent. `unit` is `ns`, or `ticks` for clocks without a known rate.
 
-    `left_out` counts small nodes that are not listed; their time is included in the nodes that enclose them. `open`
-    counts spans without an end, whose time is not included."""
+    `left_out` counts small nodes that are not listed; their time is part of the nodes that enclose them. `open` counts
+    spans without an end, whose time is not part of any node."""
 
     unit: str
     nodes: list[ShownFlameNode]
@@ -578,11 +588,11 @@ class Flame(WholeAnswer, kw_only=True):
 
 
 class HeatMapAnswer(WholeAnswer, kw_only=True):
-    """A heat map: how many spans began at which time, and how long they took.
+    """A heat map: how many spans began in which range of time, and how long they took.
 
-    Columns are ranges of time, each `width` ns wide, beginning at `from`. Rows are ranges of durations: row 0 is 0 ns,
-    and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` have one item for each cell that is not empty.
-    `open` counts spans without an end."""
+    Columns are ranges of time, each `width` ns wide; the first begins at `from`. Rows are ranges of durations: row 0 is
+    0 ns, and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` are lists with one item for each cell that
+    is not empty. `open` counts spans without an end."""
 
     from_: Ns | None = msgspec.field(name="from")
     width: Ns

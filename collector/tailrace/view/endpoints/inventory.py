@@ -32,10 +32,10 @@ from tailrace.view.questions import (
 )
 
 WORST = 20
-"""Number of streams in the answer of `overview`: those from which most events are missing."""
+"""Number of streams that the answer of `overview` lists: those with the most missing events."""
 
 PLACES = 2000
-"""Maximum number of ranks in the answer of `store`, and likewise of nodes and of jobs."""
+"""Maximum number of ranks that the answer of `store` lists. The same limit holds for its nodes and for its jobs."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -87,7 +87,7 @@ def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
 
 
 def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
-    """Return all different ranks, nodes or jobs of the store's sessions, in order."""
+    """Return all different ranks of the store's sessions, in order; or likewise all nodes or jobs, as `what` states."""
     sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql)]
 
@@ -145,9 +145,9 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return the streams that match a question, from its `offset` on, at most `limit`.
+    """Return the streams that match a question. Skip the first `offset` of them, and return at most `limit`.
 
-    Unknown values come last, whether the order is ascending or descending.
+    In ascending and in descending order, unknown values come last.
     """
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
@@ -186,7 +186,10 @@ def _matching(asked: OfStreams) -> RowCondition:
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
-    """Serve the gaps that may lie within a range of time. A gap whose time is unknown may lie within every range."""
+    """Serve the gaps that lie within a range of time, or may lie within it.
+
+    A gap whose time is unknown may lie within every range.
+    """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -200,9 +203,9 @@ def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
 
 
 def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
-    """Serve the gap that begins next after a given time, or with `backwards` the last one that begins before it.
+    """Serve the first gap that begins after a given time. With `backwards`, serve the last gap that begins before it.
 
-    The list is empty if there is none.
+    The list of gaps is empty if there is no such gap.
     """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -226,7 +229,9 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    """Return the gaps that may have cost events of the selection."""
+    """Return the gaps whose missing events may belong to the selection: by source, session, stream, place in a job, and
+    time.
+    """
     placed = asked.placed(lease.snapshot().engine)
     return [
         each

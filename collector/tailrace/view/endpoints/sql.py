@@ -20,15 +20,15 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits of a statement that a user wrote."""
+"""Limits on the resources of an SQL statement that a user wrote."""
 
 ROWS = 10_000
-"""Maximum number of rows of a statement that are sent to the page."""
+"""Maximum number of rows that the page gets from an SQL statement."""
 
 BYTES = 16 * 2**20
-"""Maximum size (characters, roughly) of the rows in an answer.
+"""Maximum size of the rows in an answer, roughly in characters.
 
-Further rows are left out; the answer's `more` is then true.
+If there are further rows, the answer's `more` is true.
 """
 
 
@@ -56,7 +56,7 @@ def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer
 
 
 def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return at most `limit` rows of a statement, and whether it has more."""
+    """Return at most `limit` rows of a statement, and whether the statement has further rows."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     while page := answer.next_page():
@@ -69,7 +69,7 @@ def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool
 
 
 def _value(value: object, *, json: bool) -> Any:  # noqa: ANN401 - JSON
-    """Return a value of a row in a form that JavaScript can represent exactly."""
+    """Return a value of a row in a form that JavaScript represents without rounding."""
     if isinstance(value, Decimal):
         return str(value)
     if json and isinstance(value, str) and len(value) <= TEXT_MAX:

@@ -60,7 +60,7 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | F
 
 
 def _ends(each: SpanStatistics) -> Iterator[int | None]:
-    """Yield the least and the greatest value of each figure."""
+    """Yield the lower and the upper bound of each figure, one after the other; None where a bound is unknown."""
     for interval in each.bounds.values():
         yield from interval or (None, None)
 
@@ -74,7 +74,7 @@ def _group(each: SpanStatistics) -> wire.Group:
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """Return rows as CSV. A `'` is put before each text that a spreadsheet could take for a formula."""
+    """Return rows as CSV. If a spreadsheet could take a text for a formula, put a `'` before the text."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
@@ -170,9 +170,9 @@ def _run(
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
-    """Return the time (Unix ns) of the first selected event with the given name.
+    """Return the time (Unix ns) of the first event in `window` with the given name.
 
-    Raise UnknownError if there is none with a time.
+    Raise UnknownError if no such event has a known time.
     """
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))

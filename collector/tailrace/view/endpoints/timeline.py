@@ -1,8 +1,8 @@
 """Serve the timeline: its lanes, the content of a window of time (`rollups`), the rows at a place, and a search for
 names.
 
-A search works in wall time, or on the axis of a clock without wall time. There, an event's time is computed from the
-tick at which it begins (`tailrace.timeline`).
+A search works in wall time. For sessions whose clock is not related to wall time, it works on the axis of their clock.
+There, an event's time is computed from the tick at which the event begins (`tailrace.timeline`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
-"""Maximum length (characters) of a name in the answer of `frame`. The endpoint `row` returns the full name."""
+"""Maximum length (characters) of a name in the answer of `frame`.
+
+Longer names are cut; the endpoint `row` returns the full name.
+"""
 
 LANES_MAX = 1000
 """Maximum number of lanes in the answer of `frame`."""
@@ -61,7 +64,7 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
 
 
 def _key(text: str) -> LaneKey:
-    """Return the key of a lane from its text, a JSON list. Raise QueryError if the text has another form."""
+    """Parse the key of a lane, which is a JSON list. Raise QueryError if `text` has another form."""
     try:
         return LaneKey(
             *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
@@ -129,19 +132,19 @@ WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN n
   AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
 QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
 """
-"""SQL for the next matching events of each session on an axis.
+"""SQL that selects, for each session on an axis, the next events that match a search.
 
-`near` is a list of sessions, each with the first and last tick at which an event may begin.
+`near` is a list of sessions, each with the first and last tick at which a selected event may begin.
 """
 
 _FARTHEST = 2**61
-"""Maximum absolute value of the ticks between which a search looks for events."""
+"""Search for events only between the ticks -2^61 and 2^61, if the question sets no bound."""
 
 _NEVER = 2**80
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
-    """Serve the next events whose name contains a text; upper and lower case are the same.
+    """Serve the next events whose name contains a given text. Upper and lower case count as equal.
 
     Raise UnknownError if the axis does not exist.
     """
@@ -164,8 +167,9 @@ def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.S
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search, ordered by wall time: at most one more than `limit`, which shows that
-    there are more.
+    """Return the events that match a search, ordered by wall time.
+
+    At most `limit` + 1 events are returned; the last one only shows that there are more than `limit`.
     """
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
@@ -184,9 +188,9 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search on an axis without wall time, in order of time.
+    """Return the events that match a search on an axis without wall time, ordered by time.
 
-    If there are more than `limit`, return at least one more than `limit`.
+    If more than `limit` events match, more than `limit` are returned, so that the caller knows.
     """
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
@@ -218,8 +222,9 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and last tick at which a matching event of this clock may begin, as given by `from`, `to` and
-    `after` of the search.
+    """Return the first and the last tick at which an event of this clock may begin to match the search.
+
+    They follow from `from`, `to` and `after` of the search.
     """
     first = [] if asked.from_ is None else [asked.from_]
     behind = [] if asked.to is None else [asked.to]
@@ -238,7 +243,7 @@ def _first_tick(clock: SessionClock, time: int) -> int:
     def ns(tick: int) -> int:
         try:
             return clock.ticks.ns(tick)
-        except OverflowError:  # the time of this tick does not fit in 64 bits
+        except OverflowError:  # The time of this tick does not fit in 64 bits.
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
@@ -247,7 +252,10 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Maximum number of rows that `row` returns for one place. All rows of the collector itself are at the same place."""
+"""Maximum number of rows that `row` returns for one place.
+
+The limit is needed because all rows of the collector itself have the same place.
+"""
 
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
@@ -255,7 +263,7 @@ _OF_SPAN = (
 
 
 class _Span(NamedTuple):
-    """The columns of a span from which its parent and its children are found."""
+    """Those columns of a span by which its parent and its children are found."""
 
     source: str
     session: str
@@ -335,8 +343,10 @@ def _span(engine: Engine, asked: OfRow) -> _Span:
 def _relatives(
     engine: Engine, span: _Span
 ) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
-    """Return the parent of a span, its children, whether there are more children, and how they were found: by `id` or
-    by `containment`.
+    """Return the parent of a span, its children, whether it has more children than were returned, and how they were
+    found.
+
+    They are found by `id` if the records of the spans contain ids, otherwise by `containment` of their times.
     """
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
@@ -367,7 +377,7 @@ def _contained(
         (*of_lane, span.start, span.end, span.start, span.end),
     )
     chosen = inside.sql
-    # Select the direct children: spans inside the given span that lie in no other span inside it.
+    # Select only direct children: spans inside the given span that are not inside another one of these spans.
     sql = (
         f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
