@@ -49,7 +49,8 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One node of a job.
 
-    `collectors` collectors were started on it; `collectors_ended` of them ended normally, and all others were killed.
+    `collectors` is the number of collectors that were started on it. `collectors_ended` of them ended by themselves,
+    and all others were killed.
     """
 
     job: str | None
@@ -63,7 +64,8 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One rank of a job: its presence on a node, how its program ended, and the event counts summed over its sessions.
+    """One rank of a job: when it ran and on which node, how its program ended, and the event counts summed over its
+    sessions.
 
     Times are Unix nanoseconds, or null if unknown.
     """
@@ -83,7 +85,7 @@ class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stored: int
     missing: dict[str, int]
     unknown: bool
-    """Whether further events are missing, in addition to those in `missing`, whose number is unknown."""
+    """Whether more events are missing than `missing` counts, because the size of a gap is unknown."""
 
 
 class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -92,9 +94,9 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     tailrace: str
     store: str
     sizes: dict[str, int]
-    """Number of ranks of each job by the job's name.
+    """Number of ranks of each job, by the job's name.
 
-    Jobs whose launcher does not state the number are left out. A job without a name has the empty key.
+    Jobs are left out if their launcher does not state the number. A job without a name has the empty key.
     """
     nodes: list[NodeEvidence]
     ranks: list[RankEvidence]
@@ -112,7 +114,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
 
 def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCertificate:
-    """Return the certificate of all sessions in the merged store `store`, whose rank logs are `logs`."""
+    """Return the certificate of all sessions in the merged store `store`. `logs` are the logs of ranks of its nodes."""
     there = presence(logs)
     sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
     streams = stream_evidence(engine, sessions)
@@ -133,9 +135,9 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 
 
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
-    """Return the evidence of each rank in the rank logs `there` or in the table.
+    """Return the evidence of each rank that occurs in the rank logs `there` or in the table.
 
-    A rank that only the table contains gets the state UNKNOWN.
+    The state of a rank that occurs only in the table is UNKNOWN.
     """
     places = {session: place for session, *place in engine.rows(PLACES)}
     last = dict(engine.rows(LAST))
@@ -181,7 +183,8 @@ def read(path: Path) -> JobCertificate:
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:
-    """Write the certificate to `path`, or to the next free numbered name beside `path`. Return the path of the file.
+    """Write the certificate to a new file. The file is `path` or, if it exists, the next free numbered name beside it.
+    Return the file's path.
 
     If one of the existing files has an equal certificate, and the new certificate is not signed, write nothing and
     return the path of that file. Raise StoreError if a file cannot be read or written.
@@ -199,7 +202,7 @@ def write(certificate: JobCertificate, path: Path) -> Path:
 
 
 def is_job(path: Path) -> bool:
-    """Return whether a file contains JSON whose `kind` is that of a job certificate.
+    """Return whether a file contains a JSON object whose member `kind` states that it is a job certificate.
 
     Raise StoreError if the file is unreadable.
     """
@@ -257,7 +260,7 @@ def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> 
 RANKS_SHOWN = 100
 """Maximum number of ranks that the summary of a certificate lists one by one.
 
-It lists only ranks that did not end normally or that lack events.
+Only ranks that did not end normally or that have missing events are listed.
 """
 
 
@@ -318,8 +321,8 @@ def _rank(rank: RankEvidence) -> str:
 
 
 def _without_rank(done: JobCertificate) -> Iterator[str]:
-    """Yield lines about missing events that belong to no rank: first their number by reason, then each session that
-    lacks events.
+    """Yield lines of text about missing events of sessions without a rank: first the number by reason, then each such
+    session.
     """
     of_ranks: Counter[str] = Counter()
     for rank in done.ranks:

@@ -36,9 +36,9 @@ from tailrace.store.presence import DirectoryLock, Entrance
 
 
 def found(directories: Iterable[Path]) -> list[Path]:
-    """Return the paths of the stores among the given directories and their direct subdirectories.
+    """Return the paths of all stores among the given directories and their direct subdirectories.
 
-    Raise StoreError if a given directory neither is a store nor contains one.
+    Raise StoreError if a given directory is not a store and contains none.
     """
     stores: dict[Path, None] = {}
     for directory in directories:
@@ -52,8 +52,8 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Write all events that killed collectors of a store had received, but not stored, into the store's table. Return
-    whether a killed collector had left anything to do.
+    """Bring all events into the table that killed collectors of a store had received, but not stored. Return whether
+    there were any such collectors.
 
     Raise StoreError if a collector still runs on the store.
     """
@@ -72,8 +72,10 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
 
 
 def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
-    """Run a killed collector of a store once more, so that its table gets the events in its log, and its sessions are
-    closed. If it belonged to a node of a job, the collector `main` also reads the trace files of the node's ranks to
+    """Run a killed collector of a store once more. It writes the events of its spool to the table, and closes its
+    sessions.
+
+    If the collector is `main` and belonged to a node of a job, it also reads the trace files of the node's ranks to
     their end.
     """
     loaded = choose(config, str(store))
@@ -107,7 +109,7 @@ BATCH_ROWS = 500_000
 QUARANTINE = "quarantine"
 
 RANKS_DIRECTORY = "ranks"
-"""Name of the directory in a merged store with the rank logs of all nodes' stores."""
+"""Name of a directory in a merged store. It contains the rank logs of all stores that were merged into it."""
 
 COLUMNS_EXCEPT = """
 SELECT * FROM theirs
@@ -117,7 +119,7 @@ SELECT * FROM ours
 
 
 class MergedStore(NamedTuple):
-    """A store that was merged into another one, and the number of rows that the other one lacked and got."""
+    """A store that was merged into another one, and the number of rows that this added to the other one."""
 
     store: Path
     rows: int
@@ -126,8 +128,7 @@ class MergedStore(NamedTuple):
 def merge(
     stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
 ) -> Iterator[MergedStore]:
-    """Merge the rows of `stores` into the store `into`. After each store, once its rows are durable in `into`, yield
-    it.
+    """Merge the rows of `stores` into the store `into`. Yield each store once its rows are durable in `into`.
 
     Raise StoreError if a store cannot be read or written, FullError if the disk is full, LockedError if another program
     holds the lock of `into`.
@@ -135,8 +136,8 @@ def merge(
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            # Let collectors that are starting on `into` go on. Without this, they wait, because the first one to enter
-            # may have to repair the table. A merge never repairs it.
+            # Let collectors that are starting on `into` go on. They would otherwise wait, because the first process on
+            # a store may have to repair its table. A merge never repairs it.
             entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:
@@ -167,9 +168,9 @@ def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
 
 
 def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
-    """Return the rows of `theirs` that `ours` lacks.
+    """Return the rows of `theirs` that `ours` lacks. `where` selects one session that both contain.
 
-    `where` selects one session that both contain; it may have grown in `theirs` since the previous merge.
+    `theirs` may have further rows of the session since the previous merge.
     """
     connection = duckdb.connect()
     connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
@@ -208,7 +209,7 @@ def _copy_beside(store: Path, into: Path, table_id: str) -> None:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file. `target` never contains a part of the file, even if the copying is interrupted."""
+    """Copy a file. `target` never contains a partial copy, even if the copying is interrupted."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.part")
     shutil.copyfile(path, temporary)
@@ -216,8 +217,10 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def rank_logs(store: Path) -> list[Path]:
-    """Return the directories with rank logs in a store: the store itself, if a node's collector wrote a rank log there,
-    and one directory for each store that was merged into it.
+    """Return the directories with rank logs in a store.
+
+    A node's collector writes its rank log to the store itself. For each store that was merged into this one, there is a
+    directory with its rank logs.
     """
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
 NAMED_MAX = 100_000
-"""Maximum number of ranks of one job that are listed when they have no log entry."""
+"""Maximum number of ranks of one job without an entry in any rank log that are listed one by one."""
 
 _SIGNALS = 128
 _SIGNAL_MAX = 64
@@ -23,11 +23,12 @@ class RankState(StrEnum):
     KILLED = "killed"
     """A signal ended the rank's program, or its connection ended without a message about the exit status."""
     UNKNOWN = "unknown"
-    """No log has an end of the rank: the collector of the rank's node was killed while the rank ran, or only the table
-    contains the rank.
+    """No rank log contains the end of the rank.
+
+    The collector of the rank's node was killed while the rank ran, or the rank occurs only in the table.
     """
     MISSING = "never came"
-    """No log has a start of the rank: it was never started, or not traced."""
+    """No rank log contains the start of the rank: its program was never started, or not traced."""
 
 
 class RankPresence(NamedTuple):
@@ -45,9 +46,11 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(NamedTuple):
-    """One node of a job. Its collector started `began` times and ended normally `ended` times.
+    """One node of a job. `began` is the number of collectors that were started on it, and `ended` the number of those
+    that ended by themselves.
 
-    All these collectors together refused `no_room` connections and datagrams, because a configured limit was reached.
+    `no_room` is the number of connections and datagrams that these collectors refused, because a configured limit was
+    reached.
     """
 
     job: str | None
@@ -60,9 +63,9 @@ class NodePresence(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """The nodes and ranks in the rank logs of one or more jobs.
+    """The nodes and ranks that occur in the rank logs of one or more jobs.
 
-    `sizes` has the number of ranks of each job whose launcher states it.
+    `sizes` has the number of ranks of each job. Jobs are left out if their launcher does not state the number.
     """
 
     nodes: list[NodePresence]
@@ -71,7 +74,8 @@ class Presence(NamedTuple):
 
 
 def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Presence:
-    """Return the nodes and ranks in the given rank logs. If a rank started twice, only its later start counts.
+    """Return the nodes and ranks that occur in the given rank logs. If a rank started twice, only its later start
+    counts.
 
     `whole` states that `logs` are the logs of all nodes of the job. Only then, a rank without a log entry is listed as
     missing.
@@ -104,7 +108,8 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     known = ranks.get((line.job, line.rank))
                     if known is not None and (known.came or 0) <= line.time:
                         ranks[line.job, line.rank] = _gone(known, line)
-                case _:  # A line before the log's first `NodeBegan` has no node to belong to.
+                case _:
+                    # Ignore a line before the log's first `NodeBegan`, because its node is unknown.
                     pass
     missing = [
         RankPresence(job, rank, None, RankState.MISSING)

@@ -71,12 +71,12 @@ class RankLane(msgspec.Struct, kw_only=True):
     events: list[int]
     missing: list[int]
     unknown: list[bool]
-    """For each interval of time, whether an unknown number of the rank's events is missing."""
+    """For each interval of time, whether events of the rank are missing whose number is unknown."""
     untimed: int = 0
     """Number of the rank's events without a time; the columns do not include them."""
     unplaced: int = 0
-    """Number of the rank's missing events that the columns do not include, because no event before or after them has a
-    time.
+    """Number of the rank's missing events that the columns do not include, because their time is unknown: no event
+    before or after them has a time.
     """
 
 
@@ -93,7 +93,7 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
-    """Return the map of the chosen ranks, including ranks that the table contains but no rank log."""
+    """Return the map of the chosen ranks. It includes ranks that occur in the table but in no rank log."""
     lanes = {
         (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
         for rank in there.ranks
@@ -237,7 +237,7 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
 
 
 def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of each run of equal adjacent values in a list."""
+    """Yield start and end (exclusive) of each run of equal adjacent values in the list."""
     starts = [at for at, value in enumerate(values) if at == 0 or value != values[at - 1]]
     yield from pairwise([*starts, len(values)])
 

@@ -1,11 +1,11 @@
 """Define the run certificate: what a program emitted, what is stored, and digests to verify both.
 
-A certificate is one JSON object. `sha256` is the digest of the certificate's canonical form: the object without
-`sha256` and `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an
+A certificate is one JSON object. Its member `sha256` is the digest of the certificate's canonical form: the object
+without `sha256` and `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an
 Ed25519 signature over the 32 bytes of the digest.
 
-`stream_evidence` reads from a table, for each stream of some sessions, the counts, the losses, and a digest of
-all rows.
+`stream_evidence` reads from a table what a certificate states about each stream: the counts, the losses, and a digest
+of all rows.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ StreamKey = tuple[str, str, str]
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The evidence of one stream of one session in the table. `expected` is `stored` plus all known missing events.
+    """The evidence of one stream of one session, as found in the table.
 
-    `missing` holds the number of missing events by reason. `unknown` is whether an unknown number of further
-    events is missing. `rows` and `digest` (SHA-256, hex) cover every column of all the stream's rows, including
-    gaps and heals.
+    `expected` is `stored` plus all known missing events. `missing` holds the number of missing events by reason.
+    `unknown` states whether further events are missing whose number is unknown. `rows` is the number of the stream's
+    rows, including gaps and heals. `digest` is the SHA-256 (hex) of all columns of these rows.
     """
 
     source: str
@@ -73,7 +73,7 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return what the table has of each stream of these sessions, ordered by source, session and stream."""
+    """Return the evidence of each stream of these sessions from the table, ordered by source, session and stream."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -157,8 +157,10 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The sums of `StreamEvidence` over all streams. `unknown` is whether any stream lacks an unknown number of
-    events."""
+    """The sums of `StreamEvidence` over all streams.
+
+    `unknown` states whether a stream lacks events whose number is unknown.
+    """
 
     expected: int
     stored: int
@@ -167,7 +169,7 @@ class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CertificateSignature(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An Ed25519 signature of a certificate, with the public key and the signature's value in hex."""
+    """An Ed25519 signature of a certificate: the signature itself and the public key, both in hex."""
 
     public_key: str
     value: str
@@ -191,16 +193,20 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     program: Program
     machine: Machine
     versions: dict[str, str]
-    """Versions of Tailrace, Python and the packages that took part in the run, by name."""
+    """Versions of Tailrace, Python and the packages that the run used, by name."""
     store: str
     max_loss: int
-    """The loss budget: the maximum number of missing events that the user accepts. An unknown number exceeds
-    the budget."""
+    """The loss budget: the maximum number of missing events that the user accepts.
+
+    If it is unknown how many events are missing, the budget is exceeded.
+    """
     totals: Totals
     streams: list[StreamEvidence]
     no_room: dict[str, int] = {}
-    """Number of connections and datagrams that the collector refused for lack of room, by cause. Their content
-    is unknown."""
+    """Number of connections and datagrams that the collector refused because a limit was reached, by cause.
+
+    It is unknown which events they contained.
+    """
     sha256: str = ""
     signature: CertificateSignature | None = None
 
@@ -241,10 +247,10 @@ def digest(certificate: Signed) -> bytes:
 
 
 def write(certificate: Signed, path: Path) -> Path:
-    """Write the certificate to a new file: `path` or, if it exists, the next free numbered name beside it.
+    """Write the certificate to a new file. The file is `path` or, if it exists, the next free numbered name beside it.
+    Return the file's path.
 
-    Return the file's path. Never overwrite an existing file. Raise StoreError if the certificate cannot be
-    written.
+    Never overwrite an existing file. Raise StoreError if the certificate cannot be written.
     """
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
@@ -254,23 +260,22 @@ def write(certificate: Signed, path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            free.unlink(missing_ok=True)  # remove the partial certificate
+            free.unlink(missing_ok=True)  # Remove the partial certificate
             raise StoreError(f"{free}: {refusal_text(error.errno, free)}") from error
         return free
     raise AssertionError("there is always a next name")
 
 
 def read(path: Path) -> Certificate:
-    """Read a run certificate. Raise StoreError if the file has no valid run certificate of the supported
-    version."""
+    """Read a run certificate. Raise StoreError if the file contains no valid run certificate of a supported version."""
     return decoded(path, Certificate, KIND, VERSION)
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Read a run certificate or a job certificate. Raise StoreError if the file has no valid certificate of
-    `kind` and `version`.
+    """Decode the content of a file with a run certificate or a job certificate.
 
-    Refuse unknown and repeated members. The digest does not cover them, but another reader may rely on them.
+    Raise StoreError if it is no valid certificate of this `kind` and `version`. Also refuse unknown and repeated
+    members: the digest does not cover them, but another program that reads the certificate may rely on them.
     """
     what = kind.removeprefix("tailrace ")
     try:
@@ -287,7 +292,7 @@ def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
 
 
 def _once(members: list[tuple[str, object]]) -> None:
-    """Raise ValueError if a JSON object has two members with the same name."""
+    """Raise ValueError if two members of a JSON object have the same name. `members` contains names and values."""
     seen: set[str] = set()
     for name, _ in members:
         if name in seen:

@@ -1,14 +1,14 @@
 """Find a process's rank, node and job from the environment variables that launchers of parallel jobs set.
 
-One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's
-Slurm rank. So the innermost launcher takes precedence. The clients apply the same rule to themselves
+One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm
+rank. So the variables of the innermost launcher take precedence. The clients apply the same rule to themselves
 (PROTOCOL.md).
 
-Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits
-this rank. Such a program is `alone`.
+Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits this
+rank. Such a program is `alone`.
 
-Runs often start within the same second in a shared directory. So this module also derives from the rank the
-names of their stores and certificates, so that no two runs use the same names.
+Runs often start within the same second in a shared directory. This module makes the names of their stores and
+certificates from the rank, among other things, so that no two runs use the same names.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
-    """The environment variables of one launcher. If several variables of a field are set, the first takes
-    precedence."""
+    """The environment variables of one launcher.
+
+    If several variables have the same meaning, the first one that is set is used.
+    """
 
     rank: str
     sizes: tuple[str, ...] = ()
@@ -53,19 +55,26 @@ RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Environment variables that a user sets if the launcher's values are wrong. They also set the keys of the
-section `[job]` of the configuration."""
+"""Environment variables with which a user corrects the node and the job if the launcher's values are wrong.
+
+They also set the keys of the section `[job]` of the configuration.
+"""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
-"""The lowest of Slurm's special step ids, for processes that srun did not start: the batch script, an
-interactive shell."""
+"""The lowest of Slurm's special step ids.
+
+Processes have such an id if srun did not start them: the batch script, or an interactive shell.
+"""
 
 _TEXT_MAX = 64
 _DIGITS = 11
 
 
 class LaunchedRank(NamedTuple):
-    """A process that a launcher started. A field is None if the launcher does not set its environment variable."""
+    """The rank that a launcher gave to a process.
+
+    A field is None if the launcher does not set its environment variable.
+    """
 
     rank: int
     node: str
@@ -75,7 +84,8 @@ class LaunchedRank(NamedTuple):
     local_size: int | None = None
     """Number of ranks of the job on this node."""
     alone: bool = False
-    """Whether the process shares its collector with no other rank, because no launcher started them together.
+    """Whether the process shares its collector with no other rank, because it inherited the rank instead of getting it
+    from a launcher.
     """
 
 
@@ -105,13 +115,14 @@ def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. One of the two may
-    be missing."""
+    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch.
+
+    If only one of the two ids is known, return this one without the dot. Return None if neither is known.
+    """
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
-        scheduler = scheduler.replace(
-            "\u0192", "f"
-        )  # Flux accepts both letters, and f is easier to type
+        # Flux spells job ids with either letter, and f is easier to type.
+        scheduler = scheduler.replace("\u0192", "f")
     if scheduler is None or launch is None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")
@@ -119,7 +130,7 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: Launcher, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of this node, or else the short host name.
+    """Return the launcher's name of this node. If there is none, return the short host name.
 
     Slurm's variable is used only under Slurm's own launcher, because under `mpirun` it would name another node.
     """
@@ -157,15 +168,15 @@ def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
 
 
 def file_name(text: str) -> str:
-    """Replace each character of `text` that is not safe in a file name, and return the result."""
+    """Return `text` with a replacement for each character that is not safe in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".") or "_"
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory with this name, and return its path.
+    """Make a new directory, and return its path. The name is `path`, with a number appended if it is taken.
 
-    If the name is taken (for example by an equal process id in another container), append a number. Raise
-    StoreError if the directory cannot be made.
+    A name may be taken because a process in another container has the same process id. Raise StoreError if the
+    directory cannot be made.
     """
     for path in alternatives(name):
         try:
@@ -180,7 +191,7 @@ def unused(name: Path) -> Path:
 
 
 def alternatives(path: Path) -> Iterator[Path]:
-    """Yield the path itself, then the paths with -2, -3 and so on before the suffix, without end."""
+    """Yield the path itself, then the same path with -2, -3 and so on before its suffix. The sequence never ends."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")

@@ -1,13 +1,13 @@
-"""Connect the ranks of one node with the node's collector: a private directory with a lock and a socket, and
+"""Connect the ranks of one node with the node's collector. Define the private directory with a lock and a socket, and
 the messages.
 
-The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The
-kernel releases the lock if the collector is killed. So a rank that finds no socket and gets the lock starts the
-collector.
+The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The kernel
+releases the lock if the collector is killed. So if a rank finds no socket and gets the lock, no collector runs, and the
+rank starts one.
 
-The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the
-same rank is connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is
-released at once if other ranks are connected. The last rank waits for the node's certificate.
+The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank
+is connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is released at once if
+other ranks are connected. The last rank is released when the node's certificate is written.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from tailrace.errors import TailraceError
 from tailrace.run.launcher import LaunchedRank
 
 LINE_MAX = 1 << 20
-"""Maximum size (bytes) of a message between a rank and the collector. The longest part is a program's
-arguments."""
+"""Maximum size (bytes) of a message between a rank and the collector.
+
+Most of a long message is the arguments of a program.
+"""
 
 
 class Hello(msgspec.Struct, kw_only=True):
@@ -44,13 +46,15 @@ class Hello(msgspec.Struct, kw_only=True):
     files: list[str]
     """Trace files that the collector must follow for this rank, as FORMAT=PATH with absolute paths."""
     own: dict[str, str]
-    """Output directories of tracers that the user has set by environment variables, by format."""
+    """Output directories of tracers, by format. The user has set them by environment variables."""
 
 
 class Taken(msgspec.Struct, tag="taken"):
     """Reply to `Hello` if another program of the same rank is connected.
 
-    One launcher cannot have started both programs, so the new program starts a collector of its own."""
+    A launcher never starts two programs with the same rank. So the new program belongs to another launch, and starts a
+    collector of its own.
+    """
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
@@ -71,14 +75,15 @@ class Bye(msgspec.Struct, kw_only=True):
 class Released(msgspec.Struct, kw_only=True):
     """Reply to `Bye`, after which the rank may end.
 
-    `others` is whether other ranks of the node still run. If none runs, `certificate` is the path of the node's
-    certificate, or None if it could not be written."""
+    `others` states whether other ranks of the node still run. If none runs, `certificate` is the path of the node's
+    certificate, or None if it could not be written.
+    """
 
     others: bool
     certificate: str | None = None
     failures: list[str] = []
     refused: dict[str, int] = {}
-    """Number of connections and datagrams of other users that the collector refused, by cause."""
+    """Number of connections and datagrams that the collector refused because they came from other users, by cause."""
 
 
 def packed(message: msgspec.Struct) -> bytes:
@@ -86,9 +91,10 @@ def packed(message: msgspec.Struct) -> bytes:
 
 
 class NodeSpec(msgspec.Struct, kw_only=True):
-    """Settings of a node's collector, which a rank passes to it at its start.
+    """Settings of a node's collector. The rank that starts the collector passes them to it.
 
-    `store` is the path or URL of its store. `directory` holds its certificate, log and traces."""
+    `store` is the path or URL of its store. `directory` holds its certificate, log and traces.
+    """
 
     config: str | None
     store: str
@@ -104,17 +110,17 @@ class NodeSpec(msgspec.Struct, kw_only=True):
 
 
 FAILURE_SECONDS = 30
-"""Time (seconds) after a failed start of a node's collector, during which no other rank of the node starts one.
-"""
+"""Time (seconds) after a failed start of a node's collector. During this time, no other rank of the node starts one."""
 
 _SOCKET_MAX = 100
-"""Maximum size (bytes) of the path of the collector's socket. The kernel accepts up to 107."""
+"""Maximum size (bytes) of the path of the collector's socket. The operating system's kernel accepts up to 107."""
 
 
 class Meeting:
-    """The private directory through which the ranks of one job on this node join a collector.
+    """The private directory through which the ranks of one job on this node find and join a collector.
 
-    Ranks that meet here write into the same store."""
+    All ranks that use the same directory write to the same store.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -126,8 +132,9 @@ class Meeting:
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
         """Return the meeting of this rank, and make its directory if it does not exist.
 
-        Ranks with the same job, node and store get the same directory. Raise TailraceError if the directory
-        does not belong to this user."""
+        Ranks with the same job, node and store get the same directory. Raise TailraceError if the directory belongs to
+        another user.
+        """
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
         words = [rank.job or _launch(), rank.node, place]
         if rank.alone:
@@ -144,7 +151,10 @@ class Meeting:
         return cls(ours / key)
 
     def connect(self) -> socket.socket | None:
-        """Return a connection to the node's collector, or None if no collector accepts ranks now."""
+        """Return a connection to the node's collector.
+
+        Return None if no collector runs, or if it accepts no further ranks.
+        """
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(self.socket))
@@ -154,9 +164,11 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Lock the meeting, and return a descriptor that holds the lock. Return None if a collector or another
-        rank holds it."""
-        # the node's previous collector removed the directory at its end
+        """Lock the meeting's directory.
+
+        Return a descriptor that holds the lock, or None if a collector or another rank holds it.
+        """
+        # The node's previous collector removes the directory when it ends
         self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
@@ -169,14 +181,13 @@ class Meeting:
         return None
 
     def failed(self, message: str) -> None:
-        """Record that the collector does not start, and why, so that no other rank tries to start one soon."""
+        """Record that the collector cannot be started, and why. For some time, other ranks do not try to start one."""
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self._failure.write_text(message, errors="surrogateescape")
 
     @property
     def failure(self) -> str | None:
-        """Return the error message of a collector that failed to start within the last `FAILURE_SECONDS`, else
-        None."""
+        """Return why a collector failed to start within the last `FAILURE_SECONDS`; None if none failed."""
         try:
             age = time.time() - self._failure.stat().st_mtime  # noqa: TID251 - the file system's time
             return self._failure.read_text() if age < FAILURE_SECONDS else None
@@ -214,15 +225,16 @@ def _fits(root: Path) -> bool:
 
 
 def _launch() -> str:
-    """Return a name for this launch, for a launcher that sets no job id.
+    """Return a name that all ranks of this launch have in common, for a launcher that sets no job id.
 
-    The name identifies the process that started the session (see setsid) in which the ranks run. Hydra, MPICH's
-    launcher, gives each rank a session of its own. Other launchers run all ranks in their own session.
-    Processes between the session leader and a rank are ignored, because they may end while further ranks start.
+    The name identifies the process that started the session (see setsid) of the rank: the parent of the session's
+    leader. This process is the same for all ranks of a launch. Hydra, MPICH's launcher, gives each rank a session of
+    its own; other launchers run all ranks in their own session. Processes between the session leader and a rank are not
+    used, because they may end while further ranks start.
     """
     session = os.getsid(0)
     leader = _process(session)
-    if leader is None:  # the leader has ended, or is outside this container
+    if leader is None:  # The leader has ended, or is outside this container.
         return f"session {session}"
     starter = _process(leader.parent)
     return f"started by {leader.parent} of {starter.started if starter else 'unknown'}"

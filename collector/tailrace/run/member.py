@@ -1,7 +1,7 @@
-"""Run the program of one rank of a job, traced by the collector of its node. The node's first rank starts the
-collector.
+"""Run the program of one rank of a job, and let the collector of its node receive its events.
 
-Tracing never prevents the program from running: if there is no collector, the program runs untraced.
+The node's first rank starts the collector. Tracing never prevents the program from running: if there is no collector,
+the program runs untraced.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import followed, made, own_directories, variables
 
 JOIN_SECONDS = 60.0
-"""Maximum time (seconds) for which a program waits for its node's collector. After this time the program runs
-untraced."""
+"""Maximum time (seconds) for which a program waits for its node's collector.
+
+If it takes longer, the program runs untraced.
+"""
 
 LOOK_SECONDS = 0.02
 
 NO_PROGRAM = 127
-"""The exit status that stands for a program that could not be started, as in a shell."""
+"""Exit status in place of that of a program that could not be started, as in a shell."""
 
 M = TypeVar("M")
 
@@ -70,10 +72,10 @@ class RankWanted(NamedTuple):
 
 
 def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
-    """Run the program of a rank, traced if possible. Return its result.
+    """Run the program of a rank, traced if possible. Return its result. If it was the node's last rank, also return the
+    path of the node's certificate; otherwise None.
 
-    For the node's last rank, also return the path of the node's certificate. Raise ConfigError if the program
-    does not exist. With `wanted.require`, also raise any error that prevents tracing.
+    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that prevents tracing.
     """
     try:
         membership = join(wanted)
@@ -165,9 +167,11 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Try to join the node's collector. Return None if no collector accepts ranks now.
+    """Try to join the node's collector.
 
-    Return `Taken` if another program of the same rank is connected."""
+    Return None if no collector runs, or if it accepts no further ranks. Return `Taken` if another program of the same
+    rank is connected.
+    """
     connection = meeting.connect()
     if connection is None:
         return None
@@ -176,7 +180,7 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
     try:
         connection.sendall(packed(hello))
         welcome = _next_message(lines, _WELCOME)
-    except (OSError, TailraceError):  # the collector is about to end
+    except (OSError, TailraceError):  # The collector is about to end.
         connection.close()
         return None
     if isinstance(welcome, Taken):
@@ -228,7 +232,7 @@ def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore the signals by which launchers end ranks, because this rank is about to end by itself."""
+    """Ignore the signals by which launchers end ranks. The rank has nothing left to do and ends by itself soon."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -1,12 +1,11 @@
-"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the
-node run.
+"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the node run.
 
     python -I …/interpreter.py tailrace.run.node SPECIFICATION
 
-The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends.
-The kernel closes the connection of a killed rank, so a killed rank does not keep the collector running. After a
-signal, the collector does not end at once, but waits for the ranks that are present: launchers send signals to
-all processes of a job.
+The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends. The
+kernel closes the connection of a killed rank, so a killed rank does not keep the collector running. After a signal, the
+collector does not end at once, but waits until the ranks that are present have left: launchers send signals to all
+processes of a job, including this one.
 """
 
 from __future__ import annotations
@@ -60,11 +59,14 @@ from tailrace.run.surroundings import (
 LINGER_SECONDS = 2.0
 """Time (seconds) for which the collector waits for further ranks after the last present rank has left.
 
-It applies if the launcher does not state the number of ranks on the node."""
+It applies only if the launcher does not state the number of ranks on the node.
+"""
 
 FIRST_SECONDS = 20.0
-"""Time (seconds) for which the collector waits for its first rank. The rank that started the collector may have
-been killed."""
+"""Time (seconds) for which the collector waits for its first rank.
+
+The rank may never join, because it was killed after it had started the collector.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -93,18 +95,22 @@ class NodeCollecting(Collecting):
         """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank that left last and waits for the certificate, None if other ranks
-        are present."""
+        """Connection and number of the rank that left last and waits for the certificate.
+
+        None if other ranks are present, or if no rank has left yet.
+        """
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The sources of the collector when its last rank had left."""
+        """The sources that the collector had when its last rank had left."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:
-        """Append a line to the log of ranks. If that fails, for example because the disk is full, only log a
-        warning."""
+        """Append a line to the log of ranks.
+
+        If this fails, for example because the disk is full, write a warning to the daemon's log.
+        """
         try:
             self._log.append(line)
         except OSError as error:
@@ -127,11 +133,11 @@ class NodeCollecting(Collecting):
             nursery.start_soon(self._hurry)
             nursery.start_soon(self._serve, listener, daemon)
             sys.stdout.write("ready\n")
-            with suppress(OSError):  # the process that started this one may have ended
+            with suppress(OSError):  # The process that started this one may have ended
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
                 await trio.sleep(LOOK_SECONDS)
-            with suppress(OSError):  # another process may have removed the socket
+            with suppress(OSError):  # Another process may have removed the socket
                 os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()
         if self._waiting is not None:
@@ -189,7 +195,7 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether the program of this rank has ended and the rank waits for the certificate."""
+        """Return whether this rank has reported the end of its program and now waits for the certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
@@ -224,7 +230,8 @@ class NodeCollecting(Collecting):
         """Release a rank whose program has ended, if other ranks are present. Otherwise let it wait for the
         certificate.
 
-        `gone` is whether its connection has ended without a message."""
+        `gone` states that the rank's connection ended without a message, so that no message can be sent to it.
+        """
         if gone:
             await stream.aclose()
         elif self._here:
@@ -233,7 +240,7 @@ class NodeCollecting(Collecting):
             self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
-        """Add the given sources to the collector's sources, except those that it already has."""
+        """Add the given sources to those of the running collector. Leave out sources that it already has."""
         async with self._changing:
             known = daemon.config.sources
             new = {name: each for name, each in sources.items() if each not in known.values()}
@@ -274,8 +281,10 @@ async def _send(stream: trio.SocketStream, message: msgspec.Struct) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Collect the events of a node's ranks. Print "ready" or an error message on standard output. Return the
-    exit status."""
+    """Collect the events of a node's ranks.
+
+    Print "ready" on standard output when ranks can join, or else an error message. Return the exit status.
+    """
     standard.begin()
     spec = msgspec.json.decode(arguments[0], type=NodeSpec)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -331,7 +340,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
 
 
 def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
-    # The table of a run contains only the program's events, without heartbeats of the collector.
+    # Heartbeats are off, because the table of a run contains only the program's events.
     return structs.replace(
         config,
         sources=of_node(Path(spec.directory).absolute() / "traces", token),
@@ -341,14 +350,19 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
 
 
 def _tails(config: Config, around: NodeCollecting) -> Config:
-    """Return the configuration with only those file sources that the collector had at its end."""
+    """Return the configuration with only those file sources that the collector had at its end.
+
+    They are needed to read the files to their end.
+    """
     tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
     return structs.replace(config, sources=dict(tails))
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
-    """Sign a certificate if `key`, the path of a private key, is given. Return an error message if signing
-    fails."""
+    """Sign a certificate if `key`, the path of a private key, is given.
+
+    If signing fails, leave the certificate unsigned and return an error message.
+    """
     try:
         if key:
             from tailrace.run import signature  # noqa: PLC0415 - needs a package that few have

@@ -25,16 +25,18 @@ NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 Warn = Callable[[str, Exception], None]
-"""Function that reports a problem with tracing to the user, given a description and the exception that caused
-it."""
+"""Function that reports a problem with tracing to the user.
+
+Its arguments are a description and the exception that caused the problem.
+"""
 
 
 class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, if tracing succeeded, the certificate.
 
-    `others` is whether other ranks of the node still run; the last of them gets the node's certificate.
-    `refused` holds the number of connections and datagrams of other users that were refused, by cause. The
-    certificate contains none of their events.
+    `others` states whether other ranks of the node still run; then the last of them gets the node's certificate.
+    `refused` holds the number of connections and datagrams that the collector refused because they came from other
+    users, by cause. The certificate does not cover their events.
     """
 
     status: int
@@ -48,18 +50,20 @@ FORWARDED = (
 )  # fmt: skip
 
 LATE_SIGNAL = 0.05
-"""Time (seconds) after the program's end during which a signal still counts as sent to the program.
+"""Time (seconds) for which a signal that arrives after the program's end still counts as sent to the program.
 
-Ctrl-C may end the program before this process receives the signal."""
+Ctrl-C may end the program before this process receives the signal.
+"""
 
 
 TRIES, RETRY_SECONDS = 20, 0.1
-"""Number of attempts to start the program while the system cannot create a process, and the pause (seconds)
-between two attempts."""
+"""If the system cannot create a process, the start of the program is tried this number of times, with a pause of
+`RETRY_SECONDS` (seconds) in between.
+"""
 
 
 def find(arguments: Sequence[str]) -> None:
-    """Raise NoProgramError if the program does not exist. Call this before making directories for the run."""
+    """Raise NoProgramError if the program does not exist. Call this before directories for the run are made."""
     path = environment_of_user().get("PATH", os.defpath)
     if shutil.which(arguments[0], os.F_OK, path) is None:
         raise NoProgramError([f"{arguments[0]}: {os.strerror(errno.ENOENT)}"])
@@ -71,17 +75,16 @@ def untraced(arguments: Sequence[str]) -> RunDone:
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the program to its end. Return its exit status as a shell does: 128 + N after signal N.
+    """Run the program to its end. Return its exit status as a shell does: 128 + N if signal N ended it.
 
-    A terminal sends its signals to the whole process group, and so to the program. A signal to this process
-    alone is forwarded. Raise ConfigError if the program does not exist.
+    A terminal sends its signals to the whole process group, and so also to the program. A signal that is sent only to
+    this process is forwarded. Raise ConfigError if the program does not exist.
     """
-    # The program ignores the signals that this process was started to ignore, as under nohup.
+    # Do not forward signals that this process ignores, as under nohup: the program inherits this and ignores them, too.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
-        signal.pthread_sigmask(
-            signal.SIG_UNBLOCK, forwarded
-        )  # signals that were sent before this point arrive now
+        # Signals that were sent before this point arrive now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
         except OSError as error:
@@ -93,7 +96,7 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
-                # otherwise the signal would end this process, and no certificate would be written
+                # Discard the signal. Otherwise it would end this process, and no certificate would be written.
                 pass
     return status if status >= 0 else 128 - status
 
@@ -117,19 +120,18 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
                 last_words(
                     f"tailrace: the program is not traced: no second process can be started: {error.strerror}\n"
                 )
-                signal.signal(
-                    signal.SIGPIPE, signal.SIG_DFL
-                )  # undo Python's setting to ignore this signal
+                # Undo Python's setting to ignore this signal
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.umask(UMASK_OF_USER)
                 os.execvpe(arguments[0], [*arguments], environment_of_user())  # noqa: S606 - what the user asked for
         await trio.sleep(RETRY_SECONDS)
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process without starting a thread. Return the exit code."""
+    """Wait for the end of a process without starting a thread. Return the process's exit code."""
     try:
         ended = os.pidfd_open(process.pid)
-    except OSError:  # the kernel is too old, or no descriptor is free
+    except OSError:  # The kernel is too old, or no descriptor is free.
         while process.poll() is None:  # noqa: ASYNC110 - there is no event for it
             await trio.sleep(LATE_SIGNAL)
     else:

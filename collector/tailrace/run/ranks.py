@@ -26,7 +26,7 @@ class NodeBegan(msgspec.Struct, kw_only=True, tag="node"):
     size: int | None
     """Number of ranks of the job; None if the launcher does not state it."""
     local_size: int | None
-    """Number of ranks on this node; None if the launcher does not state it."""
+    """Number of ranks of the job on this node; None if the launcher does not state it."""
 
 
 class RankCame(msgspec.Struct, kw_only=True, tag="came"):
@@ -49,10 +49,11 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector of a node ended normally, after the last rank.
+    """The collector of a node ended by itself, after the last rank had left.
 
-    `no_room` holds the number of connections and datagrams that the collector refused for lack of room, by
-    cause."""
+    `no_room` holds the number of connections and datagrams that the collector refused because a limit was reached, by
+    cause.
+    """
 
     time: int
     no_room: dict[str, int] = {}

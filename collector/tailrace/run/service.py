@@ -1,10 +1,10 @@
 """Run a collector around one program: listen, run the program, wait for its events, and write the certificate.
 
-A second, short run of the collector on the same store reads files to their end, as a restarted daemon does.
-Errors of the collector do not keep the program from running.
+A second, short run of the collector on the same store reads trace files to their end, as a restarted daemon would. If
+the collector fails, the program still runs to its end.
 
-`Collecting` runs the collector beside some activity. `Tracing` is the activity that runs the program, which
-starts once the collector listens. The program continues if the collector fails.
+`Collecting` runs the collector beside any activity. In `Tracing`, the activity is to run the program, once the
+collector listens.
 """
 
 from __future__ import annotations
@@ -62,23 +62,27 @@ FOR_ROOM = (
 
 
 class Collecting(ABC):
-    """Runs a collector beside an activity, such as a program, and stops it when the activity has ended.
+    """Runs a collector beside an activity, such as a program, and stops the collector when the activity has ended.
 
-    `failure` is the collector's error, if any."""
+    `failure` is the exception that ended the collector early; None if there is none.
+    """
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
-        """Number of connections and datagrams of other users that the collector refused, by cause."""
+        """Number of connections and datagrams that the collector refused because they came from other users, by cause.
+        """
         self.no_room: dict[str, int] = {}
-        """Number of connections and datagrams that the collector refused for lack of room, by cause."""
+        """Number of connections and datagrams that the collector refused because a limit was reached, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
         """Run the collector and the activity beside it, and return when both have ended.
 
-        Wait for the activity even if the collector fails. If the worker threads cannot start, run neither."""
+        If the collector fails, still wait for the activity. If the worker threads of the collector cannot start, run
+        neither.
+        """
         try:
             await threads.hold()
         except TailraceError as error:
@@ -109,11 +113,15 @@ class Collecting(ABC):
         """Run the activity. The collector is stopped when this method returns."""
 
     async def _receive(self, _: Receiving) -> None:
-        """Run while the sources receive data. A subclass uses `Receiving` to change the sources."""
+        """Wait until cancelled.
+
+        This task runs while the sources receive data; a subclass overrides it, and uses `Receiving` to change the
+        sources.
+        """
         await trio.sleep_forever()
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Wait until no data have arrived for `SETTLE_SECONDS`, but at most `SETTLE_MOST` seconds in total."""
+        """Wait until no data has arrived for `SETTLE_SECONDS`. Wait no longer than `SETTLE_MOST` seconds in total."""
         with trio.move_on_after(SETTLE_MOST):
             before, quiet_since = _received(daemon), trio.current_time()
             while trio.current_time() - quiet_since < SETTLE_SECONDS:
@@ -126,8 +134,9 @@ class Collecting(ABC):
 class Tracing(Collecting):
     """A collector that runs beside one program.
 
-    `status` is the program's exit status, or None if the program did not run. `refusal` is the error that
-    prevented the program's start."""
+    `status` is the program's exit status, or None if the program did not run. `refusal` is the error that prevented the
+    program's start.
+    """
 
     def __init__(self, arguments: Sequence[str], traces: Path, token: RunToken) -> None:
         super().__init__()
@@ -206,7 +215,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     found = sources(wanted.traces, os.environ, wanted.files, token)
     for problem in unguarded(found):
         warn("events of other users are not refused", TailraceError(problem))
-    # The table of a run contains only the program's events, without heartbeats of the collector.
+    # Heartbeats are off, because the table of a run contains only the program's events.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     around = Tracing(wanted.arguments, wanted.traces, token)
@@ -238,10 +247,11 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
-    """Return a certificate of all sessions in the store that were open after the program's start.
+    """Return a certificate of all sessions in the store that were opened or closed after the program's start.
 
-    `no_room` is the number of connections and datagrams that were refused for lack of room; the certificate
-    includes it."""
+    `no_room` becomes part of the certificate: the number of connections and datagrams that the collector refused
+    because a limit was reached.
+    """
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -269,10 +279,11 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
 
 
 def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
-    """Run the collector again to read files to their end, and close the files' sessions. Return the collector's
-    last status.
+    """Run the collector again to read files to their end, and to close the files' sessions. Return the last status of
+    this second run.
 
-    With `last`, close all sessions of the store."""
+    With `last`, close all sessions of the store.
+    """
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:

@@ -36,10 +36,11 @@ def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:
-    """Return the problems of a certificate's signature, or an empty list if the signature is valid.
+    """Return what is wrong with a certificate's signature, as a list of messages; an empty list if it is valid.
 
-    `wanted` is the public key (hex) that must have made the signature; None accepts any key, and a missing
-    signature."""
+    `wanted` is the public key (hex) that must have made the signature. If it is None, any key is accepted, and so is a
+    missing signature.
+    """
     signature = certificate.signature
     if signature is None:
         return [] if wanted is None else ["it is not signed"]

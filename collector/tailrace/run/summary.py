@@ -23,8 +23,9 @@ def lines(
 ) -> Iterator[str]:
     """Yield lines of text for the user about a run and its certificate `done`.
 
-    `path` is the certificate's file, or None if it could not be written. `refused` holds the number of
-    connections and datagrams of other users that were refused, by cause."""
+    `path` is the certificate's file, or None if it could not be written. `refused` holds the number of connections and
+    datagrams that the collector refused because they came from other users, by cause.
+    """
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
@@ -58,7 +59,9 @@ def document(
 ) -> bytes:
     """Return the summary of a run as one line of JSON, with or without a certificate.
 
-    `others` is whether other ranks of the node still run. It is then unknown whether events were traced."""
+    `others` states whether other ranks of the node still run. If so, there is no certificate yet, and it is unknown
+    whether events were traced.
+    """
     found: dict[str, object] = {
         "arguments": arguments,
         "exit_status": exit_status,
@@ -76,12 +79,14 @@ def document(
 
 
 def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
-    """Return the streams that lack a known or an unknown number of events."""
+    """Return the streams with missing events, whether their number is known or unknown."""
     return (stream for stream in streams if stream.unknown or stream.missing)
 
 
 def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
-    """Return a phrase with the number of missing events, the reasons, and whether further events are missing."""
+    """Return a phrase that states the number of missing events, the reasons, and whether further events are missing
+    whose number is unknown.
+    """
     reasons = _by_cause(missing)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")

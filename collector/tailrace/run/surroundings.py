@@ -1,8 +1,7 @@
-"""Choose listeners, directories and environment variables so that a program's events reach the collector of its
-run.
+"""Choose listeners, directories and environment variables so that a program's events reach the collector of its run.
 
-Environment variables that the user has set stay unchanged. If such a variable names a tracer's output, the
-collector follows that path instead of its own directory.
+Environment variables that the user has set stay unchanged. If such a variable names the output of a tracer, the
+collector follows this output instead of its own directory for the tracer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ DFTRACER_LIVE = {
     "DFTRACER_TRACE_COMPRESSION": "0",
     "DFTRACER_WRITE_BUFFER_SIZE": "1",
 }
-"""The settings of DFTracer, as environment variables, that PRODUCERS.md recommends."""
+"""Environment variables with the settings that PRODUCERS.md recommends for DFTracer."""
 
 
 class RunToken(NamedTuple):
@@ -44,9 +43,10 @@ class RunToken(NamedTuple):
 
     @classmethod
     def drawn(cls) -> Self:
-        """Draw a random token, and keep it in memory until this process ends.
+        """Draw a random token, and keep it in a file in memory that exists until this process ends.
 
-        A file on disk would remain if this process were killed."""
+        A file on disk would remain if this process were killed.
+        """
         text = secrets.token_hex(16)
         memory = os.memfd_create("tailrace-token")
         os.fchmod(memory, 0o600)
@@ -55,10 +55,11 @@ class RunToken(NamedTuple):
 
 
 def listeners(token: RunToken) -> dict[str, SourceConfig]:
-    """Return one listener of each kind: Heph by UDP, and Heph and JETS by TCP.
+    """Return one listener of each kind: Heph by UDP, Heph by TCP, and JETS by TCP.
 
-    Other users of the host can connect to the listeners. The collector refuses them if the host can identify
-    the users of sockets."""
+    Other users of the host can connect to the listeners. The collector refuses them if the host can identify the users
+    of sockets.
+    """
     own = names_users()
     file = token.file if own else ""
     return {
@@ -99,9 +100,11 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Maximum number of concurrent connections to a node's collector, in total and from one address.
+"""Maximum number of concurrent connections to a node's collector. It limits the total, and also the connections from
+one address: all ranks of a node have the same address.
 
-All ranks of a node use the same address. The number of file descriptors is a further limit."""
+The number of file descriptors is a further limit.
+"""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
@@ -118,9 +121,10 @@ def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
 
 
 def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
-    """Return file sources for the directories into which a node's tracers write: one for each format.
+    """Return file sources for the directories into which a node's tracers write: one source for each format.
 
-    They include the directories of a run without a launcher, which are not below a directory `rank-N`."""
+    They also include the directories of a run without a launcher, which are not below a directory `rank-N`.
+    """
     here = glob.escape(str(directory))
     formats = ("dftracer", "ovni")
     return {
@@ -146,7 +150,8 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
-    """Return the sources that one rank adds to those of its node: its files, and its tracers' own directories.
+    """Return the sources that are needed for one rank in addition to those of its node: its files, and the output
+    directories that its user has set for tracers.
 
     The name of a source includes a hash of its path. Raise ConfigError for invalid `files` (see `followed`).
     """
@@ -177,13 +182,15 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """Return the default output directories of the tracers, which must exist. DFTracer does not make its own
-    directory."""
+    """Return the default output directories of the tracers below `directory`.
+
+    The caller must make these directories, because DFTracer does not.
+    """
     return (directory / "dftracer", directory / "ovni")
 
 
 def located(config: Config) -> str:
-    """Return the absolute path or the URL of the configuration's store."""
+    """Return the absolute path of the configuration's store, or its URL."""
     store = store_path(config)
     return store if "://" in store else str(Path(store).absolute())
 
@@ -195,11 +202,12 @@ def variables(
     token: str,
     store: str,
 ) -> dict[str, str]:
-    """Return the environment variables to set for the program, without those that `environ` already has.
+    """Return the environment variables to set for the program. Leave out variables that `environ` already has.
 
-    `addresses` holds host:port by source. A program with a token for another collector keeps this token,
-    because this collector needs none from it. If the program sends its events to this collector, `store`
-    replaces any store that the environment names."""
+    `addresses` holds host:port by source. If the environment has a token, it is for another collector and stays
+    unchanged, because this collector does not require one from this user. If the program sends its events to this
+    collector, the path `store` takes precedence over any store that the environment names.
+    """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],
@@ -210,11 +218,11 @@ def variables(
         **DFTRACER_LIVE,
     }
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
-        # A client need not wait until this collector accepts the token. Many short programs would have ended by
-        # then.
+        # With this second variable, a client does not wait until the collector has accepted the token. Many short
+        # programs would end before that.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # To set the store's path both directly and through a file would be a configuration error.
+    # Set the path only if no file is to set it: to set it in both ways is a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found
