@@ -1,8 +1,8 @@
-"""Send requests to the endpoint of an object store, and find the endpoint of a store.
+"""Send requests to the endpoint of an object store. Find the endpoint from the configuration of a store.
 
-Storage options and environment variables specify the endpoint, under the names that the collector's Delta
-library reads. obstore is built on the same S3 client as that library, and reports errors as text. The outcome
-of a request is an `EndpointAnswer`, even if no reply arrived.
+Storage options and environment variables specify the endpoint. Their names are those that the collector's Delta library
+reads. Requests are sent with obstore, which is built on the same S3 client as that library, and reports errors as text.
+The result of a request is an `EndpointAnswer`, even if no reply arrived.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""Names of storage options that the collector's Delta library reads (in any case), by obstore's name of the
-option.
+"""For each storage option of obstore, the names under which the collector's Delta library reads it (in upper or lower
+case).
 
-If several are set, the first one takes precedence. Environment variables have the long names."""
+If several are set, the first one takes precedence. Environment variables have only the names that begin with `aws_`.
+"""
 
 SENT = ("access_key_id", "session_token", "region")
 """Storage options whose values are sent in the headers of a request."""
@@ -56,7 +57,10 @@ class StorePlace(NamedTuple):
     prefix: str
     endpoint: str
     given: Mapping[str, str]
-    """Values of the storage options and environment variables that are set, by obstore's name of the option."""
+    """Values of the storage options and environment variables that are set.
+
+    The keys are obstore's names of the options.
+    """
 
     @property
     def url(self) -> str:
@@ -73,7 +77,8 @@ def place_of(
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
         return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
-    bucket = store.netloc.rpartition("@")[2]  # A key before the bucket's name would be a secret.
+    # Drop a key before the bucket's name, because it is a secret.
+    bucket = store.netloc.rpartition("@")[2]
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
     usual = f"https://{host}s3.{place.given['region']}.amazonaws.com"
@@ -82,11 +87,13 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> HostFinding | None:
-    """Return a finding if requests to the endpoint of `place` cannot work, else None. The finding contains no
-    secret."""
+    """Return a finding if the settings of `place` make requests impossible, else None.
+
+    The finding contains no secret.
+    """
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
-        # A character that is not visible makes obstore panic, and a panic is not an Exception.
+        # An invisible character makes obstore panic, and `except Exception` does not catch a panic.
         if not _VISIBLE.fullmatch(place.given.get(name, "")):
             return untested(f"The option {name} has a character that no request can carry.")
     try:
@@ -112,9 +119,11 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of storage options and environment variables, by obstore's name of the option.
+    """Return the values of storage options and environment variables that are set. The keys are obstore's names of the
+    options.
 
-    Options override environment variables."""
+    Storage options take precedence over environment variables.
+    """
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -139,9 +148,10 @@ TIMEOUT = 10
 """Maximum duration (seconds) of a request."""
 
 CHUNKS_MAX = 1000
-"""Maximum number of chunks of 50 keys that a client reads from the listing of a folder.
+"""Maximum number of chunks of 50 keys that a client reads when it lists a folder.
 
-If a listing is longer, the server probably repeats itself."""
+If there are more chunks, the server probably repeats itself.
+"""
 
 CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
@@ -154,16 +164,17 @@ _CAUSE = re.compile(
 
 
 class EndpointAnswer(NamedTuple):
-    """The outcome of a request. `status` is the HTTP status, or 0 if no reply arrived.
+    """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived.
 
-    Without a reply, the server may nevertheless have executed the request."""
+    If no reply arrived, the server may nevertheless have executed the request.
+    """
 
     status: int = 200
     code: str = ""
     """The server's error code, or the reason why no reply arrived."""
     body: bytes = b""
     written: datetime | None = None
-    """The time at which the object was written, by the server's clock."""
+    """The time at which the object was written, according to the server's clock."""
     keys: frozenset[str] = frozenset()
 
     @property
@@ -172,14 +183,16 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Return whether the server refused to put an object because one exists already (`If-None-Match`).
+        """Return whether the server refused to create an object because one exists already under the key
+        (`If-None-Match`).
 
-        S3 returns 412, or 409 if two such puts are concurrent."""
+        S3 returns 412, or 409 if two such requests are concurrent.
+        """
         return self.status in {409, 412}
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the server replied that no object exists under the key."""
+        """Return whether the server replied that there is no object under the requested key."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     def __str__(self) -> str:
@@ -201,7 +214,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # The reply to a deletion of several keys has status 200, although it may refuse single keys.
+            # Without a status in the text, take 403: the reply to a deletion of several keys has status 200, but may
+            # refuse single keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )
@@ -216,11 +230,13 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
 
 
 class Client:
-    """A client with connections of its own to an endpoint. Keys are relative to the store's prefix."""
+    """A client of an object store, with connections of its own. Keys are relative to the store's prefix."""
 
     def __init__(self, place: StorePlace) -> None:
-        """Prepare a client, without sending a request. Raise BaseError or ValueError if the location is
-        invalid."""
+        """Prepare a client, without sending a request.
+
+        Raise BaseError or ValueError if the location of the store is invalid.
+        """
         self._store = S3Store(
             place.bucket,
             prefix=place.prefix or None,

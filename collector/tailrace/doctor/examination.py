@@ -42,8 +42,7 @@ def examine(host: Host, *, quick: bool) -> list[HostFinding]:
 
 
 def endpoint_not_asked_for() -> HostFinding:
-    """Return the finding that the configured object store was not tested, because the user did not request the
-    test."""
+    """Return the finding that the configured object store was not tested, because the user did not request this."""
     return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
 
 

@@ -23,13 +23,12 @@ class Severity(StrEnum):
     PROBLEM = "problem"
     """Events are lost or refused, or the collector does not start."""
     ADVICE = "advice"
-    """The collector works, but under more load events could be lost, hidden or late."""
+    """The collector works. Under higher load, however, events could be lost, hidden or late."""
     GOOD = "good"
 
 
 class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a check. `figures` holds measured values, and values that were read; their names end in the
-    unit."""
+    """One result of a check. `figures` holds values that were measured or read; the name of each ends in its unit."""
 
     check: str
     """The name of the check that found this."""
@@ -37,9 +36,9 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """One sentence that describes the state of the host or the configuration."""
     why: str = ""
-    """One sentence about the consequences of the state; empty if the state is good."""
+    """One sentence about the consequences of this state; empty if the state is good."""
     commands: list[str] = []
-    """Shell commands that change the state or show details of it. A line that begins with `#` is a remark."""
+    """Shell commands that improve the state or show details of it. A line that begins with `#` is a remark."""
     figures: HostFigures = {}
 
 
@@ -65,7 +64,7 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as a short text with a unit, such as 4.2 MiB or 79 GiB."""
+    """Return a number of bytes as a short text with a unit, such as 4.2 MiB."""
     for unit, worth in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if count >= worth:
             return f"{count / worth:.1f}".removesuffix(".0") + f" {unit}"
@@ -73,7 +72,7 @@ def size(count: int) -> str:
 
 
 def whole_size(count: int) -> str:
-    """Return a number of bytes, rounded down to whole MiB (at least one), in the notation of the configuration."""
+    """Return a number of bytes as text in the notation of the configuration, rounded down to whole MiB (at least one)."""
     return str(Size(max(count // MIB, 1) * MIB))
 
 
@@ -92,8 +91,8 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Yield the lines of the report: problems, then advice, each with commands, then one line for each good
-    finding.
+    """Yield the lines of the report: first the problems, then the advice, each with its commands, and at last one line
+    for each good finding.
 
     Lines have at most `width` characters. Commands are not wrapped, so that users can copy them.
     """
@@ -122,11 +121,11 @@ def count(findings: list[HostFinding], severity: Severity) -> int:
 
 
 def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str) -> bytes:
-    """Return the report as one JSON object.
+    """Return the report as one JSON object with these members: `tailrace` (the version), `config` (the file, or empty),
+    `store`, `spool`, the numbers of `problems` and `advice`, and `findings`.
 
-    The members of the object are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers of
-    `problems` and `advice`, and `findings`, each with `check`, `severity` (problem, advice or good), `what`, `why`, `commands`
-    and `figures`, whose names end in their units.
+    Each finding has `check`, `severity` (problem, advice or good), `what`, `why`, `commands` and `figures`. The names
+    of figures end in their units.
     """
     report: dict[str, Any] = {
         "tailrace": __version__,
@@ -152,6 +151,8 @@ def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text into lines of at most `width` characters. A longer path gets a line of its own and is not
-    cut."""
+    """Wrap a text into lines of at most `width` characters.
+
+    A path that is longer gets a line of its own and is not cut.
+    """
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)

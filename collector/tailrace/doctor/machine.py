@@ -39,7 +39,7 @@ from tailrace.units import Duration
 
 
 class Host(NamedTuple):
-    """The host and the configuration that are examined. `root` is the parent directory of /proc and /run."""
+    """The host and the configuration that are examined. `root` is the directory that contains proc/ and run/."""
 
     config: Config
     environ: Mapping[str, str]
@@ -75,15 +75,17 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """Return the same host with the daemon that runs on the configured store under the configured name, if
-        one runs."""
+        """Return this host with the daemon that runs on the configured store under the configured name.
+
+        If none runs, the host has no daemon.
+        """
         own = collector_path(self.config, self.environ).absolute()
         found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
 
 
 def nearest(path: Path) -> Path:
-    """Return the path itself if it exists, else its nearest existing parent."""
+    """Return the path itself if it exists, or else the nearest directory above it that exists."""
     return next(part for part in (path, *path.parents) if exists(part))
 
 
@@ -91,7 +93,7 @@ def exists(path: Path) -> bool:
     """Return whether the path exists. A path in a directory that this user may not enter counts as missing."""
     try:
         return path.exists()
-    except OSError:  # this user may not enter a parent directory
+    except OSError:  # This user may not enter a parent directory.
         return False
 
 
@@ -102,7 +104,10 @@ _UNSYNCHRONISED = 0x40
 
 
 class _Timex(ctypes.Structure):
-    """The first fields of the kernel's struct timex (uapi/linux/timex.h), with padding for all further fields."""
+    """The first fields of the kernel's struct timex (uapi/linux/timex.h).
+
+    Padding takes the place of all further fields.
+    """
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -118,7 +123,8 @@ class _Timex(ctypes.Structure):
 def wall_minus_monotonic(host: Host) -> float:
     """Return wall time minus monotonic time (ns).
 
-    Unless the clock is set, the difference changes only by slewing, the slow correction by NTP."""
+    While nobody sets the clock, the difference changes only slowly, by corrections of NTP.
+    """
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
@@ -127,7 +133,9 @@ def check_clock(
 ) -> Iterator[HostFinding]:
     """Check whether the wall clock was set during the examination, and whether it is synchronised.
 
-    `before` is an earlier result of `wall_minus_monotonic`. `kernel` replaces `adjtimex` in tests."""
+    `before` is a result of `wall_minus_monotonic` from the begin of the examination. `kernel` replaces `adjtimex` in
+    tests.
+    """
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -239,9 +247,10 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 
 def _written(directory: Path) -> list[Path]:
-    """Return those existing paths in a directory into which a new collector writes.
+    """Return the paths in a directory that a new collector would write to and that already exist.
 
-    An earlier collector, perhaps of another user, may have made them."""
+    An earlier collector, perhaps of another user, may have made them.
+    """
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -259,7 +268,7 @@ def _space(host: Host) -> Iterator[HostFinding]:
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return  # `_writable` has already reported this directory
+        return  # `_writable` has already reported this directory.
     held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
@@ -295,7 +304,7 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
         try:
             free = free_room(directory)
         except OSError:
-            continue  # `_writable` has already reported this directory
+            continue  # `_writable` has already reported this directory.
         if free.inodes is None or free.inodes >= FILES or free.mount in seen:
             continue
         seen.add(free.mount)
@@ -318,8 +327,10 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
 
 
 def _held(spool: Path) -> int:
-    """Return the total size (bytes) of the spool's segments. A running collector may remove some of them
-    meanwhile."""
+    """Return the total size (bytes) of the spool's segments.
+
+    A running collector may remove segments while they are counted.
+    """
     total = 0
     with contextlib.suppress(OSError):
         for path in spool.glob("*.segment"):
@@ -357,8 +368,10 @@ class Mount(NamedTuple):
 
 
 def check_durability(host: Host) -> Iterator[HostFinding]:
-    """Yield one finding for each file system into which the collector writes: whether synced data survive a
-    power cut."""
+    """Yield one finding for each file system to which the collector writes.
+
+    It states whether synced data survives a power cut.
+    """
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
@@ -422,10 +435,11 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, which need not exist, or None if it is unknown.
+    """Return the mount of a directory, or None if it is unknown. The directory need not exist.
 
-    The mount with the longest path that contains the directory applies. Among several mounts of this path, the
-    last one hides the others."""
+    Use the mount with the longest path that contains the directory. If several mounts have this path, the last one
+    hides the others.
+    """
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
@@ -434,7 +448,7 @@ def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
 SPEED = "disk speed"
 
 SYNC_BYTES = 64 * KIB
-"""Number of bytes that the spool writes between two syncs if about 20,000 small events arrive in a second."""
+"""Number of bytes that the spool writes between two syncs, if 20,000 small events arrive each second."""
 SYNCS = 16
 BLOCK = MIB
 BYTES_MAX = 32 * MIB
@@ -442,9 +456,10 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""Disk throughput (MB/s) below which the check gives advice.
+"""If the disk's throughput is below this (MB/s), the check gives advice.
 
-It is just enough to write about 250,000 events a second to the spool, and leaves nothing for the table."""
+This throughput is just enough to write 250,000 events a second to the spool, and leaves nothing for the table.
+"""
 
 
 def check_speed(host: Host) -> Iterator[HostFinding]:

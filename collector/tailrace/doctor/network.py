@@ -1,11 +1,10 @@
-"""Check the network: listening addresses, receive buffers, dropped datagrams, and the achievable rate of small
-datagrams.
+"""Check the network: listening addresses, receive buffers, dropped datagrams, and the rate at which small datagrams can
+be received.
 
-Unless a daemon uses an address, the check binds it for a moment, or examines the path of a unix socket.
-
-To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The
-rate grows step by step until a datagram is lost. The result estimates the bursts that this host receives
-without loss. A real collector also decodes from the spool, but only while no datagram waits.
+If no daemon uses an address, the check binds it for a moment; for a unix socket, it examines the path. To measure the
+rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step by step
+until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector also
+decodes from the spool, but only while no datagram waits.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
-    # port 0 lets the system choose
+    # Port 0 lets the system choose.
     free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")
     match error:
         case OSError(errno=errno.EADDRINUSE):
@@ -171,9 +170,10 @@ USUAL_BACKLOG = 1000
 """
 
 SMALL_DATAGRAM_CHARGE = 832
-"""Space (bytes) in a socket's receive buffer that a datagram of up to about 150 bytes takes.
+"""Space (bytes) that a datagram of up to about 150 bytes takes in a socket's receive buffer.
 
-It includes the kernel's bookkeeping, and was measured on Linux 6."""
+It includes the kernel's bookkeeping, and was measured on Linux 6.
+"""
 
 
 def check_buffers(host: Host) -> Iterator[HostFinding]:
@@ -188,10 +188,13 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
     """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes.
 
-    `most` is the largest size that any source requests, because one kernel limit applies to all."""
+    `most` is the largest size that any source requests. The commands raise the kernel's limit to it, because the limit
+    is the same for all sources.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
-        # This process may have a privilege that the daemon lacks, so request the size also without it.
+        # This process may have a privilege that the daemon lacks. Therefore also request the size without the
+        # privilege.
         plain = size_buffer(sock, asked, force=False)
     figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
     holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
@@ -227,7 +230,7 @@ def _buffer_limits(host: Host) -> str:
 
 
 def _backlog(host: Host) -> Iterator[HostFinding]:
-    """Check the queue between a network card and the sockets, of which each CPU has one."""
+    """Check the queues between a network card and the sockets. Each CPU has one such queue."""
     backlog = host.number(_file(MAX_BACKLOG))
     if backlog is None:
         return
@@ -257,7 +260,10 @@ def _file(key: str) -> str:
 DROPS = "drops"
 
 LARGEST_BUFFER = 2**30
-"""Largest receive buffer (bytes) that is advised. If a larger one were needed, the reader is too slow."""
+"""Largest receive buffer (bytes) that a finding advises.
+
+If this size does not suffice, the collector reads too slowly, and a larger buffer does not help.
+"""
 
 
 def check_drops(host: Host) -> Iterator[HostFinding]:
@@ -315,10 +321,10 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return the number of datagrams that the kernel has dropped at sockets bound to a port.
+    """Return how many datagrams the kernel has dropped at sockets that are bound to a port.
 
-    Each line of /proc/net/udp has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT.
-    The last field is `drops`.
+    Each line of /proc/net/udp has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT. The last
+    field is `drops`.
     """
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
@@ -351,11 +357,15 @@ QUEUE_SECONDS = 0.005
 """Interval (seconds) at which the probe checks whether the receive queue is empty."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Maximum time (seconds) to wait until the source counts datagrams that it has taken from the receive queue."""
+"""Maximum time (seconds) for which the probe waits until the source has counted all datagrams that it has taken from
+the receive queue.
+"""
 
 REACHED = 0.9
-"""Share of the requested rate. If the sender achieves less, the sender is the bottleneck, and the measurement
-ends."""
+"""Share of the requested rate that the sender must achieve.
+
+If it achieves less, the sender itself is the bottleneck, and the measurement ends.
+"""
 
 LOW = 50_000
 """Rate (datagrams a second) below which the check gives advice.
@@ -404,23 +414,25 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Measure steps of growing rate, up to the first one with a loss. Return none if no datagram can be sent."""
+    """Measure steps of growing rate, up to and including the first one with a loss.
+
+    Return an empty list if no datagram can be sent.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
-    # The source requests only the buffer size that the kernel grants, so that it logs no warning.
+    # Request only the buffer size that the kernel grants. Otherwise the source would log a warning.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
     steps: list[RateStep] = []
     try:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
-                await nursery.start(
-                    partial(source.run, intake)
-                )  # with `partial`, mypy checks the arguments of `run`
+                # `partial` makes mypy check the arguments of `run`.
+                await nursery.start(partial(source.run, intake))
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        pass  # without loopback or a child process, keep the steps measured so far
+        pass  # Without loopback or a child process, return the steps that were measured so far.
     return steps
 
 
@@ -445,10 +457,10 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
             raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # On loopback, a datagram is in the receive queue or dropped by the time `send` returns.
+    # On loopback, `send` returns only when the datagram is in the receive queue or dropped.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    # The source pauses between reads, so it counts the last datagrams only after a pause.
+    # The source pauses between reads. So it counts the last datagrams only after a pause.
     with trio.move_on_after(RESTED_SECONDS):
         while intake.received - before < sent:  # noqa: ASYNC110 - the source does not say
             await trio.sleep(QUEUE_SECONDS)
@@ -475,7 +487,7 @@ async def _sender(port: int) -> AsyncIterator[trio.Process]:
 
 
 class _Counting:
-    """A stand-in for the intake of the daemon, which only counts the received datagrams."""
+    """Takes the place of the daemon's intake. It counts the received datagrams and keeps nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self.received = 0
@@ -514,4 +526,4 @@ class _Counting:
         return {}
 
     async def room(self) -> None:
-        """Return at once, because the probe always has room for further data."""
+        """Return at once, because the probe keeps no data that could need room."""

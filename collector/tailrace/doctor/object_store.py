@@ -1,14 +1,13 @@
-"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that the
-endpoint violates.
+"""Test the endpoint of an object store for `tailrace doctor --store URL`. Report the guarantees that the endpoint
+violates.
 
-A Delta table at a URL is only as correct as its server. The first object that is created under the name of a
-version is this version of the table. If two writers both receive a success for the same version, the rows of
-one writer are lost, and no gap reports them.
+A Delta table at a URL is only as correct as its server. Each version of the table is one object with the version's
+name: the first object that is created under this name is the version. If the server reports a success to two writers of
+the same version, the rows of one writer are lost, and no gap reports them.
 
-The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards.
-Each client has connections of its own, to any of the endpoint's addresses. Each key is read by another client
-than its writer, so the checks detect nodes that return different answers.
-"""
+The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each
+client has connections of its own, to any of the endpoint's addresses. Each key is read by another client than its
+writer, so the checks detect nodes that return different answers."""
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ WRITERS = 8
 KEYS = 50
 
 SECONDS = 60
-"""Time (seconds) after which a test that repeats requests begins no further repetition."""
+"""After this time (seconds), a test that repeats requests begins no further repetition."""
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-"""Names of environment variables, in lower case, that route requests to a proxy."""
+"""Names of environment variables, in lower case, that make clients send requests through a proxy."""
 
 
 class EndpointProbe:
-    """The state of one examination of an endpoint. `written` holds every key that a test may have left there."""
+    """The state of one examination of an endpoint. `written` holds all keys that the tests may have left there."""
 
     def __init__(self, place: StorePlace, clock: Clock) -> None:
         self.place = place
@@ -59,8 +58,8 @@ class EndpointProbe:
         return self.clients[number % WRITERS]
 
     def key(self, name: str) -> str:
-        """Return the full name of a key that a test will write, and record it in `written`, so that it is
-        deleted afterwards."""
+        """Return the full name of a key that a test will write. Record it in `written`, so that it is deleted
+        afterwards."""
         key = f"{self.folder}/{name}"
         self.written.add(key)
         return key
@@ -69,7 +68,7 @@ class EndpointProbe:
 def examine(
     url: str, options: Mapping[str, str], environ: Mapping[str, str], clock: Clock
 ) -> Iterator[HostFinding]:
-    """Yield the findings about the endpoint of a store. Neither read nor write the table."""
+    """Yield the findings about the endpoint of a store. The table itself is neither read nor written."""
     place = place_of(url, options, environ)
     if isinstance(place, HostFinding):
         yield place
@@ -112,8 +111,8 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # If the put failed, the key is missing, which does not show that the right to get is lacking. A later test detects
-        # a server that shows a new key late.
+        # After a failed put, a missing key does not show that the right to read is lacking. After a successful put, a
+        # later test detects a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -128,7 +127,7 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
 class Right(NamedTuple):
     name: str
     action: str
-    """The name that S3 has for the right."""
+    """The name of the right in S3."""
     without: str
     """The work that a collector cannot do without the right, as words for the message."""
 
@@ -139,7 +138,7 @@ LIST = Right("list", "s3:ListBucket", "find the newest version")
 DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
 
 NEEDED = frozenset({PUT, GET, LIST})
-"""The rights without which the further tests are not possible."""
+"""The rights that all further tests need."""
 
 RIGHTS_CHECK = "endpoint rights"
 
@@ -154,8 +153,8 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test whether the credentials have each right. Yield the right, the server's answer, and a difference of clocks. The
-    difference is the number of seconds by which the server's clock is ahead, or None if the answer has no time."""
+    """Test for each right whether the credentials have it. Yield the right, the server's answer, and by how many
+    seconds the server's clock is ahead. The number of seconds is None if the answer contains no time."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
@@ -199,10 +198,10 @@ def _joined(words: list[str], last: str) -> str:
 CLOCK = "endpoint clock"
 
 DIFFERENCE = 5.0
-"""Maximum difference (seconds) between the server's clock and this host's clock that is reported as good."""
+"""Maximum difference (seconds) between the server's clock and this host's clock for which the finding is good."""
 
 REFUSED = 15 * 60
-"""Difference (seconds) between the time in a request and the server's time from which on S3 refuses the request."""
+"""Difference (seconds) from which on S3 refuses a request: between the time in the request and the server's time."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -224,12 +223,12 @@ def _judge_clock(ahead: float) -> HostFinding:
 CREATE_CHECK = "conditional puts"
 
 UNKNOWN = frozenset({400, 405, 501})
-"""HTTP status codes by which servers refuse conditional puts that they do not support."""
+"""HTTP status codes with which servers answer conditional puts that they do not support."""
 
 
 class Raced(NamedTuple):
-    """The outcome of a race for one key: `answers` to the writers that raced, and `later`, the answer to one
-    later writer."""
+    """The result of a race in which several writers created the same key. `answers` are the server's answers to them.
+    `later` is the answer to one more writer, after the race."""
 
     key: str
     answers: list[EndpointAnswer]
@@ -239,18 +238,19 @@ class Raced(NamedTuple):
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers that were answered that they have created the key. The later writer has the
-        last index."""
+        """Return the indices of the writers to whom the server answered that they had created the key. The later writer
+        has the last index."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
     def is_right(self) -> bool:
-        """Return whether exactly one writer created the key, its bytes are stored, and all answers are clear."""
+        """Return whether the server is right about this key: exactly one writer created it, the bytes of this writer
+        are stored, and each answer is a success or states that the key exists."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
     def failures(self) -> list[EndpointAnswer]:
-        """Return the answers that report neither a success nor that the key exists already."""
+        """Return the answers that are neither a success nor the answer that the key exists already."""
         return [
             answer for answer in [*self.answers, self.later]
             if not answer.done and not answer.exists_already
@@ -261,7 +261,7 @@ class Raced(NamedTuple):
 
 
 def race(probe: EndpointProbe) -> list[Raced]:
-    """Make `WRITERS` writers race to create `KEYS` keys, each with a client of its own. Return the outcome for each key."""
+    """Let `WRITERS` writers, each with a client of its own, race to create `KEYS` keys. Return the result for each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
     gate = _Gate(probe.clock)
 
@@ -287,18 +287,18 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it stays closed."""
+    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it opens no more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._end = clock.monotonic() + SECONDS
         self._open = True
-        # A writer reaches the gate after at most one request, which takes up to `TIMEOUT`.
+        # The slowest writer reaches the gate after at most one request, which takes up to `TIMEOUT`.
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the other writers. Return whether to write the next key. A writer that is too late ends the races for
-        all writers."""
+        """Wait for the other writers. Return whether to write the next key. If a writer takes too long, the races end
+        for all writers."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -381,8 +381,8 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers that report neither a success nor that the key exists already. Most servers with
-    such answers do not support conditional puts."""
+    """Return the finding about answers that are neither a success nor the answer that the key exists already. Most
+    servers with such answers do not support conditional puts."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -405,10 +405,10 @@ LISTING = "listing after write"
 ROUNDS = 20
 
 PATIENCE = 3.0
-"""Time (seconds) for which a test repeats a request after a stale answer, to report when the answer became correct."""
+"""Maximum time (seconds) for which a test repeats a request after an outdated answer, to report how long it lasted."""
 
 WAITS = 2
-"""Number of stale answers for each guarantee after which the test still repeats the request. Later ones are only counted."""
+"""Number of outdated answers for each guarantee after which a test repeats the request. Others are only counted."""
 
 PAUSE = 0.05
 
@@ -428,14 +428,14 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept."""
+"""A function that sends a request through a client. It returns the answer, and whether this keeps the guarantee."""
 
 
 class Freshness:
     """Tests whether answers are up to date: sends requests, and counts the answers that violate a guarantee."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
-        """Prepare the tests. Test deletions only if `deletes` is set, because the credentials may not allow them."""
+        """Prepare the tests. Deletions are tested only with `deletes`, because the credentials may not allow them."""
         self._probe = probe
         self._deletes = deletes
         self._looks: Counter[str] = Counter()
@@ -444,7 +444,7 @@ class Freshness:
         self._failed: Counter[str] = Counter()
 
     def measure(self, kept: Collection[str]) -> None:
-        """Write, read, list and delete new keys. Then list all keys: those in `kept` must be among them."""
+        """Write, read, list and delete new keys. Then check that a list of the folder contains all keys in `kept`."""
         clock = self._probe.clock
         end = clock.monotonic() + SECONDS
         for number in range(ROUNDS):
@@ -494,8 +494,8 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer keeps the guarantee. Return after how many seconds it did. Return infinity if
-        it did not within `PATIENCE`."""
+        """Repeat a request until its answer keeps the guarantee. Return how many seconds this took, or infinity if it
+        took longer than `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -547,7 +547,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is missing."""
+    """Read a key. Return the answer, and whether it is as expected: the bytes `body`, or if this is None, no key."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept
@@ -559,8 +559,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, and the keys after the first key in `kept`, as a reader finds a table's newest versions.
-    Return an answer, and whether both listings have all keys in `kept`."""
+    """List the whole folder, and then the keys that sort after the first key in `kept`. A reader of a table finds its
+    newest versions in this way. Return an answer, and whether both lists contain all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}
@@ -571,7 +571,7 @@ KEYS_CHECK = "endpoint clean-up"
 
 
 def _clean(probe: EndpointProbe) -> dict[str, str]:
-    """Delete all keys of this examination. Return the keys that remain or may remain, each with the reason."""
+    """Delete all keys of this examination. Return the keys that remain or may remain, each with the reason why."""
     client = probe.client(0)
     keys = sorted(probe.written)
     deleted = client.delete(*keys)

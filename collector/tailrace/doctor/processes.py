@@ -1,13 +1,13 @@
 """Examine the environment of the collector's process and of its producers.
 
-The collector's process is limited by the number of open files, and by the networks that its systemd unit
-admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads
-the unit's files, so `tailrace check` works within the unit's own sandbox. A filter that was set only on the
-running service (`systemctl set-property --runtime`) is visible as a drop-in.
+The number of open files limits the collector's process, and so do the networks that its systemd unit admits. The kernel
+drops packets of networks in IPAddressDeny= without an error on either side. The check reads the unit's files instead of
+asking systemd, so `tailrace check` works within the unit's own sandbox. Such a filter may also be set only on the
+running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file, which the check reads, too.
 
-Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect
-of each. A producer may run in another environment than this process. The check searches for files of tail
-sources with the daemon's own search, and opens no file.
+Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
+A producer may run in another environment than this process. The check searches for files of tail sources with the
+daemon's own search, and opens no file.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from tailrace.sources.tail.search import Found, Outside, Search, parse as parse_
 
 UNIT_CHECK = "unit"
 UNIT = "tailrace.service"
-"""The systemd unit of the collector `main`."""
+"""Name of the systemd unit of the collector `main`."""
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""Directories of systemd units. The first directory that has the unit takes precedence.
+"""Directories with systemd units. If several have the unit, the first one is used.
 
-The subdirectory `system.control` of the first two holds settings that an administrator has made by command."""
+The subdirectory `system.control` of the first two holds settings that an administrator has made by command.
+"""
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 NAMES = {
@@ -51,7 +52,7 @@ NAMES = {
     "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
     "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
 }
-"""Words that systemd accepts for groups of networks."""
+"""Words with which systemd's settings name groups of networks."""
 
 
 class Filter(NamedTuple):
@@ -62,7 +63,10 @@ class Filter(NamedTuple):
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Return whether the filter admits no address of a network. Allowed loopback addresses do not count."""
+        """Return whether the filter blocks all addresses of a network.
+
+        Allowed loopback addresses do not count as admitted.
+        """
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
         )
@@ -102,16 +106,18 @@ def check_unit(host: Host) -> Iterator[HostFinding]:
 def name_of(config: Config) -> str:
     """Return the name of the systemd unit for the configured collector.
 
-    For a collector other than `main`, it is an instance of a template unit."""
+    Each collector other than `main` has an instance of a template unit.
+    """
     name = config.collector.name
     return UNIT if name == MAIN else f"tailrace@{name}.service"
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return the listeners and stores of a configuration whose peers the filter of the collector's systemd unit
-    blocks.
+    """Return the listeners and stores of a configuration that the filter of the collector's systemd unit cuts off from
+    their peers.
 
-    Return none if no unit is installed."""
+    Return an empty list if no unit is installed.
+    """
     name = name_of(config)
     unit = read(root, name)
     if unit is None:
@@ -121,7 +127,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
         Blocked(name, key, address, [network for network in networks if unit.blocks(network)])
         for key, address, networks in meant
     ]
-    # If peers may be in any network, it is enough that one address family is not blocked.
+    # If peers may be in any network, report a problem only if both address families are blocked.
     return [
         one for one, (_, _, networks) in zip(found, meant, strict=True)
         if one.networks and (one.networks == networks or not set(networks) & set(ALL))
@@ -129,11 +135,12 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
 
 
 def read(root: Path, name: str = UNIT) -> Filter | None:
-    """Return the network filter of an installed systemd unit with its drop-ins, or None if there is no such
+    """Return the network filter of an installed systemd unit, including its drop-ins. Return None if there is no such
     unit.
 
-    An instance of a template may have a unit file of its own, which replaces the template's. It has the
-    drop-ins of both."""
+    An instance of a template may have a unit file of its own, which replaces the template's. In both cases, the
+    drop-ins of the instance and of the template apply.
+    """
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
     names = [name, f"{base}@.service"] if at else [name]
@@ -157,7 +164,8 @@ def read(root: Path, name: str = UNIT) -> Filter | None:
 def _settings(text: str) -> Iterator[tuple[str, str]]:
     """Yield key and value of each setting in the section [Service] of a unit file.
 
-    An empty value stands for a reset of the earlier values."""
+    An empty value resets all earlier values of the key.
+    """
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -175,12 +183,14 @@ def _networks(value: str) -> Iterator[Network]:
             try:
                 yield ip_network(word, strict=False)
             except ValueError:
-                continue  # systemd ignores such a value, too, and logs it
+                continue  # systemd ignores an invalid value and logs it; ignore it here, too.
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
-    """Yield the key, the address and the networks of each setting through which the collector reaches other
-    machines, or they reach it."""
+    """Yield key and address of each setting through which the collector and other machines reach each other.
+
+    Also yield the networks of these machines.
+    """
     listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):
@@ -196,9 +206,11 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks from which a listen address can be reached: of its address family, or of both.
+    """Return the networks from which peers can reach a listen address: that of its address family, or those of both
+    families.
 
-    `::` and host names may belong to both address families."""
+    `::` and host names may belong to both address families.
+    """
     try:
         address = ip_address(host)
     except ValueError:
@@ -225,7 +237,10 @@ OPEN_FILES = "open files"
 
 
 def check_limits(host: Host) -> Iterator[HostFinding]:
-    """Check whether the hard limit of open files is high enough. The daemon raises its soft limit up to it."""
+    """Check whether the process may open enough files.
+
+    The daemon raises its soft limit up to the hard limit, so the hard limit counts.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
     figures = {"needed": wanted, "hard": hard}
@@ -261,7 +276,7 @@ PRODUCERS = "producers"
 DFTRACER_BUFFER = 16 * 2**20
 """Size (bytes) of DFTracer's memory buffer if DFTRACER_WRITE_BUFFER_SIZE is not set."""
 LIVE_BUFFER = 64 * 2**10
-"""Largest buffer of DFTracer (bytes) that draws no advice. It delays at most about 300 events."""
+"""Largest buffer of DFTracer (bytes) about which the check gives no advice. It delays at most about 300 events."""
 
 _ON = {"1", "true", "on", "yes"}
 
@@ -319,7 +334,8 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
             "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
-    if log := environ.get("DFTRACER_LOG_FILE"):  # DFTRACER_LOG_FILE holds a prefix of file names
+    # The value of DFTRACER_LOG_FILE is a prefix of file names
+    if log := environ.get("DFTRACER_LOG_FILE"):
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
@@ -331,10 +347,10 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each directory that no source of this format watches. `places` maps an environment
-    variable to its directory.
+    """Yield a finding for each directory to which tracers write and that no source of this format watches. `places`
+    maps an environment variable to its directory.
 
-    All findings have the same command, which adds all of these directories to one source.
+    The same command appears in all findings: it adds all of these directories to one source.
     """
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
@@ -380,14 +396,17 @@ def _number(text: str, default: int) -> int:
 TAILS = "tail paths"
 
 SEARCH_SECONDS = 2.0
-"""Maximum duration (seconds) of the search for all patterns together.
+"""Maximum duration (seconds) of the search for the files of all patterns together.
 
-The report lists the patterns whose search was cut short."""
+If the time is over, the report lists the patterns whose search was cut short.
+"""
 
 
 class Searched(msgspec.Struct):
-    """The result of a search for one pattern of a tail source. `whole` is whether the search was not cut
-    short."""
+    """The result of the search for the files of one pattern of a tail source.
+
+    `whole` is false if the search was cut short.
+    """
 
     files: int = 0
     unreadable: list[str] = []
@@ -430,9 +449,10 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Return a function that returns whether a path is a trace file of the format.
+    """Return a function that returns whether a path has the name of a trace file of the format.
 
-    For a format without a decoder, every path counts."""
+    If the format is unknown, the function returns true for every path.
+    """
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
@@ -456,13 +476,13 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse_pattern(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        # the search followed a link, so the exact directory is unknown
+        # The search followed a link, so it is unknown which directory could not be listed
         seen.unlisted = unlisted or [root]
     return seen
 
 
 def _unlisted(root: str, host: Host, end: float) -> list[str]:
-    """Return the directories in or below `root` that cannot be listed or reached. `end` is the time limit."""
+    """Return the directories in or below `root` that cannot be listed or reached. Stop searching at the time `end`."""
     failed: list[OSError] = []
     for _ in os.walk(root, onerror=failed.append):
         if host.clock.monotonic() > end:
@@ -471,9 +491,10 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
-    """Yield the findings about one pattern of a tail source.
+    """Yield the findings about the search for one pattern of a tail source.
 
-    `following` is the shell command that makes the source follow links out of its root directories."""
+    `following` is a shell command for the user: it makes the source follow links that lead out of its directories.
+    """
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
@@ -529,7 +550,7 @@ def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
 
 
 def _names(paths: list[str]) -> str:
-    """Return a phrase with the first path and, if there are more, their number."""
+    """Return a phrase with the first of several paths and, if there are more, their number."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 

@@ -1,8 +1,8 @@
-"""Send datagrams to a port of this host at a given rate, as the child process of the rate probe.
+"""Send datagrams to a port of this host at a given rate. The rate probe runs this module as a child process.
 
-The module is a separate program that uses only the standard library, and is run by its path. Standard input has
-one line `COUNT RATE` for each step of the measurement. The program writes `SENT SECONDS` to standard output
-when the step is done. It ends when standard input ends.
+The module is a separate program that uses only the standard library, and is run by its path. Standard input has one
+line `COUNT RATE` for each step of the measurement. After each step, the program writes a line `SENT SECONDS` to
+standard output. It ends when standard input ends.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import sys
 import time
 
 SIZE = 72
-"""Size (bytes) of each datagram. It holds one event of Heph of usual size."""
+"""Size (bytes) of each datagram: that of a datagram with one event of Heph of usual size."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Number of datagrams in one system call. The kernel splits one large buffer into datagrams (UDP_SEGMENT).
+"""Number of datagrams that one system call sends. The kernel splits one large buffer into datagrams (UDP_SEGMENT).
 
-Without this feature, the sender would be slower than the receiver."""
+Without this feature, the sender would be slower than the receiver.
+"""
 
 _UDP_SEGMENT = 103
 
@@ -41,9 +42,10 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count` datagrams, evenly spaced, at `rate` a second.
+    """Send at least `count` datagrams at `rate` a second, evenly spaced. Return the number of sent datagrams and the
+    duration (seconds).
 
-    Return the number of sent datagrams and the duration (seconds). Each call sends `batch` datagrams at once.
+    Each system call sends `batch` datagrams.
     """
     data = _EVENT * batch
     sent = 0
