@@ -245,9 +245,8 @@ class Connection:
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        self.put_back(
-            *channel.receive()
-        )  # Store bytes that arrived together with the end of the handshake
+        # Store bytes that arrived together with the end of the handshake
+        self.put_back(*channel.receive())
 
     def receive(self) -> tuple[bytes, str | None]:
         """Return the received bytes without blocking.

@@ -436,9 +436,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
         far = (far[0], bytes(len(near[1])))  # `ours` is a socket for both IPv4 and IPv6
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    if not any(
-        far[1]
-    ):  # If `ours` is bound to all addresses, use the peer's host: the peer is on this host, too.
+    # If `ours` is bound to all addresses, use the peer's host: the peer is on this host, too.
+    if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
     # For UDP, the kernel expects the addresses in the order of a datagram that the searched socket receives. Here this

@@ -166,9 +166,8 @@ class RemoteTurn:
         self._mine = draw(clock) if number is None else number
 
     def __enter__(self) -> Self:
-        signal.setitimer(
-            signal.ITIMER_REAL, LEASE_NS / 2e9
-        )  # SIGALRM ends the process after half of `LEASE_NS`.
+        # SIGALRM ends the process after half of `LEASE_NS`.
+        signal.setitimer(signal.ITIMER_REAL, LEASE_NS / 2e9)
         try:
             self._take()
         except StoreError:

@@ -66,9 +66,8 @@ class _Protocol(H11Protocol):
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        self.connections.discard(
-            self
-        )  # Remove the connection now. The event loop would do this only later.
+        # Remove the connection now. The event loop would do this only later.
+        self.connections.discard(self)
         self.transport.abort()
 
 
