@@ -1,7 +1,7 @@
 """Generate example traffic, and run the tour of `tailrace demo`.
 
-The generators do no I/O and return the same traffic for the same seed, so tests use them, too. The tour uses Tailrace
-as a user would: through processes, sockets and HTTP.
+The generators do no I/O and return the same traffic for the same seed, so that tests use them, too. The tour uses
+Tailrace as a user would: through processes, sockets and HTTP.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Generate traces of binary records: Heph packets and ovni events.
 
 The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. Each stream is one worker that computes steps
-in time. Like a real writer, a worker writes each part of a step when the part ends, and then the step itself. So end
-times grow within a stream, and start times do not. All types of attributes occur. A packet has 75 bytes on average.
+in time. Like a real writer, a worker first writes each part of a step when the part ends, and then the step itself. So
+end times grow within a stream, and start times do not. All types of attributes occur. A packet has 75 bytes on average.
 
 The ovni traces resemble those of libovni 1.14 for a program with tasks on two nodes. In each process, the main thread
-creates tasks in phases, which it marks, and worker threads run them (events of nOS-V). Each thread has a stream: a
-header of 8 bytes, then events in the order of its node's clock. A thread writes its stream one buffer at a time; the
-next buffer begins with the two events about the flush of this buffer. The file `stream.json` is written when the thread
-begins, once later, and when the thread ends.
+creates tasks in phases, which it marks in the trace, and worker threads run the tasks (events of nOS-V). Each thread
+has a stream: a header of 8 bytes, then events in the order of its node's clock. A thread writes its stream one buffer
+at a time. Each buffer but the first begins with the two events about the flush of the previous one. The file
+`stream.json` is written when the thread begins, once later, and when the thread ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.demo.traffic import Write
 
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
 DATAGRAM_BYTES = 1432
-"""Maximum size (bytes) of a datagram: the payload of an Ethernet frame, less the headers of IPv6 and of a tunnel."""
+"""Maximum size (bytes) of a datagram: the payload of an Ethernet frame without the headers of IPv6 and of a tunnel."""
 
 Value = int | float | str | Sequence[int]
 Attributes = Mapping[str, Value]
@@ -46,7 +46,7 @@ def epoch(unix_ns: int) -> bytes:
 def heph_events(
     seed: int, n: int, streams: Sequence[int] = (0, 1, 2, 3), *, first: int = 0
 ) -> Iterator[Packet]:
-    """Yield `n` Heph events, each on a stream chosen at random. The numbers of each stream begin at `first`."""
+    """Yield `n` Heph events, each on a stream chosen at random. The event numbers of each stream begin at `first`."""
     order = Random(f"{seed}/order")  # noqa: S311 - traffic, not secrets
     workers = {stream: _worker(seed, stream, first) for stream in streams}
     for _ in range(n):
@@ -54,9 +54,9 @@ def heph_events(
 
 
 def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
-    """Yield datagrams of at most `limit` bytes that contain the packets in order.
+    """Yield datagrams that contain the packets in order.
 
-    A longer packet gets a datagram of its own.
+    A datagram has at most `limit` bytes; a longer packet gets a datagram of its own.
     """
     datagram = b""
     for packet in packets:
@@ -83,14 +83,14 @@ def numbers(datagram: bytes) -> list[tuple[int, int]]:
 def event(
     stream: int, counter: int, start: int, end: int, description: str, attributes: Attributes
 ) -> bytes:
-    """Return one Heph event packet. `start` and `end` are nanoseconds since the epoch."""
+    """Return one Heph event packet. `start` and `end` are nanoseconds since the trace's epoch."""
     body = _text(description) + b"".join(_text(n) + _value(v) for n, v in attributes.items())
     head = pack(">IIIIQQQ", EVENT_MAGIC, 40 + len(body), stream, counter % 2**32, 0, start, end)
     return head + body
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """Yield the Heph events of one worker. The sequence never ends."""
+    """Yield the Heph events of one worker without end."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -146,7 +146,10 @@ def _value(value: Value) -> bytes:
 
 OVNI_HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""Size (bytes) of one write to a stream file. A reader sees a large buffer arrive in pieces of this size."""
+"""Size (bytes) of one write to a stream file.
+
+A larger buffer is written in several pieces, so a reader may find only a part of it.
+"""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {
@@ -163,11 +166,14 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""Codes of ovni events that assign a name. Like those in `_ENDS`, they do not count as events."""
+"""Codes of ovni events that assign a name to something.
+
+Such events, like those in `_ENDS`, do not become events in the table.
+"""
 
 
 class OvniEvent(NamedTuple):
-    """One ovni event. `code` consists of its model, category and value."""
+    """One ovni event. `code` consists of its model, category and value, one character each."""
 
     code: str
     clock: int
@@ -175,7 +181,7 @@ class OvniEvent(NamedTuple):
 
 
 class OvniThread(NamedTuple):
-    """One thread of an ovni trace: the directory of its stream, its events, and its metadata at the end."""
+    """One thread of an ovni trace: the directory of its stream, its events, and the metadata that it has when it ends."""
 
     path: str
     events: list[OvniEvent]
@@ -193,8 +199,9 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
 
 
 def ovni_offsets(threads: list[OvniThread]) -> bytes:
-    """Return the content of clock-offsets.txt: for each node, the number of ns to add to its clock to get that of the
-    first node.
+    """Return the content of clock-offsets.txt.
+
+    It contains for each node the number of ns by which the first node's clock is ahead of the node's own clock.
     """
     begun: dict[str, int] = {}
     for thread in threads:
@@ -227,7 +234,7 @@ def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
 
 
 def ovni_event_count(thread: OvniThread, buffer_bytes: int) -> int:
-    """Return how many events an ovni thread writes, counted as spans, instants and counters."""
+    """Return how many events of an ovni thread the table must contain: spans, instants and counters."""
     flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
     return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
 
@@ -239,7 +246,7 @@ def ovni_event(code: str, clock: int, payload: bytes = b"") -> OvniEvent:
 
 
 def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
-    """Return an ovni event with a payload of any size (a jumbo event)."""
+    """Return an ovni event with a payload of any size. Such an event is called a jumbo event."""
     return OvniEvent(
         code, clock, pack("<B3sQI", 0x13, code.encode(), clock, len(payload)) + payload
     )
@@ -248,7 +255,10 @@ def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
 def _ovni_process(
     random: Random, loom: str, pid: int, clock: int, iterations: int
 ) -> Iterator[OvniThread]:
-    """Yield the main thread of a process, then its worker threads, among which the tasks are divided."""
+    """Yield the main thread of an ovni process, then its worker threads.
+
+    The tasks are divided among the worker threads.
+    """
     tids = [pid + 1 + number for number in range(_WORKERS)]
     main, tasks, over = _main(random, clock, tids, iterations)
     yield _ovni_thread(loom, pid, pid, main)
@@ -275,8 +285,8 @@ def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> Ovni
 def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
-    """Return the events of a main thread, its tasks with the earliest time at which each may start, and the time at
-    which the thread ends.
+    """Return the events of a main thread, its tasks with the earliest time at which each may start, and the end time of
+    the thread.
     """
     now = _Clock(random, clock)
     events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
@@ -344,7 +354,7 @@ class _Clock:
         self._now = now
 
     def tick(self, more: int = 0) -> int:
-        """Return a time for the next event, more than `more` nanoseconds after the previous one."""
+        """Advance the clock by a random time of at least `more` nanoseconds. Return the new time."""
         self._now += more + self._random.randrange(30, 400)
         return self._now
 
@@ -353,9 +363,9 @@ class _Clock:
 
 
 def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
-    """Yield the content of each flushed buffer.
+    """Yield the content of each buffer that an ovni thread writes.
 
-    Each buffer except the first begins with two events about the flush of the previous one.
+    Each buffer but the first begins with two events about the flush of the previous one.
     """
     buffer = b""
     for this in events:
@@ -367,7 +377,10 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return the part of a thread's metadata that its first stream.json contains: without models, marks and `finished`."""
+    """Return the part of a thread's metadata that the first version of its stream.json contains.
+
+    Models, marks and `finished` are added later.
+    """
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

@@ -1,19 +1,19 @@
 """Generate traces of text lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
 
 The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. Clusters contain cores,
-cores contain threads, and threads contain instructions. An instruction has 10 or 11 events; a footer has the totals.
+cores contain threads, and threads contain instructions. An instruction has 10 or 11 events; a footer states the totals.
 Within a thread, lines are in the order of `clk`. Each thread begins at clk 0, as in the reference generator, so `clk`
 goes back at each new thread.
 
 The DFTracer traces resemble those of release 2.2.0, for processes that train a model, with the files that they read and
 save. Each process writes one file with one JSON object a line. The `id` numbers a process's events in the order in
 which they end; lines of different threads may be in another order. Names of files, commands and directories are given
-by hash. A forked process uses hashes whose names only the file of its parent contains.
+by hash. A forked process uses hashes that only its parent's file explains.
 
-The ET3 traces record the calls of a Java program and its use of objects, in two forms. In the form of the agents, each
-line ends with the thread, and no line reports the death of an object. In the form of the specification, each line ends
-with a logical clock that counts entries and exits. When the program ends, it writes map files with the names.
-"""
+The ET3 traces record the calls of a Java program and its use of objects. There are two forms. In the form of the
+agents, the last field of each line is the thread, and no line reports the death of an object. In the form of the
+specification, the last field is a logical clock that counts entries and exits. When the program ends, it writes map
+files with the names."""
 
 from __future__ import annotations
 
@@ -48,10 +48,8 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class JetsLine(NamedTuple):
-    """One line of a JETS trace, including its newline.
-
-    `type` is the line's type, and `record` the id of the record to which it belongs.
-    """
+    """One line of a JETS trace, including its newline. `type` is the line's type. `record` is the id of the record that
+    the line describes."""
 
     type: str
     record: int | None
@@ -61,10 +59,8 @@ class JetsLine(NamedTuple):
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield the lines of a JETS trace.
-
-    Each parameter is a number per unit above: clusters, cores per cluster, threads per core, instructions per thread.
-    """
+    """Yield the lines of a JETS trace. The parameters are numbers: of clusters, of cores in a cluster, of threads in a
+    core, of instructions in a thread."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -120,9 +116,8 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[JetsLine], int]:
-    """Return the lines of a thread's instructions, which overlap, in the order of clk, and the clk at which the thread
-    ends.
-    """
+    """Return the lines of a thread's instructions in the order of clk, and the clk at which the thread ends. The
+    instructions overlap in time."""
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
@@ -130,19 +125,16 @@ def _thread(
         committed = lines[-1][0]
         begin += random.randrange(1, 3)
         timed += lines
-    timed.sort(
-        key=lambda line: line[0]
-    )  # Python's sort is stable: lines with the same clk stay in the order of their instructions
+    # Python's sort is stable: lines with the same clk stay in the order of their instructions.
+    timed.sort(key=lambda line: line[0])
     return [line for _, line in timed], committed + 1
 
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, JetsLine]]:
-    """Yield the lines of one instruction, each with its clk.
-
-    The instruction commits at `committed` at the earliest, when the previous one has committed.
-    """
+    """Yield the lines of one instruction, each with its clk. The previous instruction commits at `committed`, and this
+    one no earlier."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -208,10 +200,10 @@ def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
 
 
 BLOCK_BYTES = 4096
-"""Size (bytes) of one write to a DFTracer file, as DFTracer's own buffer writes it."""
+"""Size (bytes) of one write to a DFTracer file. It is the size of DFTracer's own buffer."""
 
 PIECE_BYTES = 1000
-"""Size (bytes) of one write to an ET3 trace. (Real agents write line by line.)"""
+"""Size (bytes) of one write to an ET3 trace. (Real agents write one line at a time.)"""
 
 HOST = "demo"
 _DIRECTORY = "/scratch/demo"
@@ -221,11 +213,12 @@ _EVENT, _METADATA = 1, 4
 _CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
 
 FORK_US = 50_000
-"""Time (microseconds) from the start of the first process until it forks."""
+"""Time (microseconds) between the start of the first process and its fork."""
 
 
 class TraceLine(NamedTuple):
-    """One line of a DFTracer file, including its newline. `id` is None for a line that is no event."""
+    """One line of a DFTracer file, including its newline. `id` is the number of the event; None if the line is no
+    event."""
 
     id: int | None
     data: bytes
@@ -253,10 +246,8 @@ class _TracedCall(NamedTuple):
 def dftracer_trace(
     seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
 ) -> list[TraceFile]:
-    """Return the DFTracer files of `processes` processes, and of one more process, forked from the first.
-
-    `epoch_us` is the time at which the processes start (Unix microseconds).
-    """
+    """Return the DFTracer files of `processes` processes, and of one more process that the first one forks. `epoch_us`
+    is the time at which the processes start (Unix microseconds)."""
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
     known: list[dict[str, int]] = [{} for _ in pids]
@@ -273,18 +264,16 @@ def dftracer_trace(
 def plain_writes(
     path: str, lines: Iterable[TraceLine | AgentLine], size: int = BLOCK_BYTES
 ) -> Iterator[Write]:
-    """Yield the writes to an uncompressed file. Each write has `size` bytes, so most of them end within a line."""
+    """Yield the writes to an uncompressed file. Each write has `size` bytes, so most writes end within a line."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), size):
         yield Write(path, data[at : at + size])
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes to a compressed file. It consists of gzip members with `size` lines each.
-
-    The file of the real producer is line-buffered. So bytes of a member after its last newline byte are written
-    together with the next member.
-    """
+    """Yield the writes to a compressed file. The file consists of gzip members with `size` lines each. The real
+    producer flushes its buffer at each newline byte of the compressed data. So the bytes of a member after its last
+    newline byte are written together with the next member."""
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -310,11 +299,9 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return the DFTracer file of one process.
-
-    `known` maps each string whose hash this process or its parent has already explained to the time of that (Unix µs).
-    This function adds the strings of this file.
-    """
+    """Return the DFTracer file of one process. `known` contains the strings whose hash a line of this process or of its
+    parent already explains. The value is the time of this line (Unix µs). This function adds the strings that this file
+    explains."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -393,10 +380,8 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines with some adjacent lines of different threads swapped.
-
-    In a real process, a thread may take an earlier number than another one and write its line later.
-    """
+    """Return the lines after swapping some adjacent lines of different threads. This imitates real processes: there, a
+    thread may take a lower event number than another thread and still write its line later."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None
@@ -438,10 +423,8 @@ _OBJECTS_MAX = 200
 
 
 class AgentLine(NamedTuple):
-    """One line of an ET3 trace, including its newline.
-
-    `clock` is the number of entries and exits so far, including this line.
-    """
+    """One line of an ET3 trace, including its newline. `clock` is the number of entries and exits up to and including
+    this line."""
 
     letter: str
     clock: int
@@ -449,7 +432,7 @@ class AgentLine(NamedTuple):
 
 
 class _AgentEvent(NamedTuple):
-    """A line of an ET3 trace without its last field, which depends on the form."""
+    """A line of an ET3 trace without its last field, which is different in the two forms."""
 
     letter: str
     fields: tuple[int, ...]
@@ -457,10 +440,8 @@ class _AgentEvent(NamedTuple):
 
 
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace in the form of the agents.
-
-    The last line is the entry of the thread that ends the program.
-    """
+    """Return the lines of an ET3 trace in the form of the agents. The last line is the entry to the method that ends
+    the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -473,10 +454,8 @@ def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace in the form of the specification.
-
-    It contains neither witness events nor threads.
-    """
+    """Return the lines of an ET3 trace in the form of the specification. They contain neither witness events nor
+    threads."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -488,7 +467,8 @@ def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_agent_maps() -> dict[str, bytes]:
-    """Return the map files of a trace in the form of the agents, by file name. Each class has all methods."""
+    """Return the map files of an ET3 trace in the form of the agents, by file name. In these files, each class has all
+    methods."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -499,7 +479,7 @@ def et3_agent_maps() -> dict[str, bytes]:
 
 
 def et3_specification_maps() -> dict[str, bytes]:
-    """Return the map files of a trace in the form of the specification, by file name."""
+    """Return the map files of an ET3 trace in the form of the specification, by file name."""
     slashed = [name.replace(".", "/") for name in _CLASSES]
     methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
     return {
@@ -511,7 +491,7 @@ def et3_specification_maps() -> dict[str, bytes]:
 
 
 def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
-    """Yield the events of several threads in random order. At the end, each thread returns from all its calls."""
+    """Yield the events of several threads, interleaved at random. At the end, each thread returns from all its calls."""
     running = [_TracedThread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
@@ -521,7 +501,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
 
 
 class _TracedThread:
-    """One thread of the traced program: its open calls, and the objects that it references, youngest last."""
+    """One thread of the traced program: its open calls, and the objects that it references, with the youngest last."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -535,8 +515,7 @@ class _TracedThread:
 
     def step(self) -> Iterator[_AgentEvent]:
         """Yield the events of one step of the thread: a call, a return, an allocation, a field update or a witness
-        event. An object may die.
-        """
+        event. An object may die."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
@@ -554,10 +533,8 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost call.
-
-        Sometimes an exception is simulated first: it ends several inner calls, for which no line is written.
-        """
+        """Yield the return from the innermost open call. Sometimes an exception is simulated first. It ends several
+        inner calls, for which no line is written."""
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())
@@ -576,7 +553,8 @@ class _TracedThread:
         return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
-        """Return an object that the thread references, or 0, which stands for a static method, a static field or null."""
+        """Return the id of an object that the thread references. Sometimes return 0, which stands for a static method,
+        a static field or null."""
         if not self._objects or self._random.random() < 0.2:
             return 0
         return self._random.choice(self._objects)
@@ -586,7 +564,7 @@ class _TracedThread:
 
 
 def _identity(random: Random) -> int:
-    """Return a random identity hash code, by which ET3 identifies objects and threads."""
+    """Return a random identity hash code. ET3 identifies objects and threads by such codes."""
     return random.randrange(2**24, 2**31)
 
 

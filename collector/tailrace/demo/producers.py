@@ -1,9 +1,8 @@
-"""Define the producers of the demonstration (`PRODUCERS`). The module does no I/O, and its results depend only on a
-seed.
+"""Define the producers of the demonstration (`PRODUCERS`).
 
-The function of a producer selects which events it sends or writes, and which it leaves out on purpose. To add a
-producer, write a function that returns `Traffic` for a seed and an epoch, and add an entry. A new transport also needs
-a sender in `traffic`.
+The module does no I/O, and its results depend only on a seed. The function of a producer selects which events it sends
+or writes, and which it leaves out on purpose. To add a producer, write a function that returns `Traffic` for a seed and
+an epoch, and add an entry to `PRODUCERS`. A new transport also needs a function in `traffic.SENDERS`.
 """
 
 from __future__ import annotations
@@ -25,22 +24,26 @@ from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
 BUFFER_BYTES = 16_384
-"""Size (bytes) of the buffer of an ovni thread. libovni's buffer has 2 MiB; with this small one, events become visible
-while the program runs.
+"""Size (bytes) of the buffer of an ovni thread. libovni's own buffer has 2 MiB.
+
+With this smaller one, a thread writes events while it still runs.
 """
 
 STEPS = 150
-"""Number of steps of each DFTracer process."""
+"""Number of training steps of each DFTracer process."""
 LINES_LEFT_OUT = 5
 """Number of lines that are left out of each DFTracer file on purpose."""
 
 TURNS = 12_000
-"""Number of steps of the traced Java program."""
+"""Number of steps of the traced Java program that writes an ET3 trace."""
 CALLS_LEFT_OUT = 9
 """Number of entries and exits that are left out of an ET3 trace on purpose."""
 
 _SPARED_LINES = 100
-"""Number of lines at the start of a trace, none of which is left out: a loss there could also be a late join."""
+"""Number of lines at the start of a trace from which none is left out.
+
+A loss there could also be explained by a late start of the collector.
+"""
 
 
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
@@ -60,13 +63,13 @@ def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
 def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
     """Return the writes of the DFTracer files of three processes, one of them compressed.
 
-    A few lines are left out of each.
+    A few event lines are left out of each file.
     """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
-    # All files have events with the same numbers. Each number is left out of at most one file, so that each loss can be
-    # recognised.
+    # The event numbers are the same in all files. So leave each number out of at most one file, to recognise each loss
+    # by its number.
     chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(traces))
     writers = []
     events = 0
@@ -89,8 +92,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
     """Return the writes of two ET3 traces, one in each form.
 
-    The one in the form of the agents is complete. Some entries and exits are left out of the other one, where the clock
-    shows their loss.
+    The trace in the form of the agents is complete. Some entries and exits are left out of the trace in the form of the
+    specification, whose clock shows their loss.
     """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)
@@ -122,7 +125,7 @@ def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def _in_turns(random: Random, writers: list[Iterator[Write]]) -> list[Write]:
-    """Return the writes of several writers in random order. The writes of each writer stay in order."""
+    """Return the writes of several writers, interleaved at random. The writes of each writer stay in order."""
     chunks = []
     while writers:
         writer = random.choice(writers)
@@ -139,13 +142,16 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""Number of events at the start of a stream, none of which is left out: a loss there could also be a late join."""
+"""Number of events at the start of a stream from which none is left out.
+
+A loss there could also be explained by a late start of the collector.
+"""
 
 
 DROPPED = REORDERED = 0.02
-"""Shares of the datagrams that the simulated network drops, and that it delays."""
+"""Share of the datagrams that the simulated network drops, and share of those that it delays."""
 LATER_MAX = 4
-"""Maximum number of datagrams that overtake a delayed one."""
+"""Maximum number of later datagrams that overtake a delayed one."""
 
 
 class Producer(NamedTuple):
@@ -160,12 +166,14 @@ class Producer(NamedTuple):
 
 
 def heph_udp(seed: int, epoch_ns: int) -> Traffic:
-    """Return Heph datagrams in the order in which a network delivers them that drops some datagrams and delays others."""
+    """Return Heph datagrams in the order in which a bad network delivers them: it drops some datagrams and delays
+    others.
+    """
     packets = list(heph_events(seed, EVENTS, STREAMS))
     last = {packet.stream: packet.counter for packet in packets}
 
     def spare(datagram: bytes) -> bool:
-        # Never drop the last event of a stream: no later event would reveal its loss.
+        # Never drop the last event of a stream, because no later event would reveal its loss.
         return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
 
     random = Random(f"network/{seed}")  # noqa: S311 - traffic, not secrets
@@ -223,5 +231,5 @@ PRODUCERS = (
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Return a byte stream in pieces of equal size, whose ends lie anywhere within records, as with a network."""
+    """Divide a byte stream into pieces of equal size. As in a network, a piece may end anywhere within a record."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

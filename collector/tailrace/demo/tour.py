@@ -1,9 +1,9 @@
 """Run `tailrace demo` step by step.
 
-The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both agree for
-every event. By default it prints one screen: a line for each source with the events that were left out and those that the
-collector names as missing, and a picture of the losses along the time of each source. With `verbose`, it also shows the
-commands that a user would type, with their output.
+The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both
+agree for every event. By default it prints one screen. A line for each source has the number of events that were left
+out, the number that the collector reports as missing, and a picture of the losses along the time of the source. With
+`verbose`, it also shows the commands that a user would type, with their output.
 
 The collector and the page of `tailrace view` are separate processes. The tour starts and queries them as a user would.
 """
@@ -37,7 +37,7 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 
 
 def command_line(*arguments: str) -> list[str]:
-    """Return the command line that runs `tailrace` with the Python interpreter of this process."""
+    """Return the start of a command line that runs `tailrace` with the Python interpreter of this process."""
     return command("tailrace", *arguments)
 
 
@@ -47,7 +47,10 @@ def environment() -> dict[str, str]:
 
 
 def as_typed(*words: str) -> str:
-    """Return a command as a user would type it in a shell. SQL that contains single quotes is put in double quotes."""
+    """Return a command line as a user would type it in a shell.
+
+    SQL that contains single quotes is put in double quotes.
+    """
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words
@@ -150,8 +153,8 @@ class DemoDaemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                # Ctrl-C must not reach the collector twice: the tour stops it itself, and a second signal would cut the
-                # stop short.
+                # Ctrl-C must not reach the daemon directly. The tour stops the daemon itself, and a second signal would
+                # cut the stop short.
                 process_group=0,
             )
         with trio.move_on_after(START_SECONDS):
@@ -164,7 +167,7 @@ class DemoDaemon:
     async def get(self, path: str) -> str:
         """Return a page of the daemon's admin endpoint.
 
-        Raise TailraceError if there is no answer, or the answer is an error.
+        Raise TailraceError if there is no answer, or if the answer reports an error.
         """
         try:
             return await trio.to_thread.run_sync(self._fetch, path)
@@ -193,16 +196,15 @@ class DemoDaemon:
         return True
 
     def _fetch(self, path: str) -> str:
-        direct = build_opener(
-            ProxyHandler({})
-        )  # use no proxy from environment variables: the daemon is on this host
+        # Ignore proxies of the environment: the daemon is on this host.
+        direct = build_opener(ProxyHandler({}))
         with direct.open(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
             return str(answer.read().decode())
 
 
 @asynccontextmanager
 async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
-    """Start the daemon, yield it when it is ready, and stop it at the end of the block."""
+    """Start the daemon and yield it when it is ready. Stop it at the end of the `with` block."""
     try:
         await daemon.start()
         yield daemon
@@ -211,9 +213,9 @@ async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
-    """Return a configuration with one source for each producer.
+    """Return a configuration of the daemon with one source for each producer.
 
-    It listens on a free port, or follows the files of a directory in `traces`.
+    A source listens on a free port, or follows the files of its directory in `traces`.
     """
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
     for producer in producers:
@@ -232,7 +234,8 @@ PAGE_STOP_SECONDS = 5.0
 
 
 def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that serves the page of a store, and opens it in a browser if the host has a display.
+    """Return the command that serves the page of a store. If the host has a display, the command also opens the page in
+    a browser.
 
     Without a display, Python would open a text browser in this terminal.
     """
@@ -244,10 +247,11 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def page(command: list[str], log: Path) -> AsyncIterator[str]:
-    """Run the command that serves the page, yield the page's address, and end the command at the end of the block.
+    """Run the command that serves the page, and yield the page's address. End the command at the end of the `with`
+    block.
 
-    The error output of the command goes to the file `log`. Raise TailraceError with this output if the command prints
-    no address in time.
+    The error output of the command goes to the file `log`. If the command prints no address in time, raise
+    TailraceError with this output.
     """
     with log.open("wb") as errors:
         process = await trio.lowlevel.open_process(
@@ -271,7 +275,10 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
 
 
 async def _first_line(process: trio.Process) -> str:
-    """Return the first line that a process prints; an empty text if it ends before it has printed a whole line."""
+    """Return the first line that a process prints.
+
+    Return an empty text if it ends before it has printed a whole line.
+    """
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     text = b""
     while b"\n" not in text:
@@ -321,10 +328,10 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Run the tour. Return whether the table contains exactly the traffic that was sent. With `keep`, wait for
-        Ctrl-C before the collector is stopped.
+        """Run the tour. Return whether the events and gaps in the table are exactly those that the traffic implies.
 
-        Raise TailraceError if the collector or a command fails, so that nothing can be compared.
+        With `keep`, wait for Ctrl-C before the collector is stopped. Raise TailraceError if the collector or a command
+        fails, so that nothing can be compared.
         """
         with _ending_signals():
             self._title("Start a collector")
@@ -363,7 +370,7 @@ class Tour:
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
     def _place(self, producer: Producer) -> tuple[tuple[str, int] | Path, str]:
-        """Return where a producer sends its traffic, as an address or a directory, and the same as text for the user."""
+        """Return the address or directory to which a producer sends its traffic, and the same as text for the user."""
         if producer.transport == "tail":
             directory = self._daemon.directory(producer.source)
             return directory, str(directory)
@@ -371,7 +378,9 @@ class Tour:
         return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
-        """Wait until all sent events and all gaps are in the table."""
+        """Wait until all sent events and the gaps for all events that were left out are in the table, at most
+        `SETTLE_SECONDS`.
+        """
         self._title(f"Wait until every event is in the table, at most {SETTLE_SECONDS:.0f} s")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
@@ -434,7 +443,7 @@ class Tour:
                 self._print(line)
 
     async def _stay(self) -> None:
-        """Keep the collector and the page running until Ctrl-C, with a few events a second."""
+        """Keep the collector and the page running until Ctrl-C. Meanwhile, send a few events a second."""
         self._title("Keep running until Ctrl-C")
         for producer, _ in self._parts:
             self._print(f"{producer.format} at {self._place(producer)[1]}")
@@ -453,7 +462,7 @@ class Tour:
             return
 
     def _next(self, *, good: bool) -> None:
-        """Print the result and the commands that a user may try next."""
+        """Print the result of the tour, and commands that a user may try next."""
         store = str(self._daemon.store)
         self._print("")
         self._print(
@@ -475,7 +484,7 @@ class Tour:
         self._print(f"\n{self._step}. {text}" if self._verbose else f"{text} ...")
 
     def _detail(self, line: str) -> None:
-        """Print a line of the verbose tour."""
+        """Print a line that belongs only to the verbose tour."""
         if self._verbose:
             self._print(line)
 
@@ -506,12 +515,13 @@ class Tour:
 
 
 def loss_pictures(store: str) -> dict[str, str]:
-    """Return a bar chart of the losses of each source in a store, in `PICTURE_WIDTH` characters from the first event of
-    each session to its last event.
+    """Return a bar chart of the losses of each source in a store.
 
-    The missing events of a gap are spread over the time between the events beside the gap. A loss always has a visible
-    bar. If all gaps of a source lack a time, because only a total shows them, the text says so. Raise TailraceError if
-    the store cannot be read."""
+    The chart has `PICTURE_WIDTH` characters. Within each session, they span the time from the first event to the last
+    one. The missing events of a gap are spread over the time between the last event before the gap and the first one
+    after it. A loss always has a visible bar. If no gap of a source has a time, because only a total shows its losses,
+    the chart is a text that says so. Raise TailraceError if the store cannot be read.
+    """
     engine = Engine(store)
     try:
         snapshot = TimelineSnapshot(engine)
@@ -538,7 +548,7 @@ def loss_pictures(store: str) -> dict[str, str]:
 
 
 async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
-    """Send `rate` Heph events a second over one connection, until the collector closes it."""
+    """Send Heph events over one connection, `rate` a second, until the collector closes the connection."""
     with suppress(OSError, trio.BrokenResourceError):
         await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
 
@@ -550,9 +560,9 @@ def _endless() -> Iterator[bytes]:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """During the block, handle SIGTERM and SIGHUP like Ctrl-C.
+    """During the `with` block, handle SIGTERM and SIGHUP like Ctrl-C.
 
-    So these signals also stop the collector, and interrupt a write to a pipe that nobody reads.
+    So these signals also stop the collector. They also interrupt a write to a pipe that nobody reads.
     """
 
     def interrupt(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Define the traffic of a producer, send it at a limited rate, and compare it with the table event by event."""
+"""Define the traffic of a producer, send it at a limited rate, and compare it event by event with the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trio
 class Write(NamedTuple):
     """One write(2) to a file of a trace. `path` is relative to the directory of the trace.
 
-    With `anew`, the file is emptied first, like a document that is written again.
+    With `anew`, the file is emptied first. So documents are written again as a whole.
     """
 
     path: str
@@ -24,9 +24,9 @@ class Write(NamedTuple):
 
 class Traffic(NamedTuple):
     chunks: Sequence[bytes] | Sequence[Write]
-    """In order: the datagrams, the pieces of a byte stream, or the writes to files."""
+    """The parts of the traffic, in order: datagrams, pieces of a byte stream, or writes to files."""
     events: int
-    """Number of different events in the chunks."""
+    """Number of different events that the chunks contain."""
     lost: dict[str, int]
     """For each stream, by its name in the table, the number of events that were left out on purpose."""
     numbers: set[tuple[str, int]]
@@ -35,18 +35,18 @@ class Traffic(NamedTuple):
 
 
 NAMED_MAX = 5
-"""Maximum number of differences that are listed one by one. Further ones are only counted."""
+"""Maximum number of differences that are listed one by one. Further differences are only counted."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
 """SQL for the number of events in the table, by source."""
 
 MISSING = """SELECT source, stream, reason, count(*) AS gaps, sum(remaining)::BIGINT AS events \
 FROM gaps GROUP BY ALL ORDER BY ALL"""
-"""SQL for the number of missing events in the table, by source, stream and reason."""
+"""SQL for the number of missing events that the table states, by source, stream and reason."""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""SQL for the numbers of missing events: those within gaps that no span in the table has."""
+"""SQL for the numbers of missing events: all numbers within gaps, except those with which the table has a span."""
 
 AnswerRows = Iterable[Mapping[str, Any]]
 
@@ -86,10 +86,7 @@ def _named(source: str, what: str, numbers: set[tuple[str, int]]) -> list[str]:
 
 
 BURST_SECONDS = 0.02
-"""Time (seconds) between two bursts of chunks.
-
-Chunks are sent in bursts because timers are too coarse for single ones.
-"""
+"""Time (seconds) between two bursts of chunks. Timers are too coarse to send single chunks at high rates."""
 
 
 async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
@@ -112,7 +109,10 @@ async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """Make the writes to files below a directory, `rate` writes a second. As in real producers, all files stay open."""
+    """Perform the writes to files below a directory, `rate` writes a second.
+
+    As in real producers, all files stay open.
+    """
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
         pace = SendingPace(rate)
@@ -137,11 +137,11 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tcp": send_tcp,
     "tail": write_files,
 }
-"""For each transport, by its name in the configuration, the function that sends chunks."""
+"""For each transport, the function that sends chunks. The keys are the names of transports in the configuration."""
 
 
 class SendingPace:
-    """Limits the rate of sending to `rate` chunks a second on average, by a pause after each burst."""
+    """Limits the average rate of sending to `rate` chunks a second: chunks are sent in bursts, with a pause after each."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
