@@ -1,7 +1,7 @@
-"""Check each setting against the schema, so that one run reports all problems of a configuration.
+"""Check each setting against the schema. One run reports all problems of a configuration.
 
-Two checks compare several settings: a source type must support the format, and two listeners must not have the
-same address.
+Two checks compare several settings with each other: the type of a source must support its format, and no two listeners
+may have the same address.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from tailrace.config.schema import (
 )
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Function that returns the source types that support each format, by format.
+"""Function that returns, for each format, the types of sources that support it.
 
-It is called only if a format is configured, because it imports the decoders."""
+It imports the decoders. Therefore it is called only if a format is configured.
+"""
 
 NEEDED = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys of a listener that may be set only together with another key, which is the value."""
+"""Keys of a listener that require another key. The value is the required key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
-_COLLECTOR_NAME = re.compile(
-    r"[a-z0-9][a-z0-9_-]{0,63}"
-)  # a collector's name is also the name of a directory
-SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # a source's name is also a label value of metrics
+# The name of a collector is also the name of a directory
+_COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+# The name of a source is also the value of a label of metrics
+SOURCE_NAME = re.compile(r"[a-z0-9_]+")
 
 SectionValues = dict[str, Any]
 
@@ -60,7 +61,7 @@ SectionValues = dict[str, Any]
 class Given:
     """All settings that the user has given: by section and key, and by source and key.
 
-    `begun` has, for each source, the location of the first setting that names the source.
+    `begun` has for each source the location of the first setting with the source's name.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Given:
 
 
 class Check:
-    """A check of all settings of one configuration. `problems` has the results."""
+    """A check of all settings of one configuration. It adds what it finds to `problems`."""
 
     def __init__(self, given: Given, formats: Transports) -> None:
         self.problems: list[Problem] = []
@@ -117,9 +118,10 @@ class Check:
         return setting.value
 
     def _source(self, name: str, type_: str | None) -> SectionValues:
-        """Check the settings of a source, and return the values of its valid keys, without `type`.
+        """Check the settings of a source. Return the values of its valid keys, without `type`.
 
-        If the type is unknown, accept the keys of all types."""
+        If the type is unknown, accept the keys of all types.
+        """
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is not a valid name for a source; allowed: a to z, 0 to 9 and _")
@@ -150,9 +152,9 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> SectionValues:
-        """Convert the settings of a section or source to values, and return the valid ones by key.
+        """Convert the settings of a section or source to values. Return the valid values by key.
 
-        Report unknown keys and invalid values. Do not report the keys in `also`, which are checked elsewhere.
+        Report unknown keys and invalid values. Ignore the keys in `also`: other methods check them.
         """
         values: SectionValues = {}
         for key, setting in settings.items():
@@ -181,13 +183,15 @@ class Check:
     def _check_guard(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that TLS keys are set in pairs, and that a listener which other machines can reach has access
-        control."""
+        """Check that the TLS keys of a listener are set together, and that a listener which other machines can reach
+        has access control.
+        """
 
         def given(key: str) -> bool:
-            """Return whether a key is set.
+            """Return whether the user has set a key.
 
-            An invalid value counts as set, because another check reports it."""
+            An invalid value counts as set, because its problem is already reported.
+            """
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():
@@ -231,9 +235,10 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> None:
-        """Report listeners that have the same address and the same protocol. Port 0 is never the same address.
+        """Report listeners that have the same address and the same protocol.
 
-        The system detects other conflicts at the start, such as with a wildcard address.
+        Listeners on port 0 never have the same address. Other conflicts, such as with a wildcard address, are detected
+        only when the sockets are bound.
         """
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
@@ -249,8 +254,9 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> Iterator[tuple[str, str, str, Where]]:
-        """Yield for each valid listen address its owner, its protocol, the address and the location of the
-        setting."""
+        """Yield for each valid listen address its owner (the section or source), its protocol, the address and the
+        location of the setting.
+        """
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
         setting = self._given.sections["admin"].get("listen", default)
         if setting is default or "listen" in admin:
@@ -266,34 +272,40 @@ class Check:
 
 
 def _place(protocol: str, address: str) -> tuple[str, int | None]:
-    """Return host and port, or the path of a unix socket and None, in canonical form.
+    """Return an address in canonical form: host and port, or the path of a unix socket and None.
 
-    Raise ValueError if the address is invalid."""
+    Raise ValueError if the address is invalid.
+    """
     return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:
-    """Return the location (file, line and name) to report for a missing `key` of the source whose location is
-    `home`."""
+    """Return the location (file, line and name) at which a missing `key` of a source is reported.
+
+    `home` is the location of the source.
+    """
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
 
 
 OWN = 128
-"""Number of file descriptors that a collector needs in addition to those of its sources: for the spool, the
-table, clients of the admin endpoint and the upkeep process."""
+"""Number of file descriptors that a collector needs in addition to those of its sources.
+
+They are for the spool, the table, clients of the admin endpoint and the upkeep process.
+"""
 
 
 def needed(config: Config) -> int:
-    """Return the maximum number of file descriptors that a collector with this configuration may have open."""
+    """Return the number of file descriptors that a collector with this configuration needs at most."""
     return OWN + sum(map(_of_source, config.sources.values()))
 
 
 def too_few(config: Config, limit: int) -> str | None:
-    """Return a message if a collector with this configuration may need more file descriptors than `limit`, else
+    """Return a message if a collector with this configuration may need more file descriptors than `limit`; otherwise
     None.
 
-    A negative `limit` means no limit."""
+    A negative `limit` means that there is no limit.
+    """
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None
@@ -304,7 +316,7 @@ def too_few(config: Config, limit: int) -> str | None:
 
 
 def _of_source(source: SourceConfig) -> int:
-    """Return the maximum number of file descriptors of a source. All UDP peers share one socket."""
+    """Return the number of file descriptors that a source needs at most. All UDP peers of a source share one socket."""
     match source:
         case TcpConfig() | UnixConfig():
             return 1 + source.connections_max

@@ -1,10 +1,10 @@
 """Read a TOML file, and find the line of every key.
 
-`tomllib` reports the line of a syntax error but not the line of a value, and the same is true of all maintained
-parsers on PyPI. This module finds the lines of keys with tomllib. A TOML statement (`key = value`, `[table]`)
-begins on a new line and is valid TOML, while a statement that is cut inside an array or a multi-line string is
-invalid. So the text is split into the shortest runs of lines that parse. Each parsed run has the names of its
-keys.
+`tomllib` reports the line of a syntax error, but not the line of a value. No maintained parser on PyPI does. This
+module finds the lines of keys with tomllib alone. A TOML statement (`key = value`, `[table]`) begins on a new line and
+is valid TOML by itself. A statement that is cut within an array or a multi-line string is not valid. So the module
+reads line by line, and tries to parse after each line. Lines that parse form one statement, which contains the names of
+its keys.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 class Where(NamedTuple):
     """The location of a setting in a file, in the environment or on the command line.
 
-    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is spelled
-    as in the origin. `line` counts from 1; it is None outside of files.
+    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is spelled as in
+    the origin. `line` counts from 1; it is None outside of files.
     """
 
     origin: str
@@ -56,8 +56,10 @@ class Problem(NamedTuple):
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    """Return the path of a key in dotted form: `("sources", "a b")` becomes `sources."a b"`. The result has one
-    line."""
+    """Return the path of a key as the user writes it in a file:
+
+    `("sources", "a b")` becomes `sources."a b"`. The result is always one line.
+    """
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)
 
 
@@ -65,7 +67,7 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
 
 DEPTH = 3
-"""Maximum number of names in the path of a configuration key, such as `sources.runs.format`."""
+"""Maximum number of names in the path of a configuration key: three, as in `sources.runs.format`."""
 
 
 class Document:
@@ -77,14 +79,16 @@ class Document:
         self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
-        """Return the location of a key in the file. If the file does not have the key, return the line of its
-        nearest parent."""
+        """Return the location of a key in the file.
+
+        If the file does not contain the key, return the line of the nearest table that should contain it.
+        """
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
 
 def read(path: Path) -> Document | Problem:
-    """Read and parse a TOML file. Return the document, or the problem that prevents parsing."""
+    """Read and parse a TOML file. Return the document, or the problem because of which it cannot be parsed."""
     try:
         text = decoded(path.read_bytes())
     except OSError as error:
@@ -95,7 +99,8 @@ def read(path: Path) -> Document | Problem:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
-    except ValueError:  # tomllib passes on the error of int(), which limits the number of digits
+    except ValueError:
+        # Python's int() limits the number of digits, and tomllib does not translate its error
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
@@ -112,8 +117,10 @@ def _mistake(text: str, message: str) -> tuple[int, str]:
 
 
 def _unended(text: str) -> int:
-    """Return the line of the first statement that does not parse. If all statements parse, return the last
-    line."""
+    """Return the line of the first statement that does not parse.
+
+    If all statements parse, return the number of the last line.
+    """
     for first, _, statement in _statements(text):
         if statement is None:
             return first
@@ -135,15 +142,13 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-    """Split a TOML text into statements. Yield the first line, the text and the parsed tree of each statement.
+    """Split a TOML text into statements. Yield each statement's first line number, its text and its parsed content.
 
-    An incomplete statement comes last, with None in place of its tree. Each comment and each empty line counts
-    as a statement.
+    If the last statement is incomplete, its content is None. Each comment and each empty line counts as a statement.
     """
     run, first = "", 1
-    for line, content in enumerate(
-        text.split("\n"), 1
-    ):  # `splitlines` would also split at other characters than LF
+    # `splitlines` would also split at other characters than LF.
+    for line, content in enumerate(text.split("\n"), 1):
         run += content + "\n"
         try:
             statement = tomllib.loads(run)
@@ -156,9 +161,11 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every key in the tree that has up to `DEPTH` names, parents first.
+    """Yield the path of every key in the content of a TOML file, each table before its keys. Leave out paths of more
+    than `DEPTH` names.
 
-    An array of tables counts as one value."""
+    An array of tables counts as one value.
+    """
     for name, value in tree.items():
         yield (*above, name)
         if isinstance(value, dict) and len(above) + 1 < DEPTH:

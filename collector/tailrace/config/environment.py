@@ -30,15 +30,17 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Environment variables that other programs or modules read: the clients, `configuration` and `kernels`.
+"""Environment variables with the prefix TAILRACE_ that are no configuration. The clients, `configuration` and `kernels`
+read them.
 
-They are never refused, even if a new section gets a name with the same prefix."""
+They are never refused, even if a new section of the configuration gets a name with the same prefix.
+"""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values are already the paths of secret files.
+"""Keys whose values are paths of files with secrets.
 
-A variable for such a key must not have the suffix `_FILE`, because the file's content would be taken as the
-path."""
+The suffix `_FILE` is refused for their environment variables: the content of the file would be taken for the path.
+"""
 
 _LINK = re.compile(
     r"(?P<service>TAILRACE(_\w+?)??)_"
@@ -51,8 +53,10 @@ KeyPath = tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """The key that an environment variable sets, as a path such as `("store", "path")`, and the type of its
-    value."""
+    """The key that an environment variable sets.
+
+    `path` is the path of the key, such as `("store", "path")`, and `type` the type of its value.
+    """
 
     path: KeyPath
     type: object
@@ -62,7 +66,9 @@ class Target(NamedTuple):
 def variables() -> dict[str, Target]:
     """Return the environment variable of every key in a section, with the key and its type.
 
-    The variable of a table entry is that of the table, an underscore, and the name of the entry."""
+    A key whose value is a table has one variable for each entry: its name is the returned one, an underscore, and the
+    name of the entry.
+    """
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -71,9 +77,9 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Return all settings in the environment, by the path of the key, and the problems.
+    """Return all settings in the environment, and the problems with them. The keys of the settings are paths.
 
-    The path of a table entry has three names, such as `("store", "options", "aws_region")`.
+    The path of an entry of a table has three names, such as `("store", "options", "aws_region")`.
     """
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
@@ -104,8 +110,11 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
-    """Return the environment variables with which Kubernetes and Docker describe services that are named
-    `tailrace` or `tailrace-…`."""
+    """Return the environment variables that Kubernetes or Docker have set to describe services named `tailrace` or
+    `tailrace-…`.
+
+    They are no configuration.
+    """
     return [name for name in sorted(environ) if _is_link(name, environ)]
 
 
@@ -115,7 +124,8 @@ def _is_link(name: str, environ: Mapping[str, str]) -> bool:
         return False
     if found["url"]:
         return bool(_URL.fullmatch(environ[name]))
-    # Ignore a NAME or ENV variable of a Docker link only if the address variable of the link is set.
+    # Take a NAME or ENV variable for one of a Docker link only if the variable with the address of the link is set,
+    # too.
     return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
 
 
@@ -128,11 +138,8 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        for (
-            key,
-            type_,
-            # At most one key matches, because no key ends with another key.
-        ) in _source_types().items():
+        # At most one key matches, because no key ends with an underscore and another key.
+        for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
                 return Target(("sources", source, key), type_)
@@ -154,9 +161,10 @@ def _content(path: str) -> str:
 
 
 def _value(type_: object, text: str) -> object:
-    """Convert the text of an environment variable to the TOML value that it stands for.
+    """Convert the text of an environment variable to a TOML value of the type that the key expects.
 
-    A later check refuses values that are invalid for the key."""
+    A later check refuses values that are invalid for the key.
+    """
     if not text and optional(type_):
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
@@ -169,8 +177,9 @@ def _value(type_: object, text: str) -> object:
 
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
-    """Yield a problem if an environment variable matches no key, but begins with a section's name or a similar
-    name."""
+    """Yield a problem if an environment variable matches no key, but looks like a setting: it begins with the name of a
+    section, or with a similar name.
+    """
     section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
@@ -182,10 +191,10 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return what may follow the prefix of a section in the name of an environment variable.
+    """Return all endings with which names of environment variables of a section are valid, after the section's prefix.
 
-    In the variable of a source, any `_` of `rest` may separate the source's name from the key, so all these
-    possibilities are returned.
+    In the variable of a source, it is unknown which `_` of `rest` separates the source's name from the key. Therefore
+    the endings for all possibilities are returned.
     """
     if section != "sources":
         return [

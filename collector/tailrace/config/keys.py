@@ -1,9 +1,10 @@
-"""Convert values to the types of the schema, and provide the schema's sections and sources as mappings of keys.
+"""Convert the values of settings to the types of the schema. Provide the sections and the source types of the schema as
+mappings of keys.
 
-Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the
-widest integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths
-is not empty, and a list of networks has only networks. Text is valid UTF-8 without NUL, which the system does
-not accept.
+Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the widest
+integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths is not empty,
+and a list of networks has only networks. Text is valid UTF-8 without NUL, because the operating system does not accept
+others.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ SECTIONS: dict[str, type[Section]] = {
 SOURCES: dict[str, type[Section]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(SourceConfig)
 }
-"""The struct of the schema for each source type."""
+"""For each type of source, the struct of the schema that defines its keys."""
 
 
 def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
-    """Return the keys that at least one of the given structs has. Keys with equal names have equal types."""
+    """Return the keys that at least one of the given structs defines. If several define a key, its type is the same."""
     return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
 def required_of_all(structs: Iterable[type[Section]]) -> list[str]:
-    """Return the keys that all given structs require."""
+    """Return the keys that every given struct defines without a default."""
     required = [[n for n, field in keys(struct).items() if field.required] for struct in structs]
     return [name for name in required[0] if all(name in each for each in required)]
 
 
 def stripped(type_: object) -> object:
-    """Return a type without None: `Size` for `Size | None`."""
+    """Return a type without the alternative None: `Size` for `Size | None`."""
     return next(t for t in get_args(type_) if t is not NoneType) if optional(type_) else type_
 
 
@@ -71,7 +72,7 @@ def optional(type_: object) -> bool:
 
 
 def choices(type_: object) -> tuple[str, ...]:
-    """Return the allowed values if the type is a Literal, else an empty tuple."""
+    """Return the allowed values if the type is a Literal; otherwise an empty tuple."""
     return get_args(type_) if get_origin(type_) is Literal else ()
 
 
@@ -87,8 +88,9 @@ def alternatives(allowed: Iterable[str]) -> str:
 
 
 def hint(given: str, known: Iterable[str]) -> str:
-    """Return a hint for the message about an unknown word `given`: the most similar known word, or else all
-    known words."""
+    """Return a hint for an error message about an unknown word `given`: the most similar known word, or a list of all
+    known words.
+    """
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
@@ -97,7 +99,7 @@ def hint(given: str, known: Iterable[str]) -> str:
 
 NUMBER_MAX = 2**63 - 1
 DURATION_MAX = Duration(106_751 * 86_400)
-"""Longest allowed duration: the whole days that fit into 2**63 ns."""
+"""Longest allowed duration: all whole days that fit into 2**63 ns."""
 
 _KINDS = {
     bool: "a boolean",
@@ -110,11 +112,12 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """Convert a value to the schema's type `type_` of the key `key`.
+    """Convert a value to `type_`, the schema's type of the key `key`.
 
-    Raise ValueError, with the problem and the allowed values, if the value is invalid."""
+    Raise ValueError if the value is invalid. Its message states the problem and the allowed values.
+    """
     if value == "none" and optional(type_):
-        return None  # TOML has no null, so the word "none" stands for it
+        return None  # TOML has no null, so the word "none" stands for it.
     try:
         converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
     except msgspec.ValidationError as error:
@@ -142,7 +145,7 @@ def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
         raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
     try:
         return type_.parse(value)
-    except OverflowError:  # the number has more digits than a float allows
+    except OverflowError:  # The number has more digits than a float allows.
         raise ValueError(f"is too large for a {words(type_)}") from None
 
 
@@ -154,9 +157,9 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
 
 
 def _mismatch(type_: object, value: object, example: str) -> str:
-    """Return the message for a value that has the wrong type.
+    """Return the error message for a value of the wrong type.
 
-    The message shows a string only if a single word is expected, because other strings may be secrets.
+    The message quotes a string only if a single word is expected, because other strings may be secrets.
     """
     if get_origin(type_) in {list, dict}:
         wrong = "must contain only strings" if type(value) is get_origin(type_) else ""

@@ -37,10 +37,9 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a listener at `host`, a result of `parse`, is reachable only from this machine.
+    """Return whether only this machine can reach a listener at `host`, a result of `parse`.
 
-    A name counts only if it is loopback by definition (RFC 6761), because the address of another name may
-    change.
+    A host name counts only if it means this machine by definition (RFC 6761). The address of any other name may change.
     """
     if is_localhost(host):
         return True
@@ -68,7 +67,8 @@ def _v6(text: str) -> str:
 def _host(text: str) -> str:
     if not text:
         raise ValueError(f'has no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
-    if not text.strip("0123456789."):  # digits and dots can only form an IPv4 address
+    # Digits and dots alone are an IPv4 address or an error, but never a host name.
+    if not text.strip("0123456789."):
         try:
             return ip_address(text).compressed
         except ValueError:
@@ -96,7 +96,7 @@ def parse_mode(text: str) -> int:
 
 
 _MAPPED = 96
-"""Number of bits before the IPv4 address in an IPv4-mapped IPv6 address (::ffff:0:0/96)."""
+"""Number of bits that precede the IPv4 address in an IPv4-mapped IPv6 address (::ffff:0:0/96)."""
 
 Network = IPv4Network | IPv6Network
 

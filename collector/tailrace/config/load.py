@@ -34,11 +34,15 @@ from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
 COLLECTORS = "collectors"
-"""Name of the directory, in a store or a spool directory, that has one directory for each collector with a
-configured name."""
+"""Name of a directory in a store or a spool directory.
+
+It contains one directory for each collector with a configured name.
+"""
 
 FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
-"""Command line options (without dashes) that set a key, with the section and the name of this key."""
+"""Command line options (without dashes) that set a key of the configuration, each with the section and the name of the
+key.
+"""
 
 
 NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
@@ -47,19 +51,24 @@ NO_HOME = "this user has no home directory (HOME is not set, and the host does n
 class Loaded(NamedTuple):
     """A configuration, the path of its file (None without a file), and its digest.
 
-    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options, the digest
-    covers only the names, because the values may be secrets and may change independently.
+    `sha256` (hex) covers the values of all keys, wherever they were set. It covers only the names of storage options,
+    because their values may be secrets and may change independently.
     """
 
     config: Config
     path: Path | None
     sha256: str
     places: Mapping[tuple[str, ...], Where] = {}
-    """Location of each key that the user has set: by section and key, or by `("sources", name, key)` for a
-    source."""
+    """Location of each setting that the user has given.
+
+    The key is section and key, or `("sources", name, key)` for a source.
+    """
 
     def where(self, *keys: str) -> Where:
-        """Return the location of a key's setting. For a key with its default value, return only the key's name."""
+        """Return the location at which the user has set a key.
+
+        If the key has its default value, return only its name.
+        """
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
@@ -86,11 +95,11 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Load and check the configuration. Return it, or None and its problems: problems of the file by line, then
+    """Load and check the configuration. Return it, or None and its problems, sorted: problems of the file by line, then
     others.
 
-    `flags` has the values of the command line options (see `FLAGS`), or None for options not given. `formats`
-    returns the source types that support each format.
+    `flags` has the values of the command line options (see `FLAGS`); None stands for an option that was not given.
+    `formats` returns the types of sources that support each format.
     """
     given = Given()
     problems: list[Problem] = []
@@ -121,14 +130,14 @@ def expanded(path: str) -> Path:
 
 
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
-    """Return the per-user data directory: `tailrace` in the data directory of the XDG Base Directory
+    """Return the directory for data of this user: `tailrace` in the data directory of the XDG Base Directory
     Specification.
 
-    Raise ConfigError if the user has no home directory. Its message describes the purpose of the directory
-    (`what`) and lists the keys that set another directory (`keys`).
+    If the user has no home directory, raise ConfigError. Its message states what the directory is for (`what`), and
+    lists the keys that set another directory (`keys`).
     """
     home = Path(environ.get("XDG_DATA_HOME", ""))
-    if not home.is_absolute():  # the specification requires an absolute path
+    if not home.is_absolute():  # The specification requires an absolute path.
         try:
             home = Path("~/.local/share").expanduser()
         except RuntimeError as error:
@@ -138,7 +147,10 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
 
 
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory or URL of the store that the configuration names, or else of the per-user store."""
+    """Return the directory or URL of the configured store.
+
+    If none is configured, return the directory of this user's store.
+    """
     path = config.store.path
     if "://" in path:
         return path
@@ -147,20 +159,23 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def own_part(directory: Path, name: str) -> Path:
-    """Return the directory of the collector `name` below a shared directory. The collector `main` uses the
-    shared directory itself."""
+    """Return the directory of the collector `name` below a directory that several collectors share.
+
+    The collector `main` uses the shared directory itself.
+    """
     return directory if name == MAIN else directory / COLLECTORS / name
 
 
 def collector_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the local directory of the configured collector.
 
-    It is in a local store or, for a store at a URL, in the spool directory."""
+    It is in the store if the store is local; for a store at a URL, it is in the spool directory.
+    """
     return own_part(shared_path(config, environ), config.collector.name)
 
 
 def shared_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the local directory that contains the directories of all collectors on this host."""
+    """Return the local directory that contains the directories of all collectors that run on this host."""
     store = store_path(config, environ)
     return spools_path(config, environ) if "://" in store else Path(store)
 
@@ -179,11 +194,11 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that contains the spools of all collectors, if `spool.path` is set or the store is
-    at a URL.
+    """Return the directory that contains the spools of all collectors. Call this only if `spool.path` is set or the
+    store is at a URL; otherwise each spool is in the directory of its collector.
 
-    Without `spool.path`, each URL has its own directory in the per-user data directory, so that a collector
-    never writes entries for one store to another.
+    For a store at a URL without `spool.path`, each URL has its own directory in the user's data directory. So a
+    collector never writes entries for one store to another one.
     """
     if config.spool.path:
         return expanded(config.spool.path)
@@ -219,8 +234,10 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with only their required keys, because an environment variable may change the
-    type of a source."""
+    """Add the default sources.
+
+    Set only their required keys, because an environment variable may change the type of a source.
+    """
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -246,8 +263,10 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a key whose value is a table, such as `store.options`. Replace an entry whose name
-    differs only in case."""
+    """Set an entry of a key whose value is a table, such as `store.options`.
+
+    It replaces an entry whose name is the same in lower case.
+    """
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -272,7 +291,9 @@ def _places(given: Given) -> dict[tuple[str, ...], Where]:
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:
-    """Return the sort key of a problem: by line in the file, then by environment variable, then by option."""
+    """Return the key by which problems are sorted: first by line in the file, then by environment variable, then by
+    command line option.
+    """
     where = problem.where
     return where.line is None, where.line or 0, not where.origin, where.key
 
@@ -288,5 +309,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Return the exact number of a size or duration. Its text would be rounded."""
+    """Return the exact number of bytes or seconds. The text of a `Size` or `Duration` may be rounded."""
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

@@ -1,8 +1,8 @@
-"""Define how a reload of the configuration applies each changed key. No other module does.
+"""Define when a reload of the configuration applies each changed key. No other module does.
 
-A key of a section that is not listed here needs a restart of the daemon. A key of a source that is not listed
-restarts the source. The source keeps its socket, its peers and its files, and closes connections after
-receiving their bytes.
+If a key of a section is not listed here, its change requires a restart of the daemon. If a key of a source is not
+listed, its change restarts the source. The source then keeps its socket, its peers and its files. It closes its
+connections after it has received their bytes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _SOURCES = (UdpConfig, TcpConfig, UnixConfig, TailConfig)
 
 
 class Change(NamedTuple):
-    """A key of a section whose value a reload changes, and when the change takes effect."""
+    """A key of a section whose value a reload changes, and when the new value takes effect."""
 
     section: str
     key: str
@@ -96,20 +96,20 @@ class Change(NamedTuple):
 
 
 def takes(struct: type[Section], key: str) -> Takes:
-    """Return when a reload applies the new value of a key of this section or source type."""
+    """Return when a reload applies a new value of a key of this section or type of source."""
     otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """Yield the keys that have different values in two configurations. Keys of sources are left out."""
+    """Yield the keys of sections that have different values in two configurations. Keys of sources are left out."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))
 
 
 def starts_anew(old: SourceConfig, new: SourceConfig) -> bool:
-    """Return whether a source must be restarted to apply its new configuration."""
+    """Return whether a source must be restarted so that its new configuration takes effect."""
     if type(old) is not type(new):
         return True
     return any(change.takes is Takes.SOURCE for change in _changes("", old, new))

@@ -1,7 +1,7 @@
 """Decode text files in UTF-8, with or without a byte order mark.
 
-Error messages name characters that an editor, a shell, a web page or a crash left in the file, because users
-cannot see such characters.
+Editors, shells, web pages and crashes leave characters in a file that users cannot see. Error messages name these
+characters.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ _ENCODINGS = (
 _MANY = 0.3
 
 QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2032\u2033\u0060\u00b4\uff02\uff07"
-"""Characters that word processors and web pages insert instead of straight quotes."""
+"""Quotation marks that word processors and web pages insert instead of straight ones."""
 
 
 class EncodingError(ValueError):
-    """The content of a file is not UTF-8 text.
+    """Raised if the content of a file is not UTF-8 text.
 
-    The message describes the bytes. `line` is the number of the line with these bytes, counted from 1."""
+    The message describes the bytes. `line` is the number of their line, counted from 1.
+    """
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
