@@ -1,3 +1,6 @@
-"""Collect facts about a collector and its host for support, without its data and without secrets."""
+"""Collect facts about a collector and its host, to be sent to people who help with problems.
+
+Leave out the collector's data and secrets.
+"""
 
 from __future__ import annotations

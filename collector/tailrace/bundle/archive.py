@@ -45,9 +45,9 @@ QUERY_SECONDS = 15.0
 LOG_BYTES = 256 * 1024
 LOG_LINES = 2000
 FILES_MAX = 1000
-"""Maximum number of files whose names and sizes a part lists."""
+"""Maximum number of files whose names and sizes are listed in one part of the bundle."""
 QUARANTINE_BYTES = 64 * 2**20
-"""Maximum number of bytes in quarantine files that are read to count the reasons."""
+"""Maximum number of bytes of quarantine files that are read to count the reasons in them."""
 
 
 class BundlePart(NamedTuple):
@@ -89,7 +89,7 @@ def host(subject: Subject) -> str:
 
 
 def page(path: str) -> Callable[[Subject], str]:
-    """Return a function that gets the page `path` from the admin endpoint of the running daemon."""
+    """Return a function that fetches the page `path` from the admin endpoint of the running daemon."""
 
     def get(subject: Subject) -> str:
         found = admin.page(subject.loaded.config.admin, _admin(subject), path)
@@ -99,7 +99,9 @@ def page(path: str) -> Callable[[Subject], str]:
 
 
 def collectors(subject: Subject) -> str:
-    """Return the status of each running collector of the store by name, and why others did not answer."""
+    """Return the status of each running collector of the store by name, and the reasons why some collectors did not
+    answer.
+    """
     asked = ask(subject.loaded.config, Status, subject.host.environ)
     return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
 
@@ -161,7 +163,7 @@ def spool(subject: Subject) -> str:
 
 
 def ledger(subject: Subject) -> str:
-    """Return the ingest's counts for each source, from the newest checkpoint."""
+    """Return the counts of events and bytes for each source, from the ingest's state in the newest checkpoint."""
     directory = subject.host.spool
     if not directory.is_dir():
         raise TailraceError(f"{directory}: has no spool")
@@ -286,7 +288,7 @@ def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
 
 
 def _all(state: msgspec.Struct) -> dict[str, Any]:
-    """Return all fields of a struct by name, also those whose value is the default, which msgspec leaves out."""
+    """Return all fields of a struct by name. Include fields with their default value, which msgspec would leave out."""
     found: dict[str, Any] = {}
     for field in state.__struct_fields__:
         value = getattr(state, field)
@@ -297,7 +299,7 @@ def _all(state: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value of a row; a sum, which DuckDB returns as a decimal number, becomes an int."""
+    """Return a value of a row from DuckDB. A sum is a decimal number there; convert it to an int."""
     return value if value is None or isinstance(value, str | int) else int(str(value))
 
 
@@ -328,7 +330,10 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Make all parts of the bundle one after the other, and yield each when it is finished, without secrets."""
+    """Make all parts of the bundle one after the other, and yield each when it is finished.
+
+    The parts contain no secrets.
+    """
     for part in PARTS:
         made = _within(PART_SECONDS, part, subject)
         text = None if made.text is None else _bounded(redaction.clean(made.text))
@@ -353,7 +358,7 @@ def readme(made: list[Made]) -> str:
 
 
 def contents(made: Made) -> str:
-    """Return the line of the README about one part: its size, its name and its content."""
+    """Return the line in the bundle's README about one part: its size, its name and its content."""
     size = "  missing  " if made.text is None else f"{len(made.text.encode()):>9,} B"
     line = f"{size}  {made.part.name:<19} {made.part.meaning}"
     return f"{line} Missing: {made.failure}" if made.text is None else line
@@ -372,9 +377,9 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
-    """Make one part of the bundle in at most `seconds`.
+    """Make one part of the bundle. Give it up if it takes longer than `seconds`.
 
-    If it takes longer, give it up: a disk that does not answer would otherwise block the whole bundle.
+    Otherwise, a disk that does not answer would block the whole bundle.
     """
     done: list[Made] = []
 
@@ -391,7 +396,7 @@ def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
 
 
 def _bounded(text: str) -> str:
-    """Return a text as valid UTF-8. If it is longer than `PART_BYTES`, cut it and say so at its end."""
+    """Return a text as valid UTF-8. If it is longer than `PART_BYTES`, cut it and add a remark at its end."""
     data = text.encode(errors="replace")
     if len(data) <= PART_BYTES:
         return data.decode()

@@ -1,7 +1,7 @@
 """Remove secrets from texts before they leave the host.
 
-All known secrets (storage options, tokens, and values of environment variables with either) are removed wherever they
-occur in a text. In addition, user and password are removed from each URL.
+All known secrets (storage options, tokens, and the values of environment variables that contain either) are removed
+wherever they occur in a text. In addition, user and password are removed from each URL.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from tailrace.doctor.machine import Host
 REDACTED = "REDACTED"
 
 SHORTEST = 4
-"""Minimum length (characters) of a secret that is searched for. A shorter one could occur in any text by chance."""
+"""Minimum length (characters) of a secret that is removed from texts.
+
+A shorter one could occur in any text by chance.
+"""
 
 FILE_MAX = 64 * 1024
-"""Maximum number of bytes that are read from a file with secrets."""
+"""Maximum number of bytes that are read from a file that contains secrets."""
 
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"'\\]+@")
 _OF_CLIENTS = frozenset({"TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"})
@@ -126,7 +129,7 @@ class Subject(NamedTuple):
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Return what a bundle describes. If the configuration is invalid, use only the path of the store in it."""
+    """Return the subject of a bundle. If the configuration is invalid, use only the path of the store from it."""
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}

@@ -1,8 +1,9 @@
-"""Start the command `tailrace`. This module needs only the standard library. Before it imports the other modules, it
-decides what signals do, and isolates the command from its surroundings: from the user's environment variables and
-Python modules (`interpreter`), from the duties of process 1 (`reaper`), and from closed standard streams (`standard`).
-If an import fails because a package is missing or broken, the command prints one line about it; `tailrace run` then
-runs the program untraced.
+"""Start the command `tailrace`. This module needs only the standard library.
+
+Before it imports the other modules, it decides what signals do, and isolates the command from its surroundings: from
+the user's environment variables and Python modules (`interpreter`), from the duties of process 1 (`reaper`), and from
+closed standard streams (`standard`). If an import fails because a package is missing or broken, the command prints one
+line about it. In this case, `tailrace run` still runs the program, but untraced.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ FLAGS = frozenset({"--require-trace", "--json"})
 """Options of `tailrace run` without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""By command, the signals that stay blocked until the command has set their handlers. SIGHUP reloads the configuration
-of `serve`. The signals of `run` are meant for its program."""
+"""For each command, the signals that stay blocked until the command has set its handlers.
+
+`serve` reloads its configuration on SIGHUP. `run` passes its signals on to its program.
+"""
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
-"""By command, the signals that the command ignores, because their default action would end the process."""
+"""For each command, the signals that the command ignores. Their default action would end the process."""
 
 
 def main() -> None:
@@ -63,14 +66,17 @@ def main() -> None:
 
 
 def _expect_signals(command: str) -> None:
-    """Decide what signals do until the command `command` has set its handlers: none of them may end this process with a
-    traceback, or although the command would handle or ignore it."""
-    # The parent process may have blocked SIGTERM and SIGHUP. It may also have ignored SIGCHLD, which a process that
-    # waits for its children needs.
+    """Decide what signals do before the command `command` has set its handlers.
+
+    None of them may end this process with a traceback. No signal may end it that the command will handle or ignore.
+    """
+    # The parent process may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD. This process needs all three; SIGCHLD
+    # is needed to wait for child processes.
+    # Block SIGINT, too: a new interpreter (`isolate`) would set its own handler.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),
-    }  # block SIGINT, too: a new interpreter (`isolate`) would set a handler
+    }
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD} - held
     )
@@ -89,8 +95,11 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
-    """Run the user's program without tracing, in place of this process. With `exact`, run it as a child instead, and
-    return its exit status, or LOSS if that is 0, because none of the program's events are stored."""
+    """Run the user's program without tracing, in place of this process.
+
+    With `exact`, run it as a child process instead. Return its exit status, or LOSS if the status is 0, because none of
+    the program's events are stored.
+    """
     from tailrace import reaper
 
     if exact:
@@ -104,22 +113,24 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         if child:
             return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # undo that Python ignores it
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Undo Python's setting to ignore this signal.
     os.umask(interpreter.UMASK_OF_USER)
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:
         _warn(f"{program[0]}: {error.strerror}")
         status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    except ValueError as error:  # the name contains a zero byte
+    except ValueError as error:  # The name contains a zero byte.
         _warn(f"{program[0]!r}: {error}")
         status = NO_PROGRAM
     os._exit(status)
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the options of `tailrace run` in these arguments, and the program with its own arguments, as
-    click would divide them."""
+    """Return the names of the options of `tailrace run` in these arguments.
+
+    Also return the program with its own arguments. The result is the same as that of click.
+    """
     options: list[str] = []
     program: list[str] = []
     rest = iter(arguments)
@@ -147,4 +158,4 @@ def _warn(text: str) -> None:
     try:  # noqa: SIM105 - contextlib may be the user's
         os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
     except OSError:
-        pass  # nobody reads standard error, but the program must still run
+        pass  # Nobody reads standard error, but the program must still run.

@@ -100,8 +100,9 @@ def _overlapping(config: Config) -> Iterator[str]:
 
 
 def _meet(pattern: str, other: str) -> bool:
-    """Return whether two patterns can match the same files: they are equal, or one is a directory and the other one
-    searches below it."""
+    """Return whether two patterns can match the same file: they are equal, or one is a directory that contains the
+    directory in which the other one is searched.
+    """
     one, two = parse(pattern), parse(other)
     return one == two or any(
         not outer.parts and f"{inner.root}/".startswith(f"{outer.root.rstrip('/')}/")
@@ -115,7 +116,7 @@ def _takes_any(source: TailConfig) -> bool:
 
 
 def _absent(config: Config) -> Iterator[str]:
-    """Yield a warning for each directory or file that does not exist, although a source's pattern searches below it."""
+    """Yield a warning for each directory or file that does not exist although a source searches in it."""
     for name, source in _tails(config):
         for pattern in source.paths:
             root = parse(pattern).root
@@ -134,14 +135,17 @@ def _lacking(config: Config) -> Iterator[str]:
     ]
     found = set()
     for place in places:
-        with suppress(OSError):  # the daemon's start reports this error
+        with suppress(OSError):  # The start of the daemon reports this error
             found.add(free_room(place).lack)
     yield from sorted(filter(None, found))
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    """Return the result of `tailrace check` as JSON. The `origin` of a problem is the path of the file, `environment`
-    for an environment variable, or empty for an option of the command."""
+    """Return the result of `tailrace check` as JSON.
+
+    The `origin` of a problem is the path of the file, `environment` for an environment variable, or empty for an option
+    of the command line.
+    """
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:

@@ -162,8 +162,10 @@ def _time(nanoseconds: int) -> str:
 
 
 FIRST_SECONDS = 0.5
-"""Maximum time (seconds) between the first two requests to the collectors. The first rates are computed from the
-difference of these two answers."""
+"""Maximum time (seconds) between the first two requests to the collectors.
+
+The first rates that are shown are computed from the two answers.
+"""
 
 
 @click.command()
@@ -218,8 +220,8 @@ def top_command(
 def _watch(
     config: Config, first: Asked[Status], interval: float, *, patient: bool = False
 ) -> Iterator[tuple[list[Answered], str]]:
-    """Ask all collectors for their statuses again and again, every `interval` seconds. Yield the statuses of each
-    round, and the reason why some collectors did not answer.
+    """Yield the statuses of all collectors again and again, every `interval` seconds, with the reason why some
+    collectors did not answer.
 
     If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of a collector that does not
     answer, together with the reason.

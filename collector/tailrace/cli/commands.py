@@ -60,7 +60,7 @@ COMMANDS = {
     "bundle": "Collect facts for support, without data and secrets.",
     "demo": "Show everything at once, on generated traffic.",
 }
-"""The description of each subcommand in `tailrace --help`, by name."""
+"""For each subcommand, its description in `tailrace --help`."""
 
 MODULES = {
     "stats": "spans", "diff": "spans",
@@ -70,7 +70,7 @@ MODULES = {
     "doctor": "support", "bundle": "support", "demo": "support",
     "top": "collectors", "import": "import_",
 }  # fmt: skip
-"""The module of each command whose module has another name than the command."""
+"""For some commands, the module that defines the command. All other commands are in a module of the same name."""
 
 
 class ExitCode(IntEnum):
@@ -79,7 +79,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line or the configuration is wrong."""
     INCOMPLETE = 3
-    """The caller demanded complete data, and events are missing."""
+    """The caller required complete data, and events are missing."""
     LOSS = 4
     """`tailrace run` or `tailrace import`: more events are missing than --max-loss allows, or the program was not
     traced."""
@@ -88,16 +88,16 @@ class ExitCode(IntEnum):
     NO_PROGRAM = 127
     """`tailrace run`: the program does not exist. A shell returns the same code."""
     INTERRUPTED = 130
-    """Ctrl-C ended the command. A shell returns the same code for a program that SIGINT ended."""
+    """Ctrl-C ended the command. A shell returns the same code for a program that SIGINT has ended."""
     BROKEN_PIPE = 141
-    """Nobody reads the output any more. A shell returns the same code for a program that SIGPIPE ended."""
+    """Nobody reads the output any more. A shell returns the same code for a program that SIGPIPE has ended."""
 
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
-"""Exceptions that may end a command although the command has no bug."""
+"""Classes of exceptions that may end a command although Tailrace has no bug."""
 
 CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
-"""Exit codes of expected errors for which `FAILED` would be wrong, by the class of the error."""
+"""Exit codes of expected errors, by the class of the error. All other expected errors have the exit code `FAILED`."""
 
 
 def load(name: str) -> click.Command:
@@ -108,7 +108,7 @@ def load(name: str) -> click.Command:
 
 
 class Commands(click.Group):
-    """The group of all subcommands. The group lists the commands' names without importing their modules."""
+    """The group of all subcommands. It lists the names of commands without importing the modules of the commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -139,8 +139,10 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command, and exit with its exit code, or with the code of an error that kept the output from its
-        reader."""
+        """Run a command, and exit with its exit code.
+
+        If an error prevented its output from being written, exit with the code of this error.
+        """
         code: Any = ExitCode.GOOD
         try:
             try:
@@ -153,7 +155,7 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> object:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were imported
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # Modules are being imported.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
@@ -166,8 +168,9 @@ class Commands(click.Group):
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether an error is expected, because a user can act on it: a TailraceError, or an error of the system
-    about a named file."""
+    """Return whether a user can act on an error, so that the error is no bug: a TailraceError, or an error of the
+    operating system about a named file.
+    """
     refused = isinstance(error, OSError) and error.filename is not None
     return refused or isinstance(error, EXPECTED)
 
@@ -233,11 +236,10 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """Exit without the interpreter's shutdown if a thread may still be reading a table at a URL: the thread reads
+    """Exit the process. Skip the interpreter's shutdown if a thread may still be reading a table at a URL: it may read
     ahead, or a stopped query did not wait for it.
 
-    A thread that reads a table cannot be stopped. The interpreter's shutdown would destroy objects that the thread
-    uses, and crash.
+    Such a thread cannot be stopped. The interpreter's shutdown would destroy objects that the thread uses, and crash.
     """
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):

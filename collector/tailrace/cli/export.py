@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
 MEMORY = Size.parse("1 GiB")
-"""Memory limit of the database. If a sort needs more memory, the database writes temporary files."""
+"""Maximum memory of the database. If a sort needs more memory, the database writes temporary files."""
 
 
 @click.command()
@@ -128,7 +128,7 @@ def export_command(
 
 
 def _check(format_: str, *, repair: bool, csv_safe: bool) -> None:
-    """Raise UsageError for an option that the chosen format does not take."""
+    """Raise UsageError if an option was given that the chosen format does not support."""
     for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
         if given and format_ != of:
             raise click.UsageError(f"{option} is for --to {of}")

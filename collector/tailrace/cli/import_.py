@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
-"""Maximum number of files that the output names in each list: files of which events are missing, and files that were
-left out for one reason. --json lists all."""
+"""Maximum number of files that each list of the output names: the files of which events are missing, and the files that
+were left out for one reason. --json lists all.
+"""
 
 
 @click.command()
@@ -164,7 +165,7 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
 
 
 def _counted(why: Why, count: int, format_: str | None) -> str:
-    """Return a sentence with the number of files that were not imported for one reason."""
+    """Return a sentence with the number of files that were not imported for one of the reasons."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (
@@ -194,7 +195,7 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Yield the reasons why the command fails, or why the user must repeat it."""
+    """Yield the reasons why the command fails, or why the user must run it again."""
     if summary.interrupted:
         yield "interrupted: repeat the same command to continue"
         return

@@ -40,8 +40,10 @@ PICTURE_COLUMNS = 480
 
 
 class StoreDirectory(click.ParamType[Path]):
-    """Parameter type of an option that takes a directory. It rejects a URL, which would otherwise become the name of a
-    directory."""
+    """Parameter type of an option that takes a directory.
+
+    It rejects a URL, because a directory with the URL as its name would otherwise be created.
+    """
 
     name = "directory"
 

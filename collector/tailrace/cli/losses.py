@@ -37,8 +37,7 @@ REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
 AWAITED = "awaited"
-"""The reason that the list of gaps shows for events that may still arrive, because the running collector still waits
-for them."""
+"""Reason in the list of gaps for events that may still arrive: the running collector still waits for them."""
 
 
 @click.command()
@@ -94,8 +93,10 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return rows with these columns, as `tailrace gaps` prints them, for the events that may still arrive, and for the
-    reason why a collector could not be asked about them."""
+    """Return rows as `tailrace gaps` prints them, with these columns.
+
+    They show the events that may still arrive, or why a collector could not be asked about them.
+    """
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}
@@ -107,7 +108,10 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Numbers of gaps and of missing events in the printed rows. `adding` counts the rows while they are printed."""
+    """Sums over the printed rows: numbers of gaps and of missing events.
+
+    `adding` counts the rows while they are printed.
+    """
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0

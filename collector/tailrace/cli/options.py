@@ -44,10 +44,10 @@ store_option = click.option(
 
 
 def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
-    """Return a decorator that combines the values of several options of a command into one argument.
+    """Return a decorator that turns the values of several options of a command into one argument of its function.
 
-    `make` is called with the options' values in the given order. The command receives the result as the argument
-    `name`.
+    The argument is named `name`. Its value is the result of `make`, which gets the values of the options in the given
+    order.
     """
 
     def decorate(command: F) -> F:
@@ -62,7 +62,10 @@ def received_as(name: str, make: Callable[..., object], options: Sequence[str]) 
 
 
 def table_options(command: F) -> F:
-    """Add --config and --store. The command receives the selected configuration as `loaded`."""
+    """Add the options --config and --store to a command.
+
+    The command's function gets the configuration that they select as `loaded`.
+    """
     return config_option(
         store_option(received_as("loaded", load_config, ("config", "store"))(command))
     )
@@ -71,7 +74,7 @@ def table_options(command: F) -> F:
 def labels(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[RunLabel, ...]:
-    """Parse the values of an option of the form KEY=VALUE into labels."""
+    """Return the values of the option --label as labels. Each value is a text KEY=VALUE."""
     return tuple(map(_label, given))
 
 
@@ -93,13 +96,16 @@ label_option = click.option(
 
 
 def job_options(command: F) -> F:
-    """Add --rank, --node and --job. The command receives them as `job`."""
+    """Add the options --rank, --node and --job to a command. The command's function gets them as `job`."""
     return _job_options(command, "", "Take only sessions")
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator that adds the options for one side of a comparison: for the side `a`, --rank-a, --node-a and
-    --job-a. The command receives them as one `JobFilter`, whose argument is named after the side."""
+    """Return a decorator that adds the options --rank, --node and --job for one side of a comparison. For the side `a`,
+    their names are --rank-a, --node-a and --job-a.
+
+    The command's function gets them as one `JobFilter`, in an argument with the name of the side.
+    """
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
 
@@ -132,7 +138,7 @@ def _job_options(command: F, side: str, which: str) -> F:
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 DIGITS_OF_A_DATE = 8
-"""Number of digits of a date in ISO 8601. A number with more digits is a time in Unix nanoseconds."""
+"""Number of digits of a date in ISO 8601 without dashes. A number with more digits is a time in Unix nanoseconds."""
 
 
 class Quantity(click.ParamType[Size | Duration]):
@@ -225,7 +231,10 @@ _WINDOW = (
 
 def window_options(command: F) -> F:
     """Add the options that select rows: --source, --session, --stream, --since, --until, --label, and those of
-    `job_options`. The command receives them as `filters`."""
+    `job_options`.
+
+    The command's function gets them as `filters`.
+    """
     options = ("sources", "sessions", "streams", "since", "until", "labels", "job")
     command = job_options(received_as("filters", filters_of, options)(command))
     for option in reversed(_WINDOW):
@@ -242,7 +251,7 @@ def filters_of(
     labels: tuple[RunLabel, ...],
     job: JobFilter,
 ) -> Filters:
-    """Return filters with the values of options. An option that the user did not give excludes nothing."""
+    """Return the filters for the values of these options. An option that the user did not give selects everything."""
     from tailrace.reading.question import Filters
 
     return Filters(
@@ -252,7 +261,10 @@ def filters_of(
 
 
 def selection_options(command: F) -> F:
-    """Add --source, --session, --label and the options of `job_options`. The command receives them as `selection`."""
+    """Add the options --source, --session, --label and those of `job_options`.
+
+    The command's function gets them as `selection`.
+    """
     options = ("source", "session", "labels", "job")
     command = job_options(received_as("selection", _selection, options)(command))
     for option in (
@@ -273,7 +285,7 @@ def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give 
 
 
 GAPS = "`tailrace gaps`"
-"""The command that lists missing events, as messages to the user name it."""
+"""The command that lists missing events, as it is spelled in messages to the user."""
 
 complete_option = click.option(
     "--complete-only",
@@ -283,7 +295,10 @@ complete_option = click.option(
 
 
 def json_option(text: str) -> Callable[[F], F]:
-    """Return the decorator that adds the option --json with the help `text`. The command receives it as `as_json`."""
+    """Return a decorator that adds the option --json, with the help text `text`.
+
+    The command's function gets it as `as_json`.
+    """
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
@@ -308,16 +323,22 @@ def signatures() -> ModuleType:
 
 
 class NamedRun(NamedTuple):
-    """A store, and the sessions of one run in it. The store is None if the user named none, so that the configured
-    store is meant. Without sessions, all sessions of the store are meant."""
+    """A store, and the sessions of one run in it.
+
+    If the user named no store, `store` is None, and the configured store is used. If there are no sessions, all
+    sessions of the store are meant.
+    """
 
     store: str | None
     sessions: tuple[str, ...]
 
 
 def named_run(path: str) -> NamedRun:
-    """Return what a user means by a path: all of a store (directory or URL), or the run of a certificate in its store.
-    Raise StoreError if a certificate cannot be read."""
+    """Return the store and the sessions that a user means by a path. A directory or URL means all sessions of this
+    store. The file of a certificate means the sessions of its run.
+
+    Raise StoreError if a certificate cannot be read.
+    """
     if "://" in path or not Path(path).is_file():
         return NamedRun(path, ())
     from tailrace.job import certificate as jobs
@@ -334,10 +355,10 @@ def named_run(path: str) -> NamedRun:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Take a snapshot of the store, and ask the running collectors which events may still arrive.
+    """Open a snapshot of the store, and ask the running collectors which events may still arrive.
 
-    `limits` and `room` are parameters of `Engine`. Raise StoreError if there is no table, and UnknownError if the
-    selection names a source, session or stream that does not exist.
+    `limits` and `room` are passed to `Engine`. Raise StoreError if there is no table, and UnknownError if the selection
+    names a source, session or stream that does not exist.
     """
     from tailrace.query.engine import Engine
     from tailrace.query.live import beside, look
@@ -351,6 +372,6 @@ def open_store(
 
 
 def warn_incomplete(whole: Completeness) -> None:
-    """Print a warning on standard error if `whole` says that something is missing."""
+    """Print a warning on standard error if `whole` states that events are missing."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

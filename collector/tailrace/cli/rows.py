@@ -114,8 +114,10 @@ def _read_statement() -> str:
 
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
-"""Minimum and maximum pause (seconds) between two looks for new rows in the table. The pause grows while no rows
-arrive."""
+"""Minimum and maximum pause (seconds) between two checks of the table for new rows.
+
+The pause grows while there are none.
+"""
 
 
 @click.command()

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """The configuration of a traced run, and the directory made for it before the program starts."""
+    """The configuration of a traced run, and the directory that was made for the run before the program starts."""
 
     loaded: Loaded
     directory: Path
@@ -170,8 +170,10 @@ class GivenOptions(NamedTuple):
 def run_rank(
     rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
 ) -> RunDone:
-    """Run the program of one rank, which a launcher of parallel jobs started. The node's other ranks share its
-    collector."""
+    """Run the program of one rank that a launcher of parallel jobs started.
+
+    All ranks of the node share one collector.
+    """
     member = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.member"))
     if member is None:
         return program.untraced(arguments)
@@ -185,8 +187,11 @@ def run_rank(
 
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
-    """Choose the store for all ranks of a node, or for one rank that runs alone, and make its directory. Raise
-    TailraceError or OSError if that fails."""
+    """Choose the store for all ranks of a node, or for a rank that has a collector of its own. Make the store's
+    directory.
+
+    Raise TailraceError or OSError if the directory cannot be made.
+    """
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
     from tailrace.run.meeting import NodeSpec
@@ -217,8 +222,10 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
 
 
 class Report:
-    """The messages of a run on standard error. With `require`, a failure of tracing before the program starts is raised
-    instead of printed."""
+    """Prints the messages of a run on standard error.
+
+    With `require`, it raises an error that prevents tracing before the program starts, instead of printing it.
+    """
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
@@ -228,7 +235,10 @@ class Report:
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
         """Call a function and return its result. If it fails, print a warning that begins with the text `without`, and
-        return None, or raise the error if tracing is required."""
+        return None.
+
+        If tracing is required, raise the error instead.
+        """
         try:
             return call()
         except Exception as error:
@@ -243,11 +253,14 @@ class Report:
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
         if not expected:
-            traceback.print_exception(error)  # not an expected error, so it is a bug in Tailrace
+            # This error is not expected, so it is a bug in Tailrace.
+            traceback.print_exception(error)
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
-        """Sign the certificate if there is a private key, and write it to the path `wished`. If another certificate is
-        there already, write it under another name."""
+        """Sign the certificate if there is a private key, and write it to the path `wished`.
+
+        If this file exists already, write the certificate under another name.
+        """
         from tailrace.run import certificate as certificates
 
         if private:
@@ -282,8 +295,11 @@ class Report:
 
 
 def prepare(config: Path | None, store: str | None) -> Prepared:
-    """Load the configuration and choose the store of a run, whose directory gets the time in its name if the user named
-    none. Raise TailraceError or OSError if that fails."""
+    """Load the configuration of a run and choose its store. If the user named no store, make a directory with the time
+    in its name.
+
+    Raise TailraceError or OSError if this fails.
+    """
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
@@ -301,15 +317,18 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
 
 
 def private_key(path: Path | None) -> object:
-    """Return the private key in a file, or None without a path. Raise ConfigError if the file has no usable key."""
+    """Return the private key in a file.
+
+    Return None if `path` is None. Raise ConfigError if the file has no usable key.
+    """
     return signatures().load(path) if path else None
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
-    """Return the exit status of `tailrace run`: the program's own status, LOSS if too many events are missing or
-    nothing was traced, or FAILED.
+    """Return the exit status of `tailrace run`.
 
-    `failed` is whether tracing was required and failed.
+    It is the status of the program itself, LOSS if too many events are missing or nothing was traced, or FAILED.
+    `failed` states that tracing was required and failed.
     """
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget

@@ -46,8 +46,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
         heaps.load_arrow()
         _print_last(loaded, _read_rest(loaded), began, as_json=as_json)
         return
-    # Bind the sockets before loading other modules, so that arriving bytes wait in them. A service manager keeps
-    # sockets open itself.
+    # Bind the sockets before other modules are loaded, so that arriving bytes wait in the sockets. If a service manager
+    # keeps sockets open, this is not necessary.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
 
@@ -72,8 +72,11 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
 
 def _read_rest(loaded: Loaded) -> Status:
-    """Write into the table what a stopped collector has left: data in its spool, and files that it had not read to
-    their end. The producers must have ended. Return the last status."""
+    """Write everything to the table that a stopped collector has left: data in its spool, and files that it had not
+    read to their end.
+
+    All producers must have ended. Return the collector's last status.
+    """
     from msgspec import structs
 
     from tailrace import log

@@ -1,4 +1,4 @@
-"""Define `tailrace stats` and `tailrace diff`, which measure spans.
+"""Define `tailrace stats` and `tailrace diff`, which count and measure spans.
 
 `stats` counts and measures spans by group. `diff` compares the spans of two runs; its exit code reports whether a group
 grew by more than a threshold.
@@ -135,14 +135,17 @@ class Run(NamedTuple):
     """One side of a comparison: a run, its statistics, and what is missing from it."""
 
     word: str
-    """The store or certificate of the run, as the user wrote it."""
+    """The store or certificate of the run, as the user spelled it on the command line."""
     statistics: list[SpanStatistics]
     whole: Completeness
     console: Console
 
 
 def sides_options(command: F) -> F:
-    """Add the options that select spans of A and of B. The command receives both filters as `sides`."""
+    """Add the options that select spans of the two sides A and B.
+
+    The command's function gets the filters of both sides as `sides`.
+    """
     own = [
         f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job")
     ]
@@ -168,7 +171,10 @@ def sides_options(command: F) -> F:
 
 
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
-    """Return the filters of A and of B. `given` contains the values of the five options of A, followed by those of B."""
+    """Return the filters of the two sides A and B.
+
+    `given` contains the values of five options for A, followed by those for B.
+    """
 
     def side(
         session: tuple[str, ...],
@@ -276,8 +282,11 @@ def _read(
     own: bool,
     demand: bool,
 ) -> Run:
-    """Return the span statistics of a store, or of the sessions of a certificate, for the spans that `chosen` selects.
-    With `demand`, raise an error if anything is missing."""
+    """Return the statistics of those spans of a store that `chosen` selects. If the user gave a certificate, only
+    sessions of its run are used.
+
+    With `demand`, raise an error if events are missing.
+    """
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -292,8 +301,10 @@ def _read(
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
-    """Return only the groups with the given names; all groups without names. Raise UnknownError for a name that no
-    group has."""
+    """Return the groups with the given names; without names, all groups.
+
+    Raise UnknownError for a name that no group has.
+    """
     if not names:
         return found
     known = {_of(each) for each in found}

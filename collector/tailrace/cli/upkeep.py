@@ -74,7 +74,8 @@ def upkeep_command(
         click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
         return
     made_sidecars = 0
-    if is_local(path):  # for a store at a URL, the viewer makes roll-ups itself, on its own host
+    # For a store at a URL, the viewer computes roll-ups itself, on its own host.
+    if is_local(path):
         made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:
         click.echo(msgspec.json.encode(report))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tailrace.query.engine import Engine
 
 NAMES = 10
-"""Number of the most frequent names of spans whose figures are printed."""
+"""Number of names of spans whose figures are printed. The most frequent names are chosen."""
 
 SHOWN = ("count", "p50", "p95", "max")
 
@@ -56,11 +56,11 @@ BLIND = {
     "et3": "the end may be missing, which ET3 does not show",
     "ovni": "ovni does not count events, so only unreadable bytes and a missing end show",
 }
-"""Losses that a format does not show. A trace of such a format is never called complete."""
+"""For each format, the losses that its traces cannot show. A trace of such a format is never called complete."""
 
 
 class Verdict(NamedTuple):
-    """The result for one file, or for one ovni run of several files."""
+    """The result for one file, or for all files of one ovni run."""
 
     path: str
     format: str
@@ -68,11 +68,11 @@ class Verdict(NamedTuple):
     missing: dict[str, int]
     """Number of missing events by reason."""
     missing_names: int
-    """Number of missing names."""
+    """Number of missing names: events refer to them, and no file contains them."""
     unknown: tuple[str, ...]
-    """Reasons why an unknown number of events is missing, or why nothing can be told, in words."""
+    """Reasons, in words, why an unknown number of events is missing, or why it is unknown whether any are missing."""
     same_as: str = ""
-    """The path of the file that has the content of this copy, otherwise empty."""
+    """If this file is a copy, the path of the file with the same content; otherwise empty."""
 
     @property
     def word(self) -> Literal["complete", "incomplete", "unknown", "no_known_loss"]:
@@ -137,7 +137,8 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     heaps.load_arrow()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _exit)  # so that the temporary store is removed
+            # End the command in a way that removes the temporary store
+            signal.signal(number, _exit)
     with TemporaryDirectory(prefix="tailrace-verdict-") as place:
         store = str(Path(place) / "store")
         loaded = load(None, environ={}, flags={"store": store, "listen": None}, formats=transports)
@@ -165,8 +166,11 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 def _judge(
     loaded: Loaded, summary: Summary
 ) -> tuple[list[Verdict], list[SpanStatistics], Console | None]:
-    """Return the verdicts on all files, the figures of the most frequent names of spans, and the console that can print
-    them; None without an imported file."""
+    """Return the verdicts on all files, and the figures of the most frequent names of spans with the console that
+    prints them.
+
+    Without an imported file, the figures and the console are None.
+    """
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import store_path
@@ -189,14 +193,17 @@ def _judge(
 
 
 def _copy(path: str, of: str, verdicts: dict[str, Verdict]) -> Verdict:
-    """Return the verdict on a file whose content another file has."""
+    """Return the verdict on a file that is a copy of another file."""
     if of not in verdicts:
         return Verdict(path, "", 0, {}, 0, (f"its content is in {of}, which has no verdict",))
     return verdicts[of]._replace(path=path, same_as=of)
 
 
 def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str, Verdict]:
-    """Return the verdict on each file by its path, in the order of the sessions. The files of an ovni run share one."""
+    """Return the verdict on each file, by its path, in the order of the sessions.
+
+    All files of an ovni run have the same verdict.
+    """
     from tailrace.query.completeness import MISSING
 
     runs = {

@@ -76,7 +76,7 @@ def view_command(
 
     from tailrace import heaps
 
-    heaps.share()  # no other thread may exist yet
+    heaps.share()  # Call this before other threads exist.
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock
@@ -90,7 +90,8 @@ def view_command(
         ServedStore(each, clock, name, run.sessions)
         for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
-    lease = SnapshotLease(served)  # report a missing store on the terminal, not in the browser
+    # A missing store is then reported on the terminal, not in the browser.
+    lease = SnapshotLease(served)
     for number in range(len(served)):
         lease.snapshot(number)
     lease.end(good=True)
@@ -111,8 +112,11 @@ def view_command(
 
 
 def _open(url: str, until_end: ExitStack) -> None:
-    """Open an address in a browser through a file that only this user can read, because every user of the host can see
-    the browser's arguments."""
+    """Open an address in a browser without putting the address on the browser's command line, which every user of the
+    host can read.
+
+    A file that only this user can read passes the address on.
+    """
     try:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         directory = tempfile.mkdtemp(

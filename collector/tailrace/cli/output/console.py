@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Runs queries and prints their results on standard output. Its methods raise the exceptions of `Engine`,
-    BrokenPipeError if nobody reads the output any more, and KeyboardInterrupt on Ctrl-C."""
+    """Runs queries and prints their results on standard output.
+
+    Its methods raise the exceptions of `Engine`. They raise BrokenPipeError if nobody reads the output any more, and
+    KeyboardInterrupt on Ctrl-C.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.out: BinaryIO = sys.stdout.buffer
@@ -36,7 +39,7 @@ class Console:
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
-        """Run a query. Return its answer, which has the columns, and its rows in pages, to print with `table`."""
+        """Run a query. Return its answer, which has the columns, and pages of rows. `table` prints them."""
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
@@ -47,8 +50,11 @@ class Console:
         *,
         spare: Sequence[str] = (),
     ) -> None:
-        """Print rows as a table. If the terminal is too narrow, leave out the columns named in `spare`, the first of
-        them first."""
+        """Print rows as a table.
+
+        If the terminal is too narrow, leave out some of the columns in `spare`, in the order in which `spare` names
+        them.
+        """
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
@@ -57,8 +63,10 @@ class Console:
         self.out.flush()
 
     def rows(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
-        """Print rows as a table. Without rows, also print "0 rows", because a heading alone could be mistaken for an
-        error."""
+        """Print rows as a table.
+
+        If there are no rows, also print "0 rows": a heading alone could be mistaken for an error.
+        """
         rest = iter(pages)
         first = next(rest, [])
         self.table(columns, chain([first], rest))
@@ -70,7 +78,7 @@ class Console:
         self.out.write(f"{text}\n".encode())
 
     def json(self, sql: str, parameters: Parameters = (), more: Page | None = None) -> None:
-        """Run a query and print its rows as JSON objects, followed by the rows `more`, which have the same columns."""
+        """Run a query and print its rows as JSON objects. Then print the rows `more`, which have the same columns."""
         answer = self._patience.make(
             lambda: self._engine.ask(sql, Shape.JSON, parameters=parameters)
         )
@@ -78,14 +86,15 @@ class Console:
         output.write_json(answer.columns, pages, self.out)
 
     def figures(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
-        """Print rows that no query produced as a table: first the columns of texts, then those of numbers."""
+        """Print rows that do not come from a query as a table: first the columns with texts, then those with numbers."""
         self.rows(_columns(texts, numbers), [rows])
 
     def objects(
         self, texts: Sequence[str], numbers: Sequence[str], rows: Page, nested: Sequence[str] = ()
     ) -> None:
-        """Print rows that no query produced as JSON objects: first the members with texts, then those with numbers,
-        then those with JSON."""
+        """Print rows that do not come from a query as JSON objects: first the members with texts, then those with
+        numbers, then those with JSON.
+        """
         output.write_json(_columns(texts, numbers, nested), [rows], self.out)
 
     def csv(self, sql: str, *, safe: bool = False) -> None:
@@ -113,13 +122,17 @@ def _bold(text: str) -> str:
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 _LONG = 1000
-"""Value from which a number is printed without decimals, because the number format would print its four digits with an
-exponent."""
+"""From this value on, a number is printed without decimals.
+
+The number format would print its four digits with an exponent.
+"""
 
 
 def spell(duration: int | None, unit: str) -> str | None:
-    """Return a duration in nanoseconds as text, such as "1.234 ms". If `unit` is not "ns", the duration is in ticks;
-    return it without a unit."""
+    """Return a duration in nanoseconds as text, such as "1.234 ms".
+
+    If `unit` is not "ns", the duration is in ticks: return the number alone.
+    """
     if duration is None:
         return None
     if unit != "ns":
@@ -132,8 +145,10 @@ def spell(duration: int | None, unit: str) -> str | None:
 
 
 def interval_words(each: SpanStatistics) -> dict[str, str | None]:
-    """Return, for each figure of a group of spans, the interval in which it lies, as text. Some spans may be missing,
-    so a figure may not be exact."""
+    """Return each figure of a group of spans as text: the interval in which its true value lies.
+
+    If no span is missing, this is a single value.
+    """
     return {
         figure: interval
         and interval.words(partial(_spell, unit=each.unit if figure != "count" else ""))

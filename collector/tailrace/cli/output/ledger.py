@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from tailrace.query.completeness import CopiedFiles
 
 SLOW_MIN = 1000
-"""Minimum number of records, read by the slow code of a decoder, that the ledger mentions. Fewer records take no
-noticeable time."""
+"""Minimum number of slow records that the ledger mentions: records that a decoder had to read one by one.
+
+Fewer records take no noticeable time.
+"""
 
 
 def final_ledger(
@@ -42,7 +44,7 @@ def final_ledger(
 
 
 def _in_words(names: int | None) -> str:
-    """Return a phrase about the number of missing names, which ends a sentence."""
+    """Return the end of a sentence: a phrase about the number of missing names."""
     if names == 0:
         return ""
     asked = "an unknown number of names" if names is None else counted(names, "name")

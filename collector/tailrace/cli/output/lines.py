@@ -24,12 +24,14 @@ SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 """Indexes of the columns `source` and `kind` in a row."""
 
 SESSION_SHOWN = 8
-"""Number of characters of a session's id that a text line shows."""
+"""Number of characters of a session's id in a text line."""
 
 
 class RowPrinter:
-    """Prints rows at once, one a line. Text lines are cut to `width` terminal cells; None means no
-    limit."""
+    """Prints rows as soon as it gets them, one a line.
+
+    Text lines are cut to `width` terminal cells; None means no limit.
+    """
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out

@@ -22,7 +22,10 @@ from tailrace.terminal import printable, unguarded
 from tailrace.units import counted
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""Control sequences of a terminal: switch to its second screen and hide the cursor, and back."""
+"""Control sequences of a terminal.
+
+The first switches to the terminal's second screen and hides the cursor; the second reverses this.
+"""
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -33,25 +36,27 @@ NUMBERS = (
 """The columns with numbers in the table of sources."""
 
 TREND_CELLS = 20
-"""Number of past rates that the whole screen shows in the trend of a source."""
+"""Number of past rates of a source that the whole screen shows as bars."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 Trends = dict[str, deque[float]]
-"""The last `TREND_CELLS` rates (rows per second) of each source of one collector, by source."""
+"""By source of one collector, the last `TREND_CELLS` rates (rows per second)."""
 
 
 class Answered(NamedTuple):
-    """The last overview of a collector. `problem` is the reason why the collector did not answer again; the overview
-    then has no rates."""
+    """The last overview of a collector.
+
+    If the collector did not answer the next time, `problem` is the reason, and the overview contains no rates.
+    """
 
     overview: Overview
     problem: str = ""
 
 
 Show = Callable[[Sequence[Answered]], None]
-"""A function that draws the overviews of all collectors of a store."""
+"""Function that prints the overviews of all collectors of a store."""
 
 
 def print_objects(seen: Sequence[Answered]) -> None:
@@ -61,7 +66,10 @@ def print_objects(seen: Sequence[Answered]) -> None:
 
 
 def print_pages(seen: Sequence[Answered]) -> None:
-    """Print the overview of each collector, followed by an empty line. On a terminal, cut the lines to its width."""
+    """Print the overview of each collector and an empty line after it.
+
+    On a terminal, cut the lines to the terminal's width.
+    """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
         lines = [*page(each, width=width, bold=False), ""]
@@ -71,8 +79,10 @@ def print_pages(seen: Sequence[Answered]) -> None:
 
 @contextmanager
 def whole_screen() -> Iterator[Show]:
-    """Switch to the terminal's second screen, and yield a function that draws overviews there, over the previous ones.
-    Switch back at the end."""
+    """Switch to the terminal's second screen.
+
+    Yield a function that draws overviews there, each over the previous one. Switch back at the end of the `with` block.
+    """
     terminal = unguarded(sys.stdout)
     trends: defaultdict[str, Trends] = defaultdict(
         lambda: defaultdict(lambda: deque(maxlen=TREND_CELLS))
@@ -109,8 +119,10 @@ def page(
     width: int | None,
     bold: bool,
 ) -> list[str]:
-    """Return the lines of one collector's overview: its state, its problems, and a table of its sources. `width` is the
-    number of cells of a line; None means no limit."""
+    """Return the lines of one collector's overview: its state, its problems, and a table of its sources.
+
+    Lines are cut to `width` terminal cells; None means no limit.
+    """
     strong = _bold if bold else str
     lines = [_cut(line, width) for line in _heading(seen.overview)]
     lines += [strong(_cut(line, width)) for line in _problems(seen)]
@@ -168,8 +180,10 @@ def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, .
 
 
 def _trend(rates: Sequence[float]) -> str:
-    """Return a row of bars, one for each rate, whose heights are relative to the greatest rate. A rate above zero
-    always has a visible bar."""
+    """Return a row of bars, one for each rate.
+
+    The height of a bar is relative to the greatest rate. A rate above zero always has a visible bar.
+    """
     greatest = max(rates, default=0.0) or 1.0
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 
