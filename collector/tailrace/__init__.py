@@ -1,11 +1,11 @@
-"""Tailrace collects execution traces, and detects which events are missing and why.
+"""Collect execution traces, and detect which events are missing and why.
 
 `tailrace.open(store)` opens a store for reading.
 """
 
 from __future__ import annotations
 
-# No import of typing, because `cli` must set the module search path before other imports.
+# Do not import typing here: `cli` must set the module search path before other imports.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError, UnknownError

@@ -11,13 +11,17 @@ from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""Minimum change (ns) of the wall clock against the monotonic clock that counts as a step.
+"""Minimum step (ns) of the wall clock against the monotonic clock that is noticed.
 
-Slewing, by which NTP corrects small errors, stays below this size."""
+Slewing, by which NTP corrects small errors, stays below this size.
+"""
 
 
 class Clock(Protocol):
-    """A source of wall time (`wall_ns`, Unix ns, may step) and of `monotonic` time (seconds, never steps)."""
+    """A source of two times.
+
+    `wall_ns` is the wall time (Unix ns), which may step. `monotonic` is the time of a clock (seconds) that never steps.
+    """
 
     def wall_ns(self) -> int: ...
 
@@ -35,11 +39,11 @@ class SystemClock:
 
 
 class Timeline:
-    """The time of the log (Unix ns), which never goes back and never jumps.
+    """The time of the spool's log (Unix ns). It never goes back and never jumps.
 
-    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that
-    time. The timeline advances with the monotonic clock, which ignores changes of the wall clock. Wall time is
-    the time of the log plus `ahead`. `look` updates `ahead`.
+    It starts at the time of the log's last entry or later, even if the wall clock is behind that time. Then it advances
+    with the monotonic clock, which ignores changes of the wall clock. Wall time is the log's time plus `ahead`. `look`
+    updates `ahead`.
     """
 
     def __init__(self, clock: Clock, last: int) -> None:
@@ -50,20 +54,21 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue the timeline at the time of the log's last entry, plus the wall time that has passed since
-        then.
+        """Continue at the time of the log's last entry, plus the wall time that has passed since this entry.
 
-        `ahead` is the last logged difference (ns) between the wall clock and the time of the log.
+        `ahead` is the difference (ns) between the wall clock and the log's time that was last logged.
         """
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """Difference (ns) between the wall clock and the time of the log at the last `look`."""
+        """Difference (ns) between the wall clock and the log's time, as the last call of `look` found it."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Stop the timeline within a `with` block, so that all entries logged in the block have the same time."""
+        """Stop the log's time within a `with` block, so that all entries that are logged in the block have the same
+        time.
+        """
         self._moment = self.now()
         try:
             yield
@@ -76,14 +81,14 @@ class Timeline:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:
-        """Convert wall time to the time of the log (both Unix ns)."""
+        """Convert wall time to the log's time (both Unix ns)."""
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return by how much (ns) the wall clock has been stepped since the last call, and add the step to
-        `ahead`.
+        """Return by how much (ns) the wall clock has stepped since the last call. Add the step to `ahead`.
 
-        Return 0 if the step is smaller than `STEP_NS`."""
+        Return 0 if the step is smaller than `STEP_NS`.
+        """
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

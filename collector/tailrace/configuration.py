@@ -1,4 +1,7 @@
-"""Load the configuration from a named file, else from the file $TAILRACE_CONFIG, else from built-in defaults."""
+"""Load the configuration from a named file.
+
+Without one, load it from the file $TAILRACE_CONFIG; without this, use built-in defaults.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from tailrace.config.load import Loaded, load
 
 
 def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Load the configuration from the file `config`, else from the file in $TAILRACE_CONFIG, else from built-in
-    defaults.
+    """Load the configuration from the file `config`. If it is None, load it from the file $TAILRACE_CONFIG; without
+    this, use built-in defaults.
 
-    Environment variables override the file, and `store` and `listen` override both. Raise ConfigError if the
-    configuration is invalid.
+    Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
+    Raise ConfigError if the configuration is invalid.
     """
     if config is None and os.environ.get("TAILRACE_CONFIG"):
         config = Path(os.environ["TAILRACE_CONFIG"])
@@ -23,7 +26,7 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
 
 
 def transports() -> dict[str, tuple[str, ...]]:
-    """Return the source types that support each format, by format name."""
+    """Return for each format, by its name, the types of sources that support it."""
     from tailrace.decoding.formats import (  # noqa: PLC0415 - a query needs no decoder
         FORMATS,
     )

@@ -72,15 +72,18 @@ class FencedError(TailraceError):
 
 
 class StoreError(TailraceError):
-    """The table cannot be opened, read or repaired."""
+    """The table cannot be opened, read, written or repaired."""
 
 
 class BrokenOffError(StoreError):
-    """Files were deleted while a query read them. A repeated query reads the newest snapshot."""
+    """Files of the table were deleted while a query read them.
+
+    If the query is repeated, it reads the newest version of the table.
+    """
 
 
 class MemoryLimitError(StoreError):
-    """The data to read needs more memory than the process may use."""
+    """Data must be read that needs more memory than the process may use."""
 
 
 class DescriptorsError(StoreError):
@@ -93,7 +96,7 @@ class NoAnswerError(TailraceError):
 
 
 class IncompleteError(TailraceError):
-    """Completeness was required and events are missing. The message describes the missing events."""
+    """The caller required complete data, and events are missing. The message describes the missing events."""
 
 
 class QueryError(TailraceError):
@@ -110,9 +113,9 @@ class ExportError(TailraceError):
 
 
 class StreamError(TailraceError):
-    """A standard stream cannot be read or written. The message names the stream and has the reason.
+    """Standard input or output cannot be read or written.
 
-    `unread` is set if the reader of the output has closed it.
+    The message names the stream and the reason. `unread` states that the reader of the output has closed it.
     """
 
     def __init__(self, text: str, *, unread: bool) -> None:
@@ -125,7 +128,10 @@ class MissingPackageError(TailraceError, ImportError):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a (nested) exception group, as trio raises it. Yield any other exception itself."""
+    """Yield the exceptions within a (possibly nested) exception group, as trio raises it.
+
+    Yield an exception that is no group itself.
+    """
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)
@@ -134,5 +140,5 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def first_failure(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
-    """Return the first error of a (nested) exception group."""
+    """Return the first error within a (possibly nested) exception group."""
     return next(error for error in causes(group) if isinstance(error, TailraceError))

@@ -17,7 +17,7 @@ class State(StrEnum):
 
 
 class Condition(StrEnum):
-    """A problem of the daemon that does not stop it. /healthz and /status report the present conditions."""
+    """A problem of the daemon that does not stop it. /healthz and /status report all current conditions."""
 
     SPOOL = "spool"
     """Sources wait, because the spool has reached its maximum size or its disk is full."""
@@ -50,8 +50,10 @@ class Condition(StrEnum):
 
 
 class Durations(msgspec.Struct):
-    """A histogram of durations (seconds): their number, their sum, and for each of `BOUNDS` the number of
-    durations up to it."""
+    """A histogram of durations (seconds): their number and their sum.
+
+    For each bound in `BOUNDS`, it also counts the durations up to this bound.
+    """
 
     BOUNDS: ClassVar = (
         0.001,
@@ -82,7 +84,7 @@ class Durations(msgspec.Struct):
 
 
 class AdminRefusal(StrEnum):
-    """The reason why the admin endpoint refused a connection or closed a connection early."""
+    """Reason why the admin endpoint refused a connection, or closed it early."""
 
     ADDRESS = "address"
     CROWDED = "too many connections"
@@ -94,7 +96,10 @@ class AdminRefusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""HTTP status codes of the admin endpoint. A malformed request gets no status code, and counts as a refusal."""
+"""HTTP status codes with which the admin endpoint answers.
+
+A malformed request gets no answer, and counts as a refusal.
+"""
 
 
 class AdminFigures:
@@ -122,8 +127,9 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """Number of times that no file descriptor was free for a commit, for an upkeep, or for reading the log
-        from disk."""
+        """Number of times that the process had no free file descriptor for a commit, for an upkeep, or for reading the
+        log from disk.
+        """
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -131,12 +137,11 @@ class Figures:
 
 
 AWAITED_MAX = 1000
-"""Maximum number of streams of a source that /status lists in `awaited`."""
+"""Maximum number of streams that /status lists in `awaited` for a source."""
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Timestamps are Unix
-    seconds."""
+    """How fast a session's clock advances relative to wall time (see `ingest.clocks`). Timestamps are Unix seconds."""
 
     progress: str
     reached_ticks: int
@@ -147,7 +152,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Number of events of a stream that are missing now but may still arrive. They do not count as missing yet."""
+    """Number of events of a stream that have not arrived, but may still arrive. They do not count as missing yet."""
 
     session: str
     stream: str
@@ -157,8 +162,9 @@ class Awaited(msgspec.Struct, kw_only=True):
 class SourceStatus(msgspec.Struct, kw_only=True):
     """The figures of one source in /status.
 
-    The field names are those of the metrics, and of the structs that count the figures (`SourceFigures`,
-    `Tally`, `Account`, `CommonsState`)."""
+    The field names are those of the metrics. The structs that count the figures have the same field names
+    (`SourceFigures`, `Tally`, `Account`, `CommonsState`).
+    """
 
     type: str
     format: str
@@ -172,9 +178,11 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     rows: int
     records: dict[str, int]
     packed_records: int
-    """Number of records that a compiled kernel decoded into blocks, since the start."""
+    """Number of records that a compiled kernel decoded into blocks, since the daemon started."""
     slow_records: int
-    """Number of lines that were decoded one by one in Python, which takes many times as long, since the start.
+    """Number of lines that were decoded one by one in Python since the daemon started.
+
+    This takes many times as long as other lines.
     """
     flaws: dict[str, int]
     malformed_records: dict[str, int]
@@ -192,13 +200,15 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """At most `AWAITED_MAX` streams with awaited events. `awaited_events` counts the events of all streams, and
-    of gaps that are not committed yet."""
+    """The streams with awaited events, but at most `AWAITED_MAX` of them.
+
+    `awaited_events` counts the events of all streams. It also counts the events of gaps that are not committed yet.
+    """
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
     state_bytes: int
-    """Memory (bytes) for the state of the source's sessions, limited by `ledger.source_state_max`."""
+    """Memory (bytes) that the state of the source's sessions takes. `ledger.source_state_max` is its limit."""
     evicted: dict[str, int]
     """Number of entries that sessions evicted from their state because of a limit, such as
     `ledger.source_state_max`, by kind of entry."""
@@ -235,18 +245,18 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
     age_seconds: float = 0.0
     """Seconds since the creation of the newest committed heartbeat."""
     commit_seconds: Durations = msgspec.field(default_factory=Durations)
-    """Histogram of the time between creation and commit of a heartbeat."""
+    """Histogram of the times between the creation of a heartbeat and its commit."""
 
 
 class MemoryStatus(msgspec.Struct, kw_only=True):
     """The memory of the daemon's process (see `daemon.memory`)."""
 
     state_bytes: int
-    """Memory (bytes) for the state of all sessions, limited by `ledger.state_max`."""
+    """Memory (bytes) that the state of all sessions takes. `ledger.state_max` is its limit."""
     bound_bytes: int
-    """Maximum memory (bytes) that the process needs with its configuration."""
+    """Maximum memory (bytes) that the process needs with the current configuration."""
     bounds: dict[str, int]
-    """The parts that add up to `bound_bytes` (bytes), by name."""
+    """The parts of `bound_bytes`: for each part of the process, its maximum memory (bytes)."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):

@@ -1,9 +1,9 @@
-"""Explain errors of the file system, and rename files or directories that block the path of a file.
+"""Explain errors of the file system. Rename files or directories that are in the way of a file.
 
-The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory
-tree, and the names in one directory. A user who checks the wrong resource finds free space and is misled. So
-the code checks the free resources of the file system, and the error message has a command that displays the
-exhausted one. `make_way` renames any object in the place of a file, and deletes nothing.
+The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree, and
+the names in one directory. If the message only says that there is no space, a user finds free bytes and is misled. So
+this module checks the free resources of the file system. Its message has a command that displays the exhausted one.
+`make_way` renames any object in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
-"""Error numbers of a failed write that may succeed later, after space was freed or a limit was raised."""
+"""Error numbers of a failed write that may succeed later, when space was freed or a limit was raised."""
 
 FEW_INODES = 16
-"""Maximum number of free inodes that still counts as "no inodes left".
+"""If no more than this number of inodes are free, the message says that no inodes are left.
 
-The writer that failed may have freed some inodes since then."""
+The writer that failed may have freed some inodes since then.
+"""
 LITTLE = 256 * 2**20
-"""Number of free bytes from which on a failed write has another cause than a lack of bytes.
+"""If at least this number of bytes are free, a failed write has another cause than a lack of bytes.
 
-No single write of the collector has as many bytes."""
+No single write of the collector has that many bytes.
+"""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",
@@ -34,7 +36,7 @@ _MEANING = {
     errno.EROFS: ": {0}; if it was mounted for writing, the kernel's log says what failed (dmesg)",
     errno.EIO: ": the disk of {0} failed; the kernel's log says how (dmesg)",
 }
-"""Explanations that follow the system's text for an error number. `{0}` is the mount point."""
+"""Explanations that the message adds to the system's text for an error number. `{0}` is the mount point."""
 
 
 class FreeRoom(NamedTuple):
@@ -48,7 +50,7 @@ class FreeRoom(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """Return a message about the exhausted resource, bytes or inodes. Return None if neither is exhausted."""
+        """Return a message that states which resource is exhausted: bytes or inodes. Return None if neither is."""
         if self.inodes is not None and self.inodes <= FEW_INODES and self.bytes:
             return f"no inodes are left on {self.mount}: df -i {self.mount}"
         return None if self.bytes else f"no space is left on {self.mount}: df -h {self.mount}"
@@ -65,7 +67,10 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def refusal_text(number: int | None, path: Path | str) -> str:
-    """Return the meaning of the error number of a failed call with `path`, with advice for the user."""
+    """Return a text for the user about a failed call: the meaning of its error number, and advice.
+
+    `path` is the path that was passed to the call.
+    """
     words = os.strerror(number or 0)
     with suppress(OSError):
         if "://" not in str(path):
@@ -91,7 +96,9 @@ def _no_room(words: str, free: FreeRoom) -> str:
 
 
 def _obstacle(path: Path) -> str:
-    """Return a message about the part of a path that prevents creating a directory there, or an empty string."""
+    """Return a message about an object in `path` because of which no directory can be created there; an empty string if
+    there is none.
+    """
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             return f": {part} is a link to {part.readlink()}, which is not there; make that, or remove the link"
@@ -101,7 +108,7 @@ def _obstacle(path: Path) -> str:
 
 
 def _mount(place: Path) -> Path:
-    """Return the mount point of an existing path: the highest of its parents on the same device."""
+    """Return the mount point of an existing path: the highest directory above it that is on the same device."""
     device = place.stat().st_dev
     for parent in place.parents:
         if parent.stat().st_dev != device:
@@ -127,8 +134,7 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether something other than a regular file exists at a path. A link to a file counts as an
-    obstacle."""
+    """Return whether a path leads to something other than a regular file. A link to a file counts, too."""
     return os.path.lexists(path) and not is_file(path)
 
 
@@ -140,7 +146,6 @@ def is_file(path: Path) -> bool:
 
 
 def make_way(path: Path) -> None:
-    """Rename whatever is at the path of a file and is not a regular file. Raise OSError if it cannot be
-    renamed."""
+    """Rename the object at the path of a file, unless it is a regular file. Raise OSError if it cannot be renamed."""
     if is_obstacle(path):
         move_away(path)

@@ -14,17 +14,17 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 HEAPS = 2
-"""Maximum number of heaps of the allocator in a process of `tailrace view`.
+"""Maximum number of heaps of glibc's allocator in a process of `tailrace view`.
 
 With one heap for each thread, drawing 200 million spans took 60 MB more.
 """
 
 LARGE = 512 * 2**10
-"""Minimum size (bytes) of a block of memory that gets its own pages. They return to the system when the block
-is freed.
+"""Minimum size (bytes) of a block of memory that gets its own pages. When such a block is freed, its pages return to
+the system.
 
-By default, glibc raises this threshold to the size of the largest freed block. After 130 names of 500 kB the
-daemon then kept 110 MB in its heaps, and 20 MB with this setting.
+By default, glibc raises this minimum to the size of the largest freed block. Then the daemon still held 110 MB in its
+heaps after it had received 130 names of 500 kB. With this fixed value, it held 20 MB.
 """
 
 _M_MMAP_THRESHOLD = -3
@@ -37,11 +37,11 @@ def share() -> None:
 
 
 def load_arrow() -> None:
-    """Load Arrow for a collector, unless Arrow is loaded already.
+    """Load Arrow for a collector, unless it is loaded already. Set it up in two ways.
 
-    Large blocks of memory, including those of Arrow, then return to the system when they are freed, and Arrow
-    works without numpy. A memory pool set in Python would not apply to allocations in Arrow's own code, which are
-    35 MiB during commits. Arrow would import numpy, which a collector does not use (docs/decisions/speed.md, D177).
+    Large blocks of memory, including Arrow's, return to the system when they are freed. A memory pool that is set in
+    Python would not have this effect: Arrow's own code does not use it for allocations, which are 35 MiB during
+    commits. Arrow also does not import numpy, which a collector does not need (docs/decisions/speed.md, D177).
     """
     if "pyarrow" in sys.modules:
         return
@@ -61,8 +61,8 @@ def load_arrow() -> None:
 def tamed_garbage_collection() -> Iterator[None]:
     """Run Python's garbage collector less often within a `with` block.
 
-    Records are numerous and form no cycles. With the default thresholds the garbage collector takes a fifth of the
-    time, and its pauses lose datagrams.
+    A collector creates many records, which form no reference cycles. With the default thresholds the garbage collector
+    takes a fifth of the time, and datagrams are lost during its pauses.
     """
     gc.freeze()
     before = gc.get_threshold()
@@ -71,7 +71,7 @@ def tamed_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()  # some libraries clean up in finalizers at exit
+        gc.unfreeze()  # Some libraries clean up in finalizers when the process exits.
 
 
 def _set(parameter: int, value: int) -> None:

@@ -2,14 +2,16 @@
 
     python -I …/tailrace/interpreter.py MODULE [ARGUMENT]...
 
-runs a module of this installation. Modules in the working directory, beside the script, in the user's
-site-packages or in PYTHONPATH never replace modules of Tailrace or of the standard library. These directories
-are searched, last, only if one of them contains the installation, for example after `pip install --user` or
-`--target`.
+runs a module of this installation. Modules in the working directory, beside the script, in the user's site-packages or
+in PYTHONPATH never replace modules of Tailrace or of the standard library. If one of these directories contains the
+installation itself, for example after `pip install --user` or `--target`, it is searched last. All others are not
+searched.
 
-Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for
-the user's programs. This module imports only modules that every interpreter has loaded, because a user's module
-of the same name could replace any other module.
+Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for the
+user's programs.
+
+This module imports only modules that every interpreter has loaded already. A module of the user with the same name
+could replace any other module.
 """
 
 from __future__ import annotations
@@ -25,30 +27,39 @@ HARMLESS = frozenset({
     "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8",
 })  # fmt: skip
 """Environment variables of the Python interpreter that change neither imports nor the behaviour of a command.
+
+They need no new interpreter.
 """
 
 THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that limits the threads of numpy's linear algebra library.
 
-pyarrow imports numpy, whose library starts a thread for each further core. Each thread spins before sleeping,
-which takes CPU while a command starts (docs/decisions/speed.md, D171).
+pyarrow imports numpy, whose library starts one thread for each processor core but the first. Each thread spins before
+it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171).
 """
 NO_THREADS = "01"
-"""The value 1 of `THREADS`: only the caller's thread. The leading zero marks a value that Tailrace set, not the
-user."""
+"""The value 1 of `THREADS`: the library uses only the thread that calls it.
+
+The leading zero shows that Tailrace has set the value, not the user.
+"""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """Environment variable for the number of threads in the Delta table's library.
 
 The library panics if the value is not a positive number."""
 UMASK_OF_USER = os.umask(0o077)
-"""The umask at the start of this process, with which programs of the user are started."""
-os.umask(UMASK_OF_USER)  # Python can read the umask only by setting another one
+"""The umask that this process had when it started. Programs of the user are started with it."""
+os.umask(UMASK_OF_USER)  # Python can read the umask only by setting it.
 OTHERS_WRITE = 0o002
-"""Write permission of other users, who could replace the content of a file or directory.
+"""Write permission of other users, with which they could replace the content of a file or directory.
 
-Files and directories of Tailrace never have this permission, whatever the umask is."""
+Files and directories of Tailrace never have this permission, whatever the umask is.
+"""
 _removed: dict[str, str] = {}
-"""Environment variables of the user that this process has removed, because they would break libraries."""
+"""Environment variables of the user that this process has removed from its environment, because they would break
+libraries.
+
+The user's programs still get them.
+"""
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -57,19 +68,20 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def isolate() -> None:
-    """Limit the imports of this process to this installation and the standard library.
+    """Limit the imports of this process to this installation and the standard library. Call this function before all
+    other imports.
 
     If an environment variable changes the behaviour of the Python interpreter, replace this process by a new
-    interpreter. Call this function before all other imports.
+    interpreter that ignores the variable.
     """
     if not sys.flags.isolated:
         if sys.executable and any(map(_obeyed, os.environ)):
             try:  # noqa: SIM105 - contextlib may be the user's
                 os.execve(sys.executable, command("tailrace", *sys.argv[1:]), environment_of_user())  # noqa: S606 - ourselves
             except OSError:
-                pass  # the executable was replaced or removed, but this process still runs
+                pass  # The file of the interpreter was replaced or removed, but this process still runs.
         if not sys.flags.safe_path:
-            del sys.path[0]  # removes the directory of the script, or the working directory
+            del sys.path[0]  # This entry is the directory of the script, or the working directory.
         foreign = _foreign()
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
@@ -77,25 +89,26 @@ def isolate() -> None:
 
 
 def environment_of_user() -> dict[str, str]:
-    """Return the environment as it was at the start of Tailrace, for a program of the user."""
+    """Return the environment that this process had when it started, for a program of the user."""
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
     environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
-        del environ["LC_CTYPE"]  # Python sets the variable if the locale is C
+        del environ["LC_CTYPE"]  # Python sets this variable itself if the locale is C.
     return environ
 
 
 def _settle() -> None:
-    """Set the umask of this process, and remove environment variables that would break its libraries."""
+    """Set the umask of this process. Remove environment variables that would break its libraries."""
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
     _limit_threads()
 
 
 def _limit_threads() -> None:
-    """Let numpy's linear algebra library start no threads, here and in child processes, unless the user has set
-    a number.
+    """Let numpy's linear algebra library start no threads in this process and its child processes, unless the user has
+    set their number.
 
-    Remove the user's number of threads for the Delta table's library if the number is invalid.
+    Also remove the variable with which the user has set the number of threads of the Delta table's library, if its
+    value is invalid.
     """
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
@@ -112,10 +125,12 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether an environment variable changes the behaviour of a Python interpreter without `-I`."""
+    """Return whether an environment variable would change the behaviour of a Python interpreter that was started
+    without `-I`.
+    """
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
-    # Images and build tools set PYTHON_VERSION and similar variables, which no interpreter reads.
+    # Images and build tools set variables such as PYTHON_VERSION, which no interpreter reads.
     return name.startswith("PYTHON") and name[6:].isalpha() and name not in HARMLESS
 
 
@@ -125,7 +140,7 @@ def _python_path() -> list[str]:
 
 
 def _foreign() -> list[str]:
-    """Return the entries of `sys.path` that come from PYTHONPATH or are the user's site-packages."""
+    """Return those entries of `sys.path` that come from PYTHONPATH, and the user's site-packages."""
     foreign = [] if sys.flags.ignore_environment else _python_path()
     site = sys.modules.get("site")
     if getattr(site, "ENABLE_USER_SITE", None) and getattr(site, "USER_SITE", None):
@@ -134,7 +149,9 @@ def _foreign() -> list[str]:
 
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
-    """Return `path` with this installation and the entries `more` inserted after the standard library."""
+    """Return the module search path `path` with further entries after the standard library: this installation, and the
+    directories `more`.
+    """
     standard = os.path.dirname(os.__file__)  # noqa: PTH120 - as above
     ours = (standard, os.path.join(standard, "lib-dynload"))  # noqa: PTH118 - as above
     at = max((place + 1 for place, entry in enumerate(path) if entry in ours), default=0)
@@ -142,7 +159,7 @@ def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
 
 
 def _run() -> None:
-    """Run the module that the command line names in an isolated interpreter."""
+    """Run the module that the command line names. This process is an isolated interpreter."""
     from importlib.util import find_spec  # noqa: PLC0415 - commands need none of this
     from runpy import run_module  # noqa: PLC0415
 
@@ -155,9 +172,8 @@ def _run() -> None:
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
     _settle()
-    sys.modules["tailrace.interpreter"] = sys.modules[
-        "__main__"
-    ]  # `__main__` has read the umask and the variables of the user
+    # The module `__main__` holds the umask and the variables of the user, which it read at the start
+    sys.modules["tailrace.interpreter"] = sys.modules["__main__"]
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -1,9 +1,10 @@
 """Choose between the compiled kernels and their Python equivalents.
 
-A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels
-run or no kernel runs. The environment variable TAILRACE_KERNELS selects the mode. Without the variable, the
-kernels run if all are built. With `off`, the kernels never run. With `require`, Tailrace refuses to run without
-the kernels. Callers check `active` before importing a kernel:
+A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
+none. The environment variable TAILRACE_KERNELS decides which. Without the variable, the kernels run if all are built.
+With the value `off`, they never run. With `require`, Tailrace refuses to run if one is not built.
+
+Callers check `active` before importing a kernel:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel
@@ -52,14 +53,15 @@ def active() -> bool:
 
 
 def word() -> str:
-    """Return "compiled" or "python", which is how users are shown whether the kernels run."""
+    """Return "compiled" or "python". The word shows users whether the kernels run."""
     return COMPILED if active() else PYTHON
 
 
 def decide(mode: str, missing: list[str]) -> bool:
-    """Return whether the kernels run, given the value of TAILRACE_KERNELS and the list of unbuilt kernels.
+    """Return whether the kernels run, given the value of TAILRACE_KERNELS and the list of kernels that are not built.
 
-    Raise ConfigError if the value is unknown, or if it requires kernels that are not built."""
+    Raise ConfigError if the value is unknown, or if it requires kernels that are not built.
+    """
     if mode not in {"", OFF, REQUIRE}:
         allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'
         raise ConfigError([f"{VARIABLE}: {mode!r} is not allowed; {allowed}"])

@@ -1,7 +1,7 @@
 """Write log lines to standard error, as text or as one JSON object for each line.
 
-Each logging call in the code writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files)
-can neither start a new line nor send control characters to a terminal.
+Each place in the code that logs writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files) can
+neither start a new line nor send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALWAYS = 4
 
 
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
-    """Configure logging. With `quiet`, for commands with output of their own, show only warnings and errors."""
+    """Configure logging. With `quiet`, write only warnings and errors, for commands that have output of their own."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(LineLimit())
     handler.setFormatter(_Json() if config.format == "json" else _Console())
@@ -48,7 +48,7 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
 
 
 def _dropped(handler: logging.Handler, lines: int) -> str:
-    """Return a formatted log line which states that `lines` log lines were dropped."""
+    """Return a formatted log line. It states that `lines` log lines were dropped."""
     text = "%d lines before this one were dropped, because nobody read standard error in time"
     record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), None)
     record.dropped = lines
@@ -56,9 +56,10 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """A filter that passes at most `LINES_A_MINUTE` lines a minute of each logging call in the code.
+    """A filter that passes at most `LINES_A_MINUTE` lines a minute for each place in the code that logs.
 
-    The next line that passes has the number of suppressed lines."""
+    If lines were suppressed, the next line that passes states their number.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +81,9 @@ class LineLimit(logging.Filter):
 
 
 class _LogPlace:
-    """The state of one logging call in the code: the lines since a time (Unix seconds), and the suppressed
-    lines."""
+    """The state of one place in the code that logs: how many lines it has written since a time (Unix seconds), and how
+    many were suppressed.
+    """
 
     def __init__(self) -> None:
         self.since = 0.0

@@ -1,7 +1,7 @@
 """Compute an overview of a running collector: rates of the sources, missing events and problems.
 
-A rate is computed from two responses of /status by the same process. The divisor is the difference of the two
-uptimes, so that a slow response does not distort the rate.
+A rate is computed from two responses of /status by the same process. The difference of two counts is divided by the
+difference of the two uptimes, so that a slow response does not distort the rate.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ class SourceOverview(msgspec.Struct, kw_only=True):
     received_bytes_per_second: float | None
     missing_events: int
     missing_is_known: bool
-    """Whether `missing_events` is exact. It is not exact if a stream has no sequence numbers or a gap has an
-    unknown size."""
+    """Whether `missing_events` is the exact number.
+
+    It is not if a stream has no sequence numbers, or if a gap has an unknown size.
+    """
     awaited_events: int
     malformed_records: int
     behind_bytes: int
-    """Number of bytes that producers have written and the collector has not received, in files and socket buffers."""
+    """Number of bytes in files and socket buffers that producers have written and the collector has not received."""
 
 
 class Overview(msgspec.Struct, kw_only=True):
@@ -37,7 +39,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
     state: str
     conditions: dict[str, str]
-    """Messages of the present conditions, by name of the condition."""
+    """Messages of the current conditions, by name of the condition."""
     failure: str | None
     collector: str
     pid: int
@@ -48,10 +50,11 @@ class Overview(msgspec.Struct, kw_only=True):
     rows_committed: int
     rows_committed_per_second: float | None
     commit_seconds: float | None
-    """Mean duration (seconds) of the commits between the two responses of /status; None if there was no commit.
+    """Mean duration (seconds) of the commits between the two responses of /status; None if there was no commit in
+    between.
     """
     uncommitted_bytes: int
-    """Number of bytes in the spool whose rows are not in the table yet."""
+    """Number of bytes in the spool whose rows are not in the table."""
     state_bytes: int
     sources: list[SourceOverview]
 

@@ -1,12 +1,11 @@
 """Protect the collector's own files and directories against processes that remove, rename or replace them.
 
-An open file is not tied to its path: any process that may write to the directory can remove, rename and replace
-it. So a process keeps the device and inode of each opened file, and compares them with the file at the path
-(`found`) before an acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a
-locked directory with its content, and a lock on a directory survives the removal of a file.
-
-No file is opened for writing through a link (`open_file`), because another user may have created the link to a
-file that does not belong to the collector.
+An open file is not tied to its path: any process that may write to the directory can remove, rename and replace it. So
+a process remembers the device and inode of each file that it opens. Before an acknowledgement, it compares them with
+those of the file at the path (`found`). The collector locks directories as well as files: systemd-tmpfiles skips a
+locked directory with its content, and a lock on a directory remains if a file in it is removed. No file is opened for
+writing through a link (`open_file`): another user may have created the link, and it may lead to a file that does not
+belong to the collector.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
-"""Time limit (seconds) for retries of a lock. Other processes briefly take the lock to test whether it is free.
+"""Maximum time (seconds) for which taking a lock is tried again.
+
+Other processes hold a lock for a moment when they test whether it is free.
 """
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-"""Error numbers of a call with a path that does not exist, for example because a directory was removed or
-renamed."""
+"""Error numbers of a call whose path does not exist, for example because a directory was removed or renamed."""
 
 Identity = tuple[int, int]
 """Device number and inode number of a file or directory."""
 
 
 def identity(fd: int) -> Identity:
-    """Return device and inode of an open file or directory, which are unique while the file is open."""
+    """Return device and inode of an open file or directory. No other file has the same pair while this one is open."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -69,10 +69,10 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace the content of a file atomically, through a temporary file. With `durable`, also sync the file
-    and its directory.
+    """Replace the content of a file atomically: write a temporary file and rename it. With `durable`, also sync the
+    file and its directory.
 
-    Rename an object at the path that is not a file. On OSError, the temporary file is removed.
+    If the object at the path is not a regular file, rename it first. On OSError, the temporary file is removed.
     """
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
@@ -93,9 +93,10 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Create a file with `data`. Replace a file that a killed process left at the path.
+    """Create a file with the content `data`.
 
-    Raise OSError if the file cannot be written."""
+    If a killed process has left a file at the path, replace it. Raise OSError if the file cannot be written.
+    """
     path.unlink(missing_ok=True)
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
@@ -105,12 +106,11 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise StoreError if other users could create links or files in a directory, or remove files of the
-    collector.
+    """Raise StoreError if other users could create links or files in a directory of the collector, or remove files
+    there.
 
-    Other users can do so if the directory belongs to neither this user nor root, or if all users may write and
-    the sticky bit is not set. A missing directory and a file at the path are ignored, because creating the
-    directory detects both.
+    They can if the directory belongs to neither this user nor root, or if all users may write to it and the sticky bit
+    is not set. If the path does not exist or leads to a file, do nothing: creating the directory detects this.
     """
     try:
         status = directory.stat()
@@ -166,14 +166,14 @@ def lock_file(path: Path, operation: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # another process has removed or replaced the file at the path
+        os.close(fd)  # Another process has removed or replaced the file at the path.
 
 
 def lock_directory(path: Path, operation: int) -> int:
-    """Open a directory, lock it, and return its descriptor.
+    """Open a directory, lock it, and return its descriptor. If the file system cannot lock directories, return the
+    descriptor without a lock.
 
-    On a file system that cannot lock directories, the descriptor holds no lock. Raise OSError if the directory
-    cannot be opened, and BlockingIOError as `lock` does.
+    Raise OSError if the directory cannot be opened, and BlockingIOError as `lock` does.
     """
     fd = open_directory(path)
     try:
@@ -187,7 +187,7 @@ def lock_directory(path: Path, operation: int) -> int:
 
 
 class HeldDirectories:
-    """A context manager that keeps directories open, and checks that their paths still lead to them."""
+    """A context manager that keeps directories open. It can check that their paths still lead to these directories."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         """Open the directories. Raise OSError if one cannot be opened."""

@@ -1,6 +1,6 @@
-"""Let periodic tasks pause until common times, so that the process wakes up less often.
+"""Let all periodic tasks of a process sleep until common times, so that the process wakes up less often.
 
-To wake a sleeping process costs more than the periodic work.
+Waking a sleeping process costs more than the work of these tasks.
 """
 
 from __future__ import annotations

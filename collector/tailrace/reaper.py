@@ -14,24 +14,28 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""The signals that process 1 forwards to its child. Excluded are signals that concern only their receiver, and
-signals that no process can handle."""
+"""The signals that process 1 forwards to its child.
+
+It does not forward signals that concern only their receiver, and those that no process can handle.
+"""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
-"""Environment variables of the service manager that hold the pid of the process for which they are meant."""
+"""Environment variables in which the service manager states the pid of the process to which its other variables apply.
+"""
 
 
 def leave_process_1() -> None:
-    """Fork if this is process 1. The child returns; process 1 waits for the child and exits with its status.
+    """Fork if this process is process 1. The child returns. Process 1 waits for the child and exits with the child's
+    status.
 
-    In any other process, return at once. Call this function before starting threads.
+    In any other process, return at once. Call this function before threads are started.
     """
     if os.getpid() != 1:
         return
     try:
         child = fork()
     except OSError:
-        return  # without a second process, the command runs here, and nobody reaps orphans
+        return  # If no second process can be created, the command runs in this one, and nobody reaps orphans.
     if child:
         os._exit(attend(child))
     for name in ADDRESSED:
@@ -42,7 +46,8 @@ def leave_process_1() -> None:
 def fork() -> int:
     """Fork the process. Return 0 in the child, and the child's pid in the parent.
 
-    In the parent, signals stay pending until `attend` forwards them."""
+    Signals to the parent stay pending until `attend` forwards them.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()
@@ -55,14 +60,17 @@ def fork() -> int:
 
 
 def attend(child: int) -> int:
-    """Wait for a forked child, and forward signals to it. Return its exit status as a shell does: 128 + N after
-    signal N."""
+    """Wait for a forked child, and forward signals to it.
+
+    Return its exit status as a shell does: 128 + N if signal N ended it.
+    """
     status = None
     while status is None:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             status = _reaped(child)
-        elif received.si_code <= 0:  # the kernel sends a terminal's signals to the child, too
+        # Forward only signals from other processes: the kernel itself sends a terminal's signals to the child, too.
+        elif received.si_code <= 0:
             os.kill(child, received.si_signo)
     return status if status >= 0 else 128 - status
 

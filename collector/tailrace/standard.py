@@ -1,19 +1,20 @@
 """Protect standard input, output and error of a process against closed, full, slow and non-blocking files.
 
-The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a
-stream. The collected data must not suffer:
-- If a stream is closed, its descriptor (0 to 2) would be given to a file of the store or a socket, and messages
-  of a library would be written to that file. So `begin` opens /dev/null there in the opposite mode, input for
-  writing and output for reading. Each use then fails like a use of a closed descriptor. The descriptor is
-  closed on exec, so child processes find it closed.
+The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a stream.
+None of this may harm the collected data:
+
+- If a stream is closed, its descriptor (0 to 2) is free. The next file of the store or socket would get this
+  descriptor, and messages of a library would be written to it. So `begin` opens /dev/null there in the opposite mode:
+  input for writing, output for reading. Each use then fails like a use of a closed descriptor. The descriptor is closed
+  on exec, so child processes find it closed.
 - Standard output has the result of a command. A write waits for a slow reader, even if another process made the
-  descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit
-  handler fails.
-- Standard error has the messages of a command. Messages that cannot be written are dropped, without effect on
-  the exit code.
-- `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most
-  `ROOM` bytes are queued. Lines that do not fit are dropped and counted, and the next written line has the
-  number of dropped lines. At exit the process waits as long as the thread makes progress, and up to
+  descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit handler
+  fails.
+- Standard error has the messages of a command. Messages that cannot be written are dropped, without effect on the exit
+  code.
+- `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most `ROOM` bytes
+  are queued. Lines that do not fit are dropped and counted, and the next written line has the number of dropped lines.
+  At exit the process waits as long as the thread makes progress. If it makes none, the process waits up to
   `DRAIN_SECONDS` longer (`drain`).
 
 Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped.
@@ -39,35 +40,41 @@ NAMES = ("standard input", "standard output", "standard error")
 STDIN, STDOUT, STDERR = range(3)
 
 ROOM = 2**20
-"""Maximum number of bytes in the queue of a stream whose reader is slow. Further lines are dropped."""
+"""Maximum number of bytes that wait in the queue of a stream whose reader is slow. Lines beyond it are dropped."""
 
 BUFFER = 2**16
-"""Maximum length (bytes) of a line that is either written or dropped as a whole. Parts of a longer line may be
-dropped."""
+"""Maximum length (bytes) of a line that is either written or dropped as a whole.
+
+If a longer line is dropped, parts of it may still be written.
+"""
 
 DRAIN_SECONDS = 1.0
-"""Time (seconds) that the exit of a process waits for a reader that reads nothing."""
+"""Maximum time (seconds) for which the exit of a process waits for a reader that reads nothing."""
 
 _streams: dict[int, StandardStream] = {}
 
 
 def begin() -> None:
-    """Protect the standard streams of this process, as the module describes. Call this function before opening
-    any file."""
+    """Protect the standard streams of this process (see the module's docstring).
+
+    Call this function before any file is opened.
+    """
     for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, wrong_way)  # opens the lowest free descriptor, which is `number`
+            # This opens the lowest free descriptor, which is `number`.
+            os.open(os.devnull, wrong_way)
     _streams.update((number, StandardStream(number)) for number in range(len(NAMES)))
     sys.stdin, sys.stdout, sys.stderr = (stream.text() for stream in _streams.values())
 
 
 def never_wait(*numbers: int) -> None:
-    """Start a thread for each of these standard streams that writes to it, so that a write to the stream
-    neither waits nor fails.
+    """Start one thread for each of these standard streams. The thread writes what the process writes to the stream, so
+    that the process neither waits nor fails.
 
-    Leave a stream as it is if its thread cannot start. `numbers` are descriptors (`STDOUT`, `STDERR`)."""
+    If a thread cannot start, the stream stays as it is. `numbers` are descriptors (`STDOUT`, `STDERR`).
+    """
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:
@@ -77,21 +84,19 @@ def never_wait(*numbers: int) -> None:
 
 
 def dropped_lines() -> int:
-    """Return the number of lines that all streams of this process have dropped since `never_wait`."""
+    """Return the number of lines that all streams of this process have dropped since `never_wait` was called."""
     return sum(stream.queue.dropped for stream in _streams.values() if stream.queue)
 
 
 def spell_drops(spell: Callable[[int], str]) -> None:
-    """Set the function that formats the message about dropped lines on standard error. Its argument is their
-    number."""
+    """Set the function that returns the message about dropped lines on standard error. Its argument is their number."""
     stream = _streams.get(STDERR)
     if stream is not None and stream.queue is not None:
         stream.queue.spell = spell
 
 
 def keep_errors_apart() -> None:
-    """Discard further output that libraries write to descriptor 2, but keep the output of Python's
-    `sys.stderr`."""
+    """Discard what libraries write to descriptor 2 from now on. Output to Python's `sys.stderr` is kept."""
     sys.stderr.flush()
     _streams[STDERR] = StandardStream(STDERR, os.dup(STDERR))
     sys.stderr = _streams[STDERR].text()
@@ -172,7 +177,8 @@ class StandardStream(io.RawIOBase):
             if self._number == STDOUT:
                 self._broken = True
                 raise self._error(error) from error
-        except BaseException:  # KeyboardInterrupt: at exit, do not wait for this reader again
+        except BaseException:
+            # For KeyboardInterrupt: do not wait for this reader again when the process exits.
             self._broken = True
             raise
 
@@ -182,10 +188,9 @@ class StandardStream(io.RawIOBase):
 
 
 class WriteQueue:
-    """A queue of bytes that a thread writes to a descriptor, in pieces of one or more lines.
+    """A queue of bytes that a thread writes to a descriptor. Each piece in it has one or more lines.
 
-    `dropped` counts lines that did not fit or could not be written. `spell` formats the message about dropped
-    lines.
+    `dropped` counts lines that did not fit or could not be written. `spell` returns the message about dropped lines.
     """
 
     def __init__(self, number: int) -> None:
@@ -200,7 +205,7 @@ class WriteQueue:
         threading.Thread(target=self._run, daemon=True).start()
 
     def put(self, piece: bytes) -> None:
-        """Queue a piece for writing. If the queue has no room for it, drop the piece and count its lines."""
+        """Add a piece to the queue. If the queue has no room for it, drop the piece and count its lines."""
         with self._changed:
             if self._size + len(piece) > ROOM:
                 self._drop(piece)
@@ -210,7 +215,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until the queue is empty, or until the reader has read nothing for `DRAIN_SECONDS`."""
+        """Wait until the thread has written everything, or until the reader has read nothing for `DRAIN_SECONDS`."""
         with self._changed:
             while self._pieces:
                 left = len(self._pieces)
@@ -218,7 +223,7 @@ class WriteQueue:
                     return
 
     def _run(self) -> None:
-        # Block SIGTTOU, with which a terminal may stop a background process that writes to it.
+        # Block SIGTTOU: a terminal sends it to a background process that writes to it, and the process would stop.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         while True:
             with self._changed:
@@ -242,8 +247,10 @@ class WriteQueue:
                 self._changed.notify_all()
 
     def _report(self, error: OSError) -> None:
-        """Report the first write error of standard output on standard error, unless the reader has closed the
-        pipe."""
+        """Report the first error of a write to standard output on standard error.
+
+        Report nothing if the reader has closed the pipe.
+        """
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True
             sys.stderr.write(f"tailrace: {NAMES[STDOUT]}: {error.strerror}\n")
@@ -259,7 +266,7 @@ def write_all(number: int, data: memoryview) -> None:
     while data:
         try:
             data = data[os.write(number, data) :]
-        except BlockingIOError:  # another process made the descriptor non-blocking
+        except BlockingIOError:  # Another process made the descriptor non-blocking.
             _wait(number, select.POLLOUT)
 
 

@@ -14,21 +14,24 @@ import sys
 from typing import BinaryIO, TextIO, cast
 
 COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
-"""Escape sequences that need no escaping: the colours and bold type of Tailrace's own output."""
+"""Escape sequences that may pass to the terminal: the colours and the bold type of Tailrace's own output."""
 
 _OBEYED = re.compile(
     f"({COLOUR.pattern})|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""Text to escape, and colours in group 1, which pass.
+"""Pattern for the text to escape: control characters except newline and tab, direction marks, invisible characters, and
+lone surrogates.
 
-The text to escape is control characters except newline and tab, direction marks, invisible characters, and lone
-surrogates."""
+It also matches Tailrace's own colours, as group 1, which pass unescaped.
+"""
 
 
 def printable(text: str) -> str:
-    """Return text with control characters and invisible characters escaped as in Python, so that it stays on
-    one line."""
+    """Return text with control characters and invisible characters escaped as Python does.
+
+    The result is always one line.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -45,17 +48,20 @@ def lines(text: str) -> str:
 
 
 def guard() -> None:
-    """Make this process escape all further output to a terminal with `harmless`."""
+    """Escape all further output of this process to a terminal with `harmless`."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return a stream that applies `harmless` to text for a terminal. Return any other stream unchanged."""
+    """Return a stream that applies `harmless` to all text, if the stream `stream` writes to a terminal.
+
+    Otherwise return `stream` itself.
+    """
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return a stream to the same terminal that escapes nothing. It is only for cursor movements."""
+    """Return a stream that writes to the same terminal without escaping. Use it only to move the cursor."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
 
@@ -67,12 +73,14 @@ def _text(out: io.BufferedIOBase) -> TextIO:
 
 
 class _Guard(io.BufferedIOBase):
-    """A writer that escapes UTF-8 text with `harmless` and writes it to a terminal. A write may end within a
-    character."""
+    """A writer that escapes UTF-8 text with `harmless` and writes it to a terminal.
+
+    The bytes of one call of `write` may end within a character.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = (
-            # keeps the stream alive, because a stream closes its file when it is garbage-collected
+            # Keep a reference to the stream, because a stream closes its file when it is garbage-collected.
             stream
         )
         self._out = stream.buffer
@@ -95,7 +103,7 @@ class _Guard(io.BufferedIOBase):
             self._out.flush()
 
     def close(self) -> None:
-        """Write the remaining bytes, and leave the terminal open."""
+        """Write the remaining bytes. Do not close the terminal."""
         if not self.closed and not self._out.closed:
             self.put(harmless(self._colour + self._decoder.decode(b"", final=True)).encode())
             self._colour = ""
@@ -112,7 +120,7 @@ class _Guard(io.BufferedIOBase):
 
 
 class _Passing(io.BufferedIOBase):
-    """A writer that passes bytes unescaped to the terminal of a `_Guard`, in order with the escaped text."""
+    """A writer that passes bytes unescaped to the terminal of a `_Guard`. They stay in order with the escaped text."""
 
     def __init__(self, guard_: _Guard) -> None:
         self._guard = guard_
@@ -134,6 +142,9 @@ class _Passing(io.BufferedIOBase):
 
 
 def _cut_colour(text: str) -> int:
-    """Return the index at which `text` ends in an incomplete colour sequence, or else the length of the text."""
+    """Return the index in `text` where an incomplete colour sequence begins at its end.
+
+    If there is none, return the length of the text.
+    """
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

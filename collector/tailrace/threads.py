@@ -1,14 +1,14 @@
 """Start all worker threads of a long-running process at its start, and keep them.
 
-trio starts a thread for a blocking call if none is idle, and ends a thread after 10 idle seconds. An idle
-daemon would need a new thread for its next commit, and might not get one: a limit of the user or of the control
-group (`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts as many threads as
-can be busy at the same time, and keeps them.
+trio starts a thread for a blocking call if none is idle, and ends a thread after 10 idle seconds. An idle daemon would
+need a new thread for its next commit, and might not get one: a limit of the user or of the control group (`ulimit -u`,
+pids.max) also counts the threads of other processes. So `hold` starts as many threads as can be busy at the same time,
+and keeps them.
 
-The Delta table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If the
-library cannot start a thread, its call never returns, even when threads are available later. So `occupy` calls
-the library every few seconds, which keeps the threads alive. A call without a thread at the start would also
-hang, so `require` checks the limit first.
+The Delta table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If it cannot
+start a thread, the call of the library never returns, even when threads are available later. So `occupy` calls the
+library every few seconds, which keeps its threads alive. A call at the start of the process would hang in the same way,
+so `require` first checks that enough threads can be started.
 """
 
 from __future__ import annotations
@@ -24,25 +24,31 @@ from tailrace.errors import TailraceError
 from tailrace.pauses import pause
 
 WORKERS = 6
-"""Maximum number of blocking calls at the same time: a sync, two commits, an upkeep, a reload, and one spare.
-"""
+"""Maximum number of blocking calls at the same time: a sync, two commits, an upkeep, a reload, and a spare one."""
 WRITERS = 1
-"""Maximum number of threads that write metrics at the same time.
+"""Maximum number of threads that format metrics at the same time.
 
-These threads have a limit of their own, so that many scrapes at once do not delay a sync."""
+They have a limit of their own, so that many scrapes at once do not delay a sync.
+"""
 
 NEEDED = 24
-"""Number of threads that a collector needs on two processors, most of them in the Delta table's library.
+"""Number of threads that a collector needs on a machine with two processors, most of them in the Delta table's library.
 
-On more processors the library starts two more threads for each processor."""
+For each further processor, the library starts two more threads.
+"""
 
 OCCUPY_SECONDS = 4.0
-"""Time (seconds) between two calls of `occupy`: less than half of the time after which the library ends idle
-threads."""
+"""Time (seconds) between two calls of a library by `occupy`.
+
+It is less than half of the time after which the library ends idle threads.
+"""
 
 
 def require() -> None:
-    """Start and end as many threads as a collector needs. Raise TailraceError if one of them cannot start."""
+    """Test whether as many threads can be started as a collector needs, by starting and ending them.
+
+    Raise TailraceError if one of them cannot start.
+    """
     try:
         present = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no path is needed
     except OSError:
@@ -73,7 +79,7 @@ async def hold() -> None:
     async def start() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
-        except threading.BrokenBarrierError:  # another worker thread could not start
+        except threading.BrokenBarrierError:  # Another worker thread could not start.
             pass
         except RuntimeError as error:
             ready.abort()
@@ -85,7 +91,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library every `OCCUPY_SECONDS`, so that it keeps its worker thread alive. Never return."""
+    """Call a library every `OCCUPY_SECONDS` seconds, so that its worker thread stays alive. Never return."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

@@ -1,11 +1,12 @@
 """Place rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
 
-A session whose clock is related to wall time has its rows at their Unix times. A session without a relation to
-wall time has a separate axis, which it shares with the sessions of its run. The first row of the run is at the
-time at which the collector opened the first session of the run. All other rows have the distance of their ticks
-from that row. A tick of unknown length is drawn as one nanosecond. `SessionClock.clock_words` describes the
-kind of axis, and every writer shows these words. A gap has no time. Its position is between the events before
-and after the gap (`between`).
+If a session's clock is related to wall time, its rows are at their Unix times. A session without this relation has a
+separate axis, which it shares with the sessions of its run. The first row of the run is placed at the time at which the
+collector opened the first session of the run. All other rows have the distance of their ticks from that row. A tick of
+unknown length is drawn as one nanosecond. `SessionClock.clock_words` describes the kind of axis, and every export shows
+these words.
+
+A gap itself has no time. It is placed between the last event before it and the first one after it (`between`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """The clock of a session, and the session's position on the time axis.
+    """The clock of a session, and the session's place on the time axis.
 
     `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
     of the first row and the end of the last row. If the session has no drawn rows, they are the times at which the
@@ -113,9 +114,10 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return the start (ns) of a row on the axis, given its stored time or its aligned tick.
+        """Return the start (ns) of a row on the axis, computed from its stored time or its aligned tick.
 
-        Return None if the time is unknown, below 0 or beyond `LATEST`."""
+        Return None if the start is unknown, below 0 or beyond `LATEST`.
+        """
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -130,9 +132,10 @@ class SessionClock(NamedTuple):
         return None if self.tied else self.place(None, tick + self.clock_offset)
 
     def end(self, begin: int, start: int, end: int) -> int:
-        """Return the end time (ns) of a row, which is never before `begin`.
+        """Return the end (ns) of a row on the axis. It is never before `begin`, the start (ns) of the row on the axis.
 
-        `begin` is the row's start on the axis (ns); `start` and `end` are its ticks."""
+        `start` and `end` are the row's ticks.
+        """
         ns = self.ticks.ns
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
@@ -182,7 +185,8 @@ class Facts(NamedTuple):
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
     """Return the clocks of sessions, with the sessions' positions on the time axis, sorted by source and session id.
 
-    A session may have an extent, facts, or both."""
+    A session may occur in the extents, in the facts, or in both.
+    """
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():

@@ -1,6 +1,6 @@
-"""Read and write sizes, durations and counts in text for users: "16 MiB", "250 ms", "1 event".
+"""Read and write sizes, durations and counts as text for users: "16 MiB", "250 ms", "1 event".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers. The text of
+A `Size` is a whole number of bytes, and a `Duration` is a number of seconds. Code uses both as numbers. The text of
 each can be parsed again, and gives the same value.
 """
 
@@ -33,7 +33,10 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 event", "2 events". Pass `plural` for a noun with an irregular plural."""
+    """Return a number with its noun:
+
+    "1 event", "2 events". `plural` is the plural of the noun; by default it is formed with an s.
+    """
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -44,10 +47,11 @@ class Size(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the size that a text such as "16 MiB" states.
+        """Return the size for a text such as "16 MiB".
 
-        Raise ValueError, with the allowed units, if the text is not a number with a unit or not a whole number
-        of bytes."""
+        Raise ValueError, with the allowed units, if the text is not a number with a unit, or not a whole number of
+        bytes.
+        """
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -65,10 +69,10 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the duration that a text such as "250 ms" states.
+        """Return the duration for a text such as "250 ms".
 
-        Raise ValueError, with the allowed units, if the text is not a number with a unit. Raise OverflowError
-        if the number is too large for a float.
+        Raise ValueError, with the allowed units, if the text is not a number with a unit. Raise OverflowError if the
+        number is too large for a float.
         """
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
@@ -91,7 +95,10 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """Return a value as text, in the largest unit that divides the value, or else in the smallest unit."""
+    """Return a value as text in the largest unit in which it is a whole number.
+
+    If there is none, use the smallest unit.
+    """
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"
