@@ -1,4 +1,6 @@
-"""Build the compiled recorder. Without a compiler the Python recorder does the same, more slowly."""
+"""Build the compiled recorder. If there is no compiler, the package uses the recorder in Python, which does the same
+more slowly.
+"""
 
 from __future__ import annotations
 

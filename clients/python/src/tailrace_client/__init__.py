@@ -8,8 +8,7 @@ trace.event("checkpoint", bytes=4096)
 trace.counter("queue length", 17)
 
 If TAILRACE_ADDRESS is set, the first event connects to this address. Otherwise all functions are
-off, at almost no cost, until the program calls `connect`.
-"""
+off, at almost no cost, until the program calls `connect`."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ _U32_MAX = 2**32 - 1
 
 
 class Chunk(NamedTuple):
-    """Whole packets of one stream, in the order of their sequence numbers. The numbers are unwrapped: they do not restart
-    after 32 bits."""
+    """Whole packets of one stream, in the order of their sequence numbers. The numbers are unwrapped: they do not
+    restart after 32 bits."""
 
     data: bytes
     stream: int
     first: int
-    """The number of the first event."""
+    """The sequence number of the chunk's first event."""
     next: int
-    """The number of the last event plus one."""
+    """The sequence number of the chunk's last event plus one."""
 
     def places(self) -> Iterator[tuple[int, int]]:
         """Yield each event's number and the offset (bytes) of its packet in the chunk."""
@@ -38,8 +38,9 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the chunk without the events below a number. At least one event must have this number or a higher one."""
-        # A report of discarded events precedes the event that follows them, and is removed together with that event.
+        """Return the chunk without the events whose numbers are below `number`. At least one event must have this
+        number or a higher one."""
+        # The report of discarded events precedes the event that follows these in the stream. Both are removed together.
         at = max((at for each, at in self.places() if each < number), default=None)
         if at is None:
             return self
@@ -47,12 +48,12 @@ class Chunk(NamedTuple):
         return Chunk(self.data[at:], self.stream, number, self.next)
 
     def whole(self, size: int) -> int:
-        """Return the number below which all events lie completely within the first `size` bytes."""
+        """Return a number: all events below it lie completely within the first `size` bytes of the chunk."""
         return max((each for each, at in self.places() if at <= size), default=self.first)
 
 
 class ChunkSource(Protocol):
-    """A source of chunks, such as a recorder."""
+    """The interface of a recorder to the sender: a source of chunks."""
 
     @property
     def discarded(self) -> Mapping[str, int]:
@@ -64,7 +65,7 @@ class ChunkSource(Protocol):
         ...
 
     def release(self, size: int, /) -> None:
-        """Free `size` bytes of memory, since the caller has dropped their chunks."""
+        """Free `size` bytes of memory, because the caller has dropped chunks of this size."""
         ...
 
     def next_numbers(self) -> Mapping[int, int]:
@@ -72,19 +73,18 @@ class ChunkSource(Protocol):
         ...
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events that another component discarded."""
+        """Count events as discarded that another component has discarded, with the reason."""
         ...
 
     def close(self) -> None:
-        """Discard all events from now on."""
+        """Discard all events that are recorded from now on."""
         ...
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
-    """Yield chunks of at most `size` bytes. A longer packet becomes a chunk of its own.
-
-    Each packet is an event packet, perhaps preceded by metadata packets. `following` has the same meaning as in `number`.
-    """
+    """Yield chunks of at most `size` bytes each, made from the packets of one stream. A longer packet becomes a chunk
+    of its own. Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` has the
+    same meaning as in `number`."""
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
     at = begin = 0
@@ -97,9 +97,11 @@ def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Ite
 
 
 def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a chunk's events as contiguous ranges: the first number, and the last number plus one."""
+    """Yield the numbers of a chunk's events as contiguous ranges: the first number of each, and the last number plus
+    one."""
     data, first, next_ = chunk.data, chunk.first, chunk.first
-    if _REPORT not in data:  # a report precedes each event that follows discarded events
+    # If no events were discarded within the chunk, it contains no report, and its numbers are one range.
+    if _REPORT not in data:
         yield chunk.first, chunk.next
         return
     at = 0
@@ -116,7 +118,7 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """Return the event's unwrapped number. The number is less than `following`, by at most 2^32."""
+    """Return the unwrapped number of a packet's event. It is less than `following`, by at most 2^32."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

@@ -7,7 +7,7 @@ import os
 import re
 
 _FILE_BYTES_MAX = 64 * 1024
-_TOKEN = re.compile(rb"[!-~]{16,256}")  # the collector checks tokens with the same pattern
+_TOKEN = re.compile(rb"[!-~]{16,256}")  # The collector checks tokens with the same pattern.
 _ALLOWED = "16 to 256 printable ASCII characters without spaces"
 
 
@@ -16,8 +16,7 @@ class Credentials:
     files may be replaced at any time.
 
     `tls_authority` holds the certificates of the authority that signs collectors' certificates. The default is the system's
-    trust store. `tls_certificate` and `tls_key` are the client's own.
-    """
+    trust store. `tls_certificate` and `tls_key` are the client's own."""
 
     __slots__ = ("_token", "tls_authority", "tls_certificate", "tls_key", "token_file")
 
@@ -76,7 +75,7 @@ class Credentials:
 
 def _read(path: str) -> bytes:
     """Return the token in a file."""
-    # The open does not block, and a pipe without a writer is read as empty.
+    # The open does not block, and a pipe without a writer is read as an empty file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         # Some editors put a byte order mark before the text.

@@ -1,12 +1,12 @@
-"""Open sockets and files, and detect later when their descriptor numbers refer to other files.
+"""Open sockets and files. Detect later whether their descriptor numbers still refer to them.
 
-A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon). The kernel then gives
-the number to the program's next file or connection. So a transport keeps a `Mark` of each opened descriptor, and uses or closes
-the number only while the mark holds. Otherwise the transport drops the number and opens a new descriptor.
+A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon). The kernel then
+gives the number to the program's next file or connection. So a transport keeps a `Mark` of each opened descriptor, and
+uses or closes the number only while the mark holds. Otherwise the transport drops the number and opens a new
+descriptor.
 
-The client never uses the descriptors 0 to 2. They are reserved for standard input, output and error, which the program may have
-closed.
-"""
+The client never uses the descriptors 0 to 2. They are reserved for standard input, output and error, which the program
+may have closed."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from fcntl import F_DUPFD_CLOEXEC, F_GETFL, fcntl
 from typing import Any, NamedTuple
 
 CONNECT_SECONDS = 2.0
-"""Maximum time (seconds) for a peer to accept a connection."""
+"""Maximum time (seconds) for which the client waits until a peer accepts a connection."""
 
 Address = tuple[int, int, int, Any]
-"""Family, type and protocol of a socket, and the address to connect to."""
+"""Family, type and protocol of a socket, and the address to which it must connect."""
 
 
 class TakenError(ConnectionError):
-    """Raised if the program has closed one of the client's descriptors. The kernel may have reused the number."""
+    """Raised if the program has closed one of the client's descriptors. The kernel may have given the number to another
+    file."""
 
     def __init__(self) -> None:
         super().__init__(errno.EBADF, "the program closed the client's descriptor")
 
 
 class Found(NamedTuple):
-    """The identity of the file or socket that a descriptor refers to."""
+    """The identity of the file or socket to which a descriptor refers."""
 
     device: int
     inode: int
     kind: int
     flags: int
-    """The file's status flags; 0 for a socket. The flags help to detect a reused inode: the kernel may give the inode of a
-    removed file to another file, which the program is unlikely to open with the same flags."""
+    """The file's status flags; 0 for a socket. They help to detect a reused inode number: the kernel may give the
+    number of a removed file to another file. The program probably opens that file with other flags."""
 
     @classmethod
     def behind(cls, number: int) -> Found:
@@ -53,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A descriptor number, and the identity of its file or socket at the time of opening."""
+    """A descriptor number, and the identity of the file or socket to which it referred when it was opened."""
 
     number: int
     found: Found
@@ -78,7 +79,8 @@ class Kept(NamedTuple):
     address: Address
 
     def close(self) -> None:
-        """Close the socket. Do nothing to a descriptor that the program has opened under the same number."""
+        """Close the socket. If the descriptor number now refers to a file or socket of the program, leave that one
+        open."""
         if self.mark.holds():
             self.socket.close()
         else:
@@ -110,8 +112,8 @@ class SocketTransport:
             self._kept = None
 
     def _own(self) -> socket.socket | None:
-        """Return the socket for one use, or None if the transport is closed. If the mark does not hold any more, drop the
-        socket and raise TakenError."""
+        """Return the socket for one use, or None if the transport is closed. If the descriptor number no longer refers
+        to the socket, drop the socket and raise TakenError."""
         kept = self._kept
         if kept is None:
             return None
@@ -122,7 +124,8 @@ class SocketTransport:
 
 
 def above_standard(number: int) -> int:
-    """Return a descriptor above 2 in place of `number`, so that it is none of standard input, output and error."""
+    """Return a descriptor above 2 for the same file or socket as `number`. Descriptors 0 to 2 are standard input,
+    output and error."""
     if number > 2:
         return number
     try:
@@ -149,7 +152,8 @@ def connect(candidates: Iterable[Address]) -> Kept:
             if not kept.mark.holds():
                 raise TakenError
             if kept.socket.getsockname() == kept.socket.getpeername():
-                # The kernel may give the client's end the peer's port, if the port is ephemeral and no process listens on it.
+                # The address connects to itself: if the port is ephemeral and no process listens on it, the kernel may
+                # choose it for the client's own end.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
             kept.socket.settimeout(0)
         except OSError as error:
@@ -165,16 +169,16 @@ def _made(address: Address) -> Kept:
     family, kind, protocol, _ = address
     made = socket.socket(family, kind, protocol)
     number = made.fileno()
-    if number <= 2:  # a socket of eventlet does not survive a `detach`
+    if number <= 2:  # In this case only: a socket of eventlet does not survive a `detach`.
         number = above_standard(made.detach())
         made = socket.socket(family, kind, protocol, fileno=number)
     return Kept(made, Mark.of(number), address)
 
 
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
-    """Wait at most `seconds` until bytes have arrived. With `to_send`, also stop if the send buffer has room."""
-    with suppress(ValueError):  # another thread has closed the socket
-        if not hasattr(select, "poll"):  # eventlet removes this function
+    """Wait until bytes have arrived, at most `seconds`. With `to_send`, also stop when the send buffer has room."""
+    with suppress(ValueError):  # Another thread may have closed the socket
+        if not hasattr(select, "poll"):  # The library eventlet removes this function.
             select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
             return
         poll = select.poll()
@@ -183,15 +187,16 @@ def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
 
 
 def is_this_host(host: bytes) -> bool:
-    """Return whether an address belongs to this host. Return without resolving names, since resolving may take long."""
+    """Return whether an address belongs to this host. Do not resolve names, because this may take long."""
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET
-    address = host.decode()  # gevent's sockets accept no bytes here
+    address = host.decode()  # Sockets of gevent accept no bytes here.
     try:
         socket.inet_pton(family, address)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))  # this sends nothing, but selects the local address
+            # For a datagram socket, this sends nothing, but selects the local address.
+            probe.connect((address, 9))
             own: str = probe.getsockname()[0]
             other: str = probe.getpeername()[0]
     except OSError:

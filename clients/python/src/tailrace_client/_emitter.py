@@ -1,4 +1,4 @@
-"""Connect a recorder to a collector, with a sender for the recorded events."""
+"""Connect a recorder to a collector. A sender sends the recorded events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tailrace_client._transport import parse
 __all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]
 
 BUFFER_BYTES = 4 * 2**20
-"""Default buffer size (bytes): some 50 000 events of usual size, or two seconds at 25 000 events a second."""
+"""Default size (bytes) of the buffer for events: some 50 000 events of usual size, or two seconds at 25 000 events a
+second."""
 
 _SUBSTREAM_MAX = 2**64 - 1
 
 _IMPORTED = time.monotonic_ns()
-"""Tick 0 of all emitters (ns of the monotonic clock). Tick 0 is the time of the import, so that a span that began before
-`connect` (or before a fork) has no negative start."""
+"""Reading of the monotonic clock (ns) when this module was imported. It is tick 0 of all emitters. So a span that began
+before `connect` (or before a fork) has no negative start."""
 
 
 class Emitter:
@@ -31,8 +32,7 @@ class Emitter:
 
     After its construction, an emitter never raises an error in the program. Only `flush` and `close` wait, and no longer than
     their timeout. The methods of this class are those of an emitter that is off. An emitter that is on replaces them by its
-    recorder's methods.
-    """
+    recorder's methods."""
 
     def __init__(
         self,
@@ -52,16 +52,15 @@ class Emitter:
         to wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in the
         environment. `acknowledge`: whether the client asks the collector which events are durable. If so, only acknowledged
         events count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
-        parameters.
-        """
+        parameters."""
         self.epoch: int | None = None
         """Tick 0 in Unix nanoseconds; None if the program has its own clock."""
         self.session: str | None = None
-        """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. None while
-        the emitter is off."""
+        """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. It is
+        None while the emitter is off."""
         self._own_clock = clock
         self._ticks: Callable[[], int] | None = None
-        """A function that returns the time since the epoch (ns); None if the program has its own clock."""
+        """Function that returns the time since tick 0 (ns). It is None if the program has its own clock."""
         self._process = process
         self._acknowledge = acknowledge
         self._labels = checked(labels or {})
@@ -89,13 +88,12 @@ class Emitter:
         self.use_stream = recorder.use_stream  # type: ignore[method-assign]
 
     def _zero(self) -> int:
-        """Return the clock's reading at tick 0: the time of the import, or 0 for a simulator's own clock."""
+        """Return the clock's reading at tick 0. This is the time of the import, or 0 for a simulator's own clock."""
         if self._own_clock is not None:
             return 0
         now = time.monotonic_ns()
-        zero = min(
-            _IMPORTED, now
-        )  # the clock may read less after the process was moved to another host
+        # The clock may read less than at the import, if the process was moved to another host since then.
+        zero = min(_IMPORTED, now)
         elapsed = now - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
         self._ticks = lambda: time.monotonic_ns() - zero
@@ -121,12 +119,12 @@ class Emitter:
 
     @property
     def enabled(self) -> bool:
-        """Whether the emitter sends events."""
+        """Whether the emitter is on, so that it sends events."""
         return self._sender is not None
 
     @property
     def last_error(self) -> str | None:
-        """The reason why the collector is unreachable or lost; None while no problem is known."""
+        """The reason why the collector cannot be reached or was lost; None if no problem is known."""
         return self._sender.last_error if self._sender else None
 
     @property
@@ -145,19 +143,20 @@ class Emitter:
         """Emit an event without a duration: a span of zero length."""
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """Emit a value at the current time."""
+        """Emit a value with the current time."""
 
     def write(self, name: str, start: int, end: int, attributes: Mapping[str, object], /) -> None:
-        """Emit a span with given start and end times (clock readings)."""
+        """Emit a span whose start and end times are given (readings of the emitter's clock)."""
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's later events to `stream` (u32), or to the thread's own stream if `stream` is None.
-        Threads with the same stream number share one sequence counter. Raise ValueError for a number out of range."""
+        """Write the calling thread's later events to the stream with the number `stream` (u32). If it is None, write
+        them to the thread's own stream. Threads with the same stream number share one sequence counter. Raise
+        ValueError for a number out of range."""
 
     @contextmanager
     def substream(self, number: int) -> Iterator[None]:
-        """Write the events emitted within the block to substream `number` (u64), in the current thread or coroutine. Raise
-        ValueError for a number out of range."""
+        """Write the events that are emitted within the `with` block to the substream `number` (u64). This applies to
+        the current thread or coroutine. Raise ValueError for a number out of range."""
         if not 0 <= number <= _SUBSTREAM_MAX:
             raise ValueError(f"{number} is not a substream: 0 to {_SUBSTREAM_MAX}")
         token = SUBSTREAM.set(number)
@@ -167,24 +166,25 @@ class Emitter:
             SUBSTREAM.reset(token)
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait at most `timeout` seconds until the collector has acknowledged all earlier events as durable. Return whether
-        the collector has acknowledged them. For a file, and with `acknowledge=False`, wait until the kernel has accepted the
-        events. Return False for an emitter without an address."""
+        """Wait at most `timeout` seconds until the collector has acknowledged all earlier events as durable. Return
+        whether it has. For a file, and with `acknowledge=False`, wait until the kernel has accepted the events. Return
+        False for an emitter without an address."""
         return self._sender is not None and self._sender.flush(timeout)
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Flush, send the goodbye and close within `timeout` seconds. Return whether all events were delivered, as in
-        `flush`."""
+        """Wait for earlier events as `flush` does, send the goodbye and close the connection, all within `timeout`
+        seconds. Return whether all events were delivered, as `flush` does."""
         return self._sender is not None and self._sender.close(timeout)
 
 
 LABELS_BYTES_MAX = 400
-"""Maximum size (bytes) of the labels as JSON. The labels share datagrams with events, and a datagram may have as little as
-1432 bytes."""
+"""Maximum size (bytes) of the labels as JSON. A datagram may have as little as 1432 bytes, and contains events beside
+the labels."""
 
 
 def checked(labels: Mapping[str, object]) -> dict[str, str]:
-    """Return labels as strings, without labels that are None. Raise ValueError if they are too long."""
+    """Return the values of labels as strings. Leave out labels whose value is None. Raise ValueError if the labels are
+    too long."""
     texts = {str(name): str(value) for name, value in labels.items() if value is not None}
     size = len(json.dumps(texts))
     if size > LABELS_BYTES_MAX:

@@ -13,8 +13,7 @@ by `close` at the latest, carries the totals that a reader compares with its own
 
 Over TCP the guarantees of `_sender` apply: the writer never waits or raises because of the network. Lines that do not fit into
 the buffer are discarded and counted. After a reconnect the sender sends the header again, and the trace continues. The footer
-has no totals then, since a reader counts the lines of one connection. Only one thread may use a writer.
-"""
+has no totals then, since a reader counts the lines of one connection. Only one thread may use a writer."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from tailrace_client._sender import Sender
 from tailrace_client._transport import Transport, parse
 
 CLOSE_SECONDS = 1.0
-"""Default time (seconds) for which a writer waits until its lines are sent."""
+"""Default time (seconds) for which the closing of a writer waits until its lines are sent."""
 
 
 class SenderSink:
@@ -55,7 +54,7 @@ class SenderSink:
         return sum(self.discarded.values())
 
     def begin(self, header: bytes) -> None:
-        """Set the header, which the sender sends first on every connection."""
+        """Set the header line, which the sender sends first on every connection."""
         self._header.line = header
 
     def put(self, line: bytes) -> None:
@@ -88,7 +87,7 @@ class SenderSink:
         return {}
 
     def unbroken(self) -> bool:
-        """Return whether all lines so far were sent over one connection, as far as is known."""
+        """Return whether all lines so far were sent over the same connection, as far as is known."""
         self._sender.flush(CLOSE_SECONDS)
         return self._sender.connections <= 1
 
@@ -103,7 +102,7 @@ class SenderSink:
 
 
 class _Header:
-    """The dialogue of JETS, which consists of a header only. JETS has no sessions and no answers."""
+    """The packets of JETS beside events: only a header. JETS has no sessions and no answers."""
 
     asks = False
     turn = 0
@@ -132,7 +131,7 @@ class _Header:
 
 
 class FileSink:
-    """A sink that writes to a binary file of the program. A full disk raises no error in the program."""
+    """Writes the lines to a binary file that the program has opened. A full disk raises no error in the program."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -162,9 +161,8 @@ class FileSink:
 
 
 class Record:
-    """A record that has begun. While the record is entered as a context manager, it is the parent of all lines that the
-    writer writes. A record that has not ended before the exit of the context manager ends there, at the latest written
-    `clk`."""
+    """A record that has begun. Within a `with` block of the record, it is the parent of all records that the writer
+    begins. If the record has not ended before the end of the block, it ends there, at the latest written `clk`."""
 
     __slots__ = ("_ended", "_writer", "id")
 
@@ -240,7 +238,7 @@ class JetsWriter:
         parent: Record | None = None,
         **data: object,
     ) -> Record:
-        """Begin a record. The default parent is the record that was entered last."""
+        """Begin a record. By default, its parent is the record whose `with` block was entered last."""
         self._records += 1
         parent = parent or self._innermost()
         fields: dict[str, object] = {
@@ -266,8 +264,8 @@ class JetsWriter:
         record: Record | None = None,
         **data: object,
     ) -> None:
-        """Write an event of a record, by default of the record that was entered last. Raise ValueError outside of every
-        record."""
+        """Write an event of a record. By default, this is the record whose `with` block was entered last. Raise
+        ValueError outside of every `with` block of a record."""
         fields: dict[str, object] = {
             "clk": self._at(clk),
             "type": "event",
@@ -283,8 +281,8 @@ class JetsWriter:
     def annotation(
         self, name: str, data: object, description: str = "", *, record: Record | None = None
     ) -> None:
-        """Write an annotation of a record, by default of the record that was entered last. Raise ValueError outside of every
-        record."""
+        """Write an annotation of a record. By default, this is the record whose `with` block was entered last. Raise
+        ValueError outside of every `with` block of a record."""
         fields = {
             "type": "annotation",
             "name": name,
@@ -296,7 +294,8 @@ class JetsWriter:
         self._write(fields)
 
     def footer(self, **summary: object) -> None:
-        """Write the end of the trace, with totals. Raise ValueError if the trace has a footer already."""
+        """Write the footer, which ends the trace and contains the totals. Raise ValueError if the trace has a footer
+        already."""
         if self._ended:
             raise ValueError("the trace has ended: its footer is written")
         fields: dict[str, object] = {"type": "footer", "capture_end_clk": self._clk}
@@ -308,13 +307,12 @@ class JetsWriter:
         self._ended = True
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait at most `timeout` seconds until the kernel has accepted all lines. Return whether the kernel has accepted
-        them."""
+        """Wait at most `timeout` seconds until the kernel has accepted all lines. Return whether it has."""
         return self._sink.flush(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Write the footer if it is missing, flush and close within about `timeout` seconds. Return whether the kernel has
-        accepted all lines."""
+        """Write the footer if it is missing, send all lines and close, within about `timeout` seconds. Return whether
+        the kernel has accepted all lines."""
         if not self._ended:
             self.footer()
         return self._sink.finish(timeout)
@@ -330,18 +328,18 @@ class JetsWriter:
     ) -> None:
         self.close()
 
-    # Functions that records call
+    # Methods for class Record
 
     def end(self, record: Record, clk: int) -> None:
         """Write the end of a record. Programs call `Record.end` instead."""
         self._write({"clk": self._at(clk), "type": "record_end", "record_id": record.id})
 
     def enter(self, record: Record) -> None:
-        """Make a record the parent of all lines that follow."""
+        """Make a record the parent of all records that begin from now on."""
         self._entered.append(record)
 
     def leave(self, record: Record) -> None:
-        """End the record, and remove it from the parents that `enter` added."""
+        """End the record, and remove it from the parents, to which `enter` added it."""
         self._entered.remove(record)
         record.end(self._clk)
 
@@ -367,7 +365,7 @@ class JetsWriter:
 
 
 def _line(fields: Mapping[str, object]) -> bytes:
-    """Return one JSON line. Values without a JSON form (NaN, an object, a cycle) become strings."""
+    """Return one line of JSON. Values that JSON does not have (NaN, an object, a cycle) become strings."""
     try:
         text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str)
     except (ValueError, TypeError, RecursionError):
@@ -377,7 +375,8 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(item: object) -> object:
-    """Return a value with a JSON form: the item itself or its `repr`. Convert the values of a mapping one by one."""
+    """Return the item itself if JSON has such a value, otherwise its `repr`. Convert the values of a mapping one by
+    one."""
     if isinstance(item, Mapping):
         return {str(name): _plain(inner) for name, inner in item.items()}
     try:

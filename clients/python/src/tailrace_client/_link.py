@@ -1,22 +1,21 @@
-"""Decide which data a client sends next, and process the collector's answers and timeouts. Only one caller at a time may use
-the module.
+"""Decide which data a client sends next, and process the collector's answers and timeouts. Only one caller at a time
+may use the module.
 
-The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer. Without this
-wait, each of several connections that break before an answer would carry the same chunks. The wait takes at most
-`ANSWER_SECONDS`. The wait doubles after each connection that broke without an answer, since a busy collector answers late. Then
-the link sends the chunks that are not durable, and after them the new chunks. Over UDP, the link does not wait: it sends the
-events again that the answer does not acknowledge. A window (`Window`) limits the datagrams in flight. If the kernel reports
-that no process listens at the address, the link sends only announcements.
+The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer to
+the announcement. Without this wait, several connections that break before an answer would all carry the same chunks.
+The wait takes at most `ANSWER_SECONDS` at first, and doubles after each connection that broke without an answer,
+because a busy collector answers late. Then the link sends the chunks that are not durable, and after them the new
+chunks. Over UDP, the link does not wait: it sends the events again that the answer does not acknowledge. A window
+(`Window`) limits the number of bytes that were sent over UDP and not answered. If the kernel reports that no process
+listens at the address, the link sends only announcements.
 
-A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects again.
+A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects
+again. If the dialogue `asks` for answers, only an answer makes an event durable, however late the answer arrives. If it
+does not ask, an event is delivered once the kernel has accepted it, and the queue keeps no copy.
 
-If the dialogue `asks`, only an answer makes an event durable, however late the answer arrives. If the dialogue does not ask, an
-event is delivered once the kernel has accepted it, and the queue keeps no copy.
-
-Datagrams overtake one another, so each datagram announces the session until the collector answers. If the client asks for no
-answer, the first `ANNOUNCEMENTS` datagrams announce the session. Later datagrams announce the session if their times do not
-identify the sender: reports, goodbyes, and events that are repeated or had to wait.
-"""
+Datagrams overtake one another, so each datagram announces the session until the collector answers. If the client asks
+for no answer, the first `ANNOUNCEMENTS` datagrams announce the session. A later datagram announces the session only if
+the times in it do not identify the sender: reports, goodbyes, and events that are repeated or had to wait."""
 
 from __future__ import annotations
 
@@ -44,10 +43,10 @@ from tailrace_client._settlement import (
 from tailrace_client._transport import Transport
 
 ANSWER_SECONDS = 1.0
-"""Time (seconds) that a collector may take to answer."""
+"""Maximum time (seconds) within which a collector is expected to answer."""
 
 _SILENT_SECONDS = 0.5
-"""Time (seconds) without an expected answer after which `last_error` reports the silence."""
+"""If an expected answer is missing for this time (seconds), `last_error` reports this."""
 
 _UNANSWERED = (
     "the collector does not answer: check that it runs at this address "
@@ -57,7 +56,8 @@ _NEVER = -1e9
 
 
 class Contact:
-    """The times at which the transport was opened and the peer last answered, and the last error."""
+    """The state of the contact to the peer: when the transport was opened, when the peer last answered, and the last
+    error."""
 
     def __init__(self) -> None:
         self.error: str | None = None
@@ -75,21 +75,21 @@ class Contact:
         self.opened_at = self.greeted_at = now
 
     def is_established(self, now: float) -> bool:
-        """Return whether the connection is established. A connection is established once the peer has answered, or has kept
-        the connection open long enough to have accepted the first bytes."""
+        """Return whether the connection is established. This is so once the peer has answered. It is also so once the
+        peer has kept the connection open for a time in which it must have accepted the first bytes."""
         since = max(self.opened_at, self.greeted_at)
         return self.has_answered or now - since > ANSWER_SECONDS
 
     def note(self, error: OSError, question: str = "") -> None:
-        """Record an error, and a `question` that may help users to find its cause."""
+        """Record an error. `question` is added to the error's text, to help users find its cause."""
         words = error.strerror or str(error)
         if error.filename is not None:
             words = f"{words}: {error.filename}"
         self.error = f"{words}; {question}" if question else words
 
     def trouble(self, now: float, oldest: float) -> str | None:
-        """Return what is wrong with an open connection, or None. `oldest` is the time at which the oldest unsettled event
-        was sent; infinity if no event is unsettled."""
+        """Return what is wrong with an open connection, or None. `oldest` is the time at which the oldest unsettled
+        event was sent; it is infinity if no event is unsettled."""
         if now - max(self.opened_at, self.answered_at, oldest) > _SILENT_SECONDS:
             return self.error or _UNANSWERED
         if self.is_established(now):
@@ -98,7 +98,7 @@ class Contact:
 
 
 ANNOUNCEMENTS = 8
-"""Number of datagrams that announce a session without acknowledgements."""
+"""Number of datagrams at the begin of a session that announce it, if the client asks for no acknowledgements."""
 
 
 class Introductions:
@@ -106,10 +106,11 @@ class Introductions:
     datagram to another program at the same address."""
 
     def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
-        """`asks`: whether the client asks the collector for answers."""
+        """`asks` states whether the client asks the collector for answers."""
         self._queue, self._contact, self._asks = queue, contact, asks
         self._left = 0
-        """Number of further datagrams that announce the session if the client asks for no answers."""
+        """Number of further datagrams that must announce the session. It applies only if the client asks for no
+        answers."""
         self._delayed = False
         """Whether datagrams wait in the queue although they could have been sent earlier."""
 
@@ -118,7 +119,7 @@ class Introductions:
         self._left = ANNOUNCEMENTS
 
     def is_due(self, *, held: bool) -> bool:
-        """Return whether the next datagram has to announce the session. `held`: whether chunks have to wait."""
+        """Return whether the next datagram must announce the session. `held` states whether chunks must wait."""
         queue = self._queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -137,11 +138,12 @@ class Introductions:
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""Duration (seconds) for which the link asks at short intervals, if the collector has never answered a datagram. The
-duration begins with the connection, and once more with the first flush."""
+"""Time (seconds) for which the link asks at short intervals if the collector has never answered a datagram. It begins
+with the connection, and once more with the first flush."""
 
 _ENDS_PER_PACKET = 32
-"""Maximum number of streams in one packet of stream ends. Such a packet and an announcement fit into any datagram."""
+"""Maximum number of streams in one packet that states the last numbers of streams. Such a packet and an announcement
+together fit into any datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
 """Minimum and maximum wait (seconds) for the answer to an announcement on a new connection."""
@@ -150,12 +152,12 @@ _RETRY_SECONDS = (0.1, 5.0)
 _LISTEN_SECONDS = (0.1, 5.0)
 """Minimum and maximum pause (seconds) between reads of the socket for answers when the link is idle."""
 _ROOM_SECONDS = 0.5
-"""Pause (seconds) between attempts to send while the kernel's send buffer is full."""
+"""Pause (seconds) before the next attempt to send if the kernel's send buffer is full."""
 _STREAM_CALL_BYTES = 2**20
 
 
 class Link:
-    """A sender of a recorder's chunks and a session's packets through one transport."""
+    """Sends a recorder's chunks and a session's packets through one transport."""
 
     def __init__(
         self,
@@ -166,16 +168,17 @@ class Link:
         room: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep at most `room` bytes of sent chunks. `clock` returns seconds."""
+        """Keep at most `room` bytes of chunks that were sent and are not durable. `clock` returns seconds."""
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
         self.queue = Queue(room, recorder.release, late=int(transport.datagrams))
         self.queue.keep = dialogue.asks
         self.fresh = False
-        """Whether the recorder may hold chunks that the queue has not taken."""
+        """Whether the recorder may have chunks that have not been moved to the queue."""
         self.blocked = False
-        """Whether the kernel's send buffer was full. Only the sender's thread sends then."""
+        """Whether the kernel's send buffer was full at the last attempt. While it is set, only the sender's thread
+        sends."""
         self.connections = 0
         self._now = clock
         self._questions = Questions()
@@ -191,15 +194,17 @@ class Link:
         self._greeted = False
         """Whether the session was announced on the current connection."""
         self._torn = False
-        """Whether an exception of a signal handler interrupted a send. The link has to close such a connection."""
+        """Whether an exception of a signal handler interrupted a system call that sends. Then the link must close the
+        connection, because it is unknown how many bytes were sent."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
-        """The end of the time for which chunks wait for the answer to the announcement."""
+        """The time for which chunks wait for the answer to the announcement."""
         self._awaiting = False
-        """Whether chunks wait for the answer to the announcement."""
+        """Whether chunks currently wait for the answer to the announcement."""
         self._waited = False
-        """Whether the program has ever waited for an answer to datagrams."""
+        """Whether the program has ever waited (in a flush) for an answer to datagrams."""
         self._nobody = False
-        """Whether the last datagram was refused. The link sends only announcements then."""
+        """Whether the kernel reported for the last datagram that no process listens at the address. Then the link sends
+        only announcements."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
 
@@ -207,17 +212,17 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether the link may send data."""
+        """Whether the transport is open and the session was announced on it, so that data may be sent."""
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether the link has to open the transport now."""
+        """Return whether the link must open the transport now."""
         wanted = not self.transport.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all work that is possible now. Return the seconds until the next work; None if only a new event causes further
-        work."""
+        """Do all work that is possible now. Return after how many seconds further work is due. Return None if only a
+        new event causes further work."""
         now = self._now()
         if self._torn:
             self._break(now)
@@ -233,7 +238,7 @@ class Link:
         return self._rest(self._now())
 
     def push(self, times: int) -> None:
-        """Send recorded chunks in at most `times` system calls, after one system call that reads answers."""
+        """Read answers in one system call. Then send recorded chunks in at most `times` system calls."""
         if self.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
@@ -248,7 +253,7 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """End the pause before the next connection attempt and the next question."""
+        """End the pauses before the next attempt to connect and before the next question to the collector."""
         self._retry.at = 0.0
         self._questions.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
@@ -257,20 +262,20 @@ class Link:
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Send a goodbye after all recorded events, and repeat the goodbye until the collector answers."""
+        """Request a goodbye after all recorded events. It is repeated until the collector answers."""
         self.gather()
         self._farewell.want()
 
     def end_unanswered(self) -> None:
-        """Send all data that the kernel accepts now, and the goodbye if one is wanted. Do not wait for answers."""
+        """Send all data that the kernel accepts now. If a goodbye was requested, send it, too. Do not wait for answers."""
         self.attend()
         if self.is_open and not self._farewell.sent:
             self._send_goodbye_early()
 
     def give_up(self, *, delivered: bool) -> int:
-        """Stop recording, and count the events as discarded that were never sent or never answered. Return the number of
-        events that no goodbye counts. Such events exist only if the link had delivered everything: another thread recorded
-        them before the end."""
+        """Stop recording, and count all events as discarded that were never sent or never answered. Return the number
+        of events that no goodbye counts. Such events exist only if another thread recorded them while the link was
+        closing after it had delivered everything."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0
@@ -286,16 +291,17 @@ class Link:
         return late
 
     def drop(self) -> int:
-        """Discard the events that were being recorded when the link was closed. Return the number of discarded events that
-        no goodbye counts."""
+        """Discard events that another thread was recording when the link was closed. Return how many of them no goodbye
+        counts."""
         self.fresh = False
         return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
-    # Results
+    # State of the link for the program
 
     @property
     def last_error(self) -> str | None:
-        """The reason why the peer is unreachable, lost or silent. None once the peer has been connected for a while."""
+        """The reason why the peer cannot be reached, is lost or does not answer. It is None once the peer has been
+        connected for a while."""
         if not self.is_open or self._nobody:
             return self._contact.error
         oldest = self.queue.oldest if self.queue.unsettled else inf
@@ -326,7 +332,8 @@ class Link:
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
-            # An event that is too long to share a datagram is sent after its announcement.
+            # If an event is too long to share a datagram with the announcement, the announcement is sent first, in a
+            # datagram of its own.
             introduced = not transport.datagrams or queue.announces_alone
             times -= 1
             if not self._send(pieces):
@@ -334,8 +341,8 @@ class Link:
                 return
 
     def _introduce(self, *, held: bool) -> int:
-        """Announce the session in the next datagram if an announcement is due. Return the size (bytes) of the announcement,
-        or 0."""
+        """Put an announcement of the session in front of the next datagram, if one is due. Return its size (bytes), or
+        0."""
         if not self._introductions.is_due(held=held):
             return 0
         announcement = self.dialogue.announcement()
@@ -343,7 +350,7 @@ class Link:
         return len(announcement)
 
     def _holds_back(self) -> bool:
-        """Return whether chunks have to wait for an answer."""
+        """Return whether chunks must wait for an answer of the collector."""
         now = self._now()
         if self._awaiting:
             if self._patience.left(now):
@@ -354,8 +361,9 @@ class Link:
         return self._nobody or full
 
     def _send(self, pieces: list[bytes]) -> bool:
-        """Make one system call. Return whether a further call may follow."""
-        # An exception of a signal handler leaves this flag set, since it is unknown then how many bytes the kernel accepted.
+        """Make one system call that sends. Return whether another call may send more."""
+        # If an exception of a signal handler interrupts the call, the flag stays set: it is unknown how many bytes the
+        # kernel accepted.
         self._torn = True
         queue = self.queue
         try:
@@ -389,7 +397,7 @@ class Link:
         self._retry.grow(self._now())
 
     def greet(self) -> None:
-        """Announce the session on a transport that has just been opened."""
+        """Announce the session on a transport that was opened just now."""
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
         now = self._now()
         self._contact.opened(now)
@@ -429,7 +437,8 @@ class Link:
             self._retry.grow(now)
 
     def _find_nobody(self, error: OSError) -> None:
-        """Record that an earlier datagram was refused. Chunks have to wait, since no process listens at the address."""
+        """Record that the kernel reported for an earlier datagram that no process listens at the address. From now on,
+        chunks must wait."""
         self._contact.note(error)
         self._introductions.begin()
         now = self._contact.greeted_at = self._now()
@@ -450,8 +459,8 @@ class Link:
         self._losses.report(now)
 
     def _announce(self, now: float) -> None:
-        """Announce the session again in datagrams. Make the announcement a question if events have been unsettled for too
-        long."""
+        """Announce the session again in a datagram. If events have been unsettled for too long, the announcement is a
+        question."""
         dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)
@@ -471,8 +480,8 @@ class Link:
             self._send_ends()
 
     def _send_ends(self) -> None:
-        """Send, with a question, the last number of each stream with forgotten events. The answer then names these streams
-        even if none of their events has arrived."""
+        """Send a question with the last number of each stream that has forgotten events. Then the answer contains these
+        streams even if none of their events has arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
         while queue.waiting_packets < WAITING_PACKETS_MAX:
@@ -481,7 +490,7 @@ class Link:
             queue.packet(dialogue.reached(some))
 
     def _queue_goodbye(self, now: float) -> bool:
-        """Queue the goodbye if it is due. Return whether it was due."""
+        """Queue the goodbye if it must be sent now. Return whether it was queued."""
         place = self.connections, self.queue.put_bytes
         settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
@@ -490,8 +499,8 @@ class Link:
         return due
 
     def _send_goodbye_early(self) -> None:
-        """Send the goodbye in datagrams before all events are settled. If the goodbye arrives, the collector can determine
-        which events are missing."""
+        """Send the goodbye in a datagram before all events are settled. If it arrives, the collector knows which events
+        are missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
                 with suppress(OSError):

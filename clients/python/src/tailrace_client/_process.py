@@ -4,8 +4,7 @@ The functions that emit are in `_recording`. This module switches them on and of
 
 Within a thread or task, spans nest by time and need no ids. To link spans across threads, tasks, processes and programs, a
 program passes on a `traceparent` (W3C Trace Context, version 00). The spans then have ids as attributes: `trace_id`, `span_id`
-where other spans may refer to the span, and `parent_id` where the span refers to another.
-"""
+where other spans may refer to the span, and `parent_id` where the span refers to another."""
 
 from __future__ import annotations
 
@@ -22,20 +21,21 @@ from tailrace_client._recording import OFF, Span, miss, switch
 from tailrace_client._sender import EXIT_SECONDS, after_fork, at_exit
 
 current: Emitter | None = None
-"""The emitter of this process; None while the process emits nothing. The decorator and the bridges also read this variable."""
+"""The emitter of this process; None while there is none. The decorator and the modules for logging, asyncio and trio
+also read this variable."""
 
 _off_answer = False
 """Whether the last emitter had delivered all events when it was closed."""
 _warned = False
-"""Whether the program was warned that this emitter's events are not delivered."""
+"""Whether the program was warned that the events of the current emitter are not delivered."""
 
 _again: partial[Emitter] | None = None
-"""Function that makes an emitter like the last one; None before `connect`, and in a child that was forked while no emitter
-was open."""
+"""Function that creates an emitter with the same settings as the last one. It is None before `connect`, and in a child
+that was forked while no emitter was open."""
 _counted = 0
-"""Number of calls of `miss` that are already accounted for."""
+"""Number of events that were counted by `miss` and have been reported or reset since."""
 _is_wanted = True
-"""Whether to count the events that occur while no emitter is open. False after a `connect` without an address."""
+"""Whether to count the events that occur while no emitter is open. It is False after a `connect` without an address."""
 
 
 def connect(
@@ -66,8 +66,7 @@ def connect(
     take more than 400 bytes as JSON.
 
     The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events that are not delivered yet. A
-    process that is ended by a signal or `os._exit` sends no goodbye.
-    """
+    process that is ended by a signal or `os._exit` sends no goodbye."""
     global current, _off_answer, _warned, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
     _off_answer, _warned = False, False
@@ -108,15 +107,15 @@ def connect_by_environment() -> None:
 
 
 def use_stream(number: int | None) -> None:
-    """Write the calling thread's later events to stream `number` (u32), or to the thread's own stream if `number` is None.
-    Threads with the same stream number share one sequence counter."""
+    """Write the calling thread's later events to the stream with this number (u32). If `number` is None, write them to
+    the thread's own stream. Threads with the same stream number share one sequence counter."""
     if current:
         current.use_stream(number)
 
 
 def substream(number: int) -> AbstractContextManager[None]:
-    """Write the events emitted within the block to substream `number` (u64): `with substream(7):`. The substream applies to
-    the current thread or coroutine, and to the tasks that it starts."""
+    """Write the events that are emitted within the `with` block to the substream `number` (u64): `with substream(7):`.
+    This applies to the current thread or coroutine, and to the tasks that it starts."""
     return current.substream(number) if current else nullcontext()
 
 
@@ -126,14 +125,13 @@ def flush(timeout: float = 1.0) -> bool:
     An event is delivered once the collector has acknowledged it as durable. For a file and with `acknowledge=False`, an event
     is delivered once the kernel has accepted it. If no collector is reachable or answers, return False, and warn once
     (RuntimeWarning). Also return False, without a warning, if the process never connected, or if events occurred since the last
-    session.
-    """
+    session."""
     return _warn_unless(current, current.flush(timeout)) if current else _answer_while_off()
 
 
 def close(timeout: float = 1.0) -> bool:
-    """Flush, send the goodbye and switch off within `timeout` seconds. Return whether all events were delivered, as in
-    `flush`."""
+    """Wait for earlier events as `flush` does, send the goodbye and switch the emitter off, all within `timeout`
+    seconds. Return whether all events were delivered, as `flush` does."""
     emitter = _switch_off(timeout)
     return _warn_unless(emitter, _off_answer) if emitter else _answer_while_off()
 
@@ -142,7 +140,7 @@ def _answer_while_off() -> bool:
     """Return whether the last emitter had delivered all events, and no event has occurred since."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += 1  # `miss` counts this call as well
+    _counted += 1  # The call of `miss` counts one event itself.
     return _off_answer and not came
 
 
@@ -167,19 +165,19 @@ def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return the number of events that occurred outside of all sessions since the last call; 0 if they are not to be
-    counted."""
+    """Return the number of events that occurred while no emitter was open, since the last call. Return 0 if they are
+    not to be counted."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += came + 1  # `miss` counts this call as well
+    _counted += came + 1  # The call of `miss` counts one event itself.
     return came if _is_wanted else 0
 
 
 def _state_missed() -> None:
-    """Report at the exit the number of events that occurred after the last session. The report is sent in a session without
+    """Report at the exit how many events occurred after the last emitter was closed. For this, open a session without
     events."""
     if _again and (missed := _missed()):
-        with suppress(Exception):  # the address may have become invalid
+        with suppress(Exception):  # The address may have become invalid
             emitter = _again()
             if emitter.recorder:
                 emitter.recorder.discard("closed", missed)
@@ -187,14 +185,15 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Reset the count of the parent's unreported events, since the parent reports them. If no emitter was open in the
-    parent, the child has no address for a report. If the parent writes to a file, the child writes to a file of its own."""
+    """Forget the parent's unreported events in a forked child, because the parent reports them. If no emitter was open
+    in the parent, the child has no address for a report. If the parent writes to a file, the child writes to a file of
+    its own."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     if current is None:
         _again = None
     elif _again and str(_again.args[0]).startswith("file:"):
-        own = f"{_again.args[0]}.{os.getpid()}"  # the same path as in `File.forked`
+        own = f"{_again.args[0]}.{os.getpid()}"  # This must be the same path as in `File.forked`.
         _again = partial(Emitter, own, **_again.keywords)
 
 
@@ -208,12 +207,10 @@ _TRACEPARENT = re.compile(
 
 
 def hand_on(span: Span, /, received: str | None = None) -> str:
-    """Give a span an id, and return the `traceparent` for the work that the span causes elsewhere.
-
-    `received` is the `traceparent` that was passed to this span. The span then belongs to the same trace, and the received span
-    is its parent. If `received` is missing or invalid, a new trace begins. Each call gives the span a new id, which replaces
-    the earlier one. While tracing is off, return a valid `received` unchanged.
-    """
+    """Give a span an id, and return the `traceparent` that a program passes on to work elsewhere that the span causes.
+    `received` is the `traceparent` that this program got from its caller: the span then belongs to the same trace, and
+    the received span is its parent. If `received` is missing or invalid, a new trace begins. Each call gives the span a
+    new id, which replaces the earlier one. While tracing is off, return a valid `received` unchanged."""
     cause = _read(received)
     if span is OFF and received is not None and cause is not None:
         return received
@@ -227,7 +224,8 @@ def hand_on(span: Span, /, received: str | None = None) -> str:
 
 
 def take_up(span: Span, /, received: str | None) -> None:
-    """Make the span that `received` names the parent of this span. Ignore an invalid `traceparent`."""
+    """Make the span that `received` (a `traceparent`) identifies the parent of this span. Ignore an invalid
+    `traceparent`."""
     cause = _read(received)
     if cause:
         span.set(trace_id=cause[0], parent_id=cause[1])

@@ -16,8 +16,7 @@ A position is a byte offset in the order of recording: the number of bytes put b
 The events of a forgotten chunk may still have arrived, but the client cannot send them again. A forgotten event has arrived if
 an answer states that the event is durable. A forgotten event is lost if the client asked the question (`turn`) after it had
 sent the event, and the answer reports the event in a hole or above the highest number that the collector has. The collector
-cannot name a stream from which it received nothing, so a question states the last number of each stream (`ends`).
-"""
+cannot name a stream from which it received nothing, so a question states the last number of each stream (`ends`)."""
 
 from __future__ import annotations
 
@@ -32,27 +31,27 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Maximum number of entries of a stream. Above this number, the next entry is merged into the last entry, even if the turns
-of the entries differ."""
+"""Maximum number of forgotten ranges of a stream before ranges are merged. Beyond it, a new range is merged into the
+last one even if their turns differ."""
 
 _RANGES_MAX = 1024
-"""Maximum number of ranges into which answers may split a stream's entries. The ranges above this number are merged into
-one."""
+"""Maximum number of ranges of a stream after an answer has split them. The ranges beyond it are merged into one."""
 
 
 class _Past(NamedTuple):
     """A range of a stream's events that the queue no longer keeps."""
 
     begin: int
-    """The position (bytes) of the range's first event."""
+    """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The turn of the last announcement that may have overtaken the range's events."""
+    """The turn of the last announcement that may have arrived before the range's events, although the client sent it
+    after them."""
     first: int
     next: int
 
 
 class Forgotten:
-    """Ranges of forgotten events, which may have arrived or not, by stream."""
+    """For each stream, ranges of events that the queue no longer keeps and that may or may not have arrived."""
 
     def __init__(self) -> None:
         self._pasts: dict[int, list[_Past]] = {}
@@ -62,12 +61,12 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """The position of the first forgotten event; infinity if there is no forgotten event."""
+        """The position of the first forgotten event; infinity if there is none."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a forgotten chunk that began at position `begin`. Announcements up to `turn` may have overtaken the chunk;
-        later announcements arrive after the chunk."""
+        """Add a chunk that the queue no longer keeps. It began at position `begin`. Announcements up to `turn` may
+        arrive before the chunk; later announcements arrive after it."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -81,8 +80,8 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams whose forgotten events the answer to question `turn` can settle. The value is the number of the
-        stream's last such event plus one."""
+        """Return the streams with forgotten events whose fate the answer to question `turn` can show. The value is the
+        number of the stream's last such event plus one."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -110,15 +109,16 @@ class Forgotten:
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Remove the ranges that an answer settles. Return the lost ranges, each with the position of its first event."""
+        """Remove the ranges of which an answer shows whether they arrived. Return the lost ranges, each with the
+        position of its first event."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
             for past in self._pasts.pop(stream):
                 holes, beyond = _missing(past, stream, answer)
                 if past.turn < answer.turn:
-                    # An answer contains a limited number of holes. A hole that is not in the answer may be why the stream's
-                    # number is so low.
+                    # An answer contains a limited number of holes. If it contains any, the stream's number may be low
+                    # because of a hole that it does not contain.
                     gone, holes = holes + ([] if answer.holes else beyond), []
                     lost += [(past.begin, Range(stream, *span)) for span in gone]
                     beyond = beyond if answer.holes else []
@@ -129,8 +129,8 @@ class Forgotten:
 
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
-    """Return at most `_RANGES_MAX` entries. The last entries are merged into one. The events between merged entries have
-    arrived, so no later valid answer can report these events as lost."""
+    """Return at most `_RANGES_MAX` entries: merge the last ones into one entry. The events between merged entries have
+    arrived, so no later valid answer reports these events as lost."""
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -143,7 +143,8 @@ _Spans = list[tuple[int, int]]
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return the events of a range that are in the answer's holes, and those at or above the stream's acknowledged number."""
+    """Return two lists of those events of a range that have not arrived according to an answer: the events in the
+    answer's holes, and the events at or above the stream's acknowledged number."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []
@@ -157,19 +158,20 @@ def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
 
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""Stream numbers that mark a session's own packets, which do not count as recorded bytes."""
+"""Stream numbers for the packets of a session itself. Such packets do not count as recorded bytes."""
 
 _OVERHEAD_BYTES = 256
-"""Approximate memory (bytes) that a kept chunk takes in addition to its data."""
+"""Approximate memory (bytes) that keeping a chunk takes in addition to its data."""
 
 _UNREACHABLE_MAX = 64
-"""Maximum number of ranges in one report of unreachable events. The collector asks again for the ranges that it still lacks."""
+"""Maximum number of ranges in one report of events that the client cannot send again. The collector asks again for the
+ranges that it still lacks."""
 
 _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _PIECES_MAX = 512
-"""Maximum number of buffers in one system call. Linux accepts up to 1024."""
+"""Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
 
 
 class _Item:
@@ -182,9 +184,9 @@ class _Item:
         self.at = at
         """The position (bytes) of the chunk's end."""
         self.turn = -1
-        """The turn of the last announcement before the chunk was sent; -1 if the chunk was never sent."""
+        """The turn of the last announcement that was sent before the chunk; -1 if the chunk was never sent."""
         self.since = 0.0
-        """The time at which the chunk was last sent (seconds of the link's clock)."""
+        """The time at which the chunk was last sent (seconds, on the link's clock)."""
         self.repeated = False
         """Whether the chunk was sent more than once."""
 
@@ -206,23 +208,24 @@ class Queue:
     the queue."""
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
-        """Keep at most `room` bytes, and call `release(size)` for each chunk that the queue drops. `late` is the number of
-        questions that may overtake an event."""
+        """Keep at most `room` bytes, and call `release(size)` for each chunk that is dropped. `late` is the number of
+        later questions that may arrive before an event."""
         self.keep = True
         """Whether the client asks the collector which events are durable."""
         self.put_bytes = 0
-        """Total number of recorded bytes put into the queue."""
+        """Total number of recorded bytes that were put into the queue."""
         self.kept_bytes = 0
-        """Number of bytes of sent chunks that are not durable yet, including `_OVERHEAD_BYTES` for each chunk."""
+        """Number of bytes of chunks that were sent and are not durable yet, including `_OVERHEAD_BYTES` for each chunk.
+        """
         self.in_flight_bytes = 0
-        """Number of kept bytes that may still be in transit: no chunk that is to be sent again counts."""
+        """Number of those kept bytes that may still be on their way. Chunks that will be sent again do not count."""
         self.sent: dict[int, int] = {}
-        """The highest number that the kernel has accepted plus one, by stream."""
+        """For each stream, the highest number plus one of the events that the kernel has accepted."""
         self.forgotten = Forgotten()
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
         self.lost_at = inf
-        """The position (bytes) of the first event that is lost for good; infinity if no event is lost."""
+        """The position (bytes) of the first event that is lost and cannot be sent again; infinity if there is none."""
         self._room = room
         self._late = late
         self._release = release
@@ -231,7 +234,7 @@ class Queue:
         self._new: deque[_Item] = deque()
         self._under_way: deque[_Item] = deque()
         self._part = 0
-        """Number of bytes of the first item under way that the kernel has accepted."""
+        """Number of bytes that the kernel has accepted of the first item that is being sent."""
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
@@ -241,16 +244,16 @@ class Queue:
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """Send a session packet before all other data. This packet replaces an earlier first packet."""
+        """Queue a session packet that is sent before all other data. It replaces an earlier packet of this kind."""
         self._withdraw(_FIRST)
         self._packets.appendleft(self._packet(data, _FIRST))
 
     def packet(self, data: bytes) -> None:
-        """Send a session packet before any chunk."""
+        """Queue a session packet that is sent before any chunk."""
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
-        """Send session packets after all chunks in the queue. These packets replace earlier last packets."""
+        """Queue session packets that are sent after all chunks in the queue. They replace earlier packets of this kind."""
         self._withdraw(_LAST)
         self._new.extend(self._packet(data, _LAST) for data in packets)
 
@@ -263,12 +266,12 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Whether the queue has nothing to send."""
+        """Whether the queue has nothing that must be sent."""
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
-        """Return the buffers to offer to the kernel next. The buffers are whole chunks of at most `size` bytes in total, or
-        one longer chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
+        """Return the buffers to offer to the kernel next: whole chunks of at most `size` bytes together, or one longer
+        chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -277,7 +280,8 @@ class Queue:
                 total += len(source[0].chunk.data)
                 if total > size and under_way:
                     break
-                # In this order, an exception of a signal handler can duplicate a chunk, but cannot lose one.
+                # With this order of statements, an exception of a signal handler can duplicate a chunk, but cannot lose
+                # one.
                 under_way.append(source[0])
                 source.popleft()
             if source:
@@ -288,20 +292,20 @@ class Queue:
         return pieces
 
     def speaks(self, *, only_packets: bool) -> bool:
-        """Return whether the next data to send include a session packet other than the first packet."""
+        """Return whether the data to be sent next contains a session packet other than the first packet."""
         new = () if only_packets else islice(self._new, 1)
         ahead = (*islice(self._under_way, 1), *islice(self._packets, 2), *new)
         return any(item.chunk.stream in (_PACKET, _LAST) for item in ahead)
 
     @property
     def announces_alone(self) -> bool:
-        """Whether the session's first packet is offered to the kernel alone although more data waits."""
+        """Whether only the session's first packet is offered to the kernel, although more data waits."""
         waits = bool(self._packets or self._again or self._new)
         return waits and [item.chunk.stream for item in self._under_way] == [_FIRST]
 
     @property
     def repeats(self) -> bool:
-        """Whether the next chunk to send was sent before."""
+        """Whether the next chunk to be sent was sent before."""
         return bool(self._again)
 
     @property
@@ -311,18 +315,20 @@ class Queue:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a sent event may still be durable or lost."""
+        """Whether it is still unknown of a sent event whether it is durable or lost."""
         return self.kept_bytes > 0 or bool(self.forgotten)
 
     @property
     def oldest(self) -> float:
-        """The time at which the oldest unsettled event was sent, or an earlier time; infinity if no event is unsettled."""
+        """The time at which the oldest unsettled event was sent, or an earlier time. It is infinity if no event is
+        unsettled."""
         if self.forgotten:
             return 0.0
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement of `turn`."""
+        """Record that the kernel accepted `size` bytes of the offered buffers. `turn` is the turn of the last
+        announcement before them."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -333,7 +339,8 @@ class Queue:
             under_way.popleft()
 
     def refused(self) -> list[Chunk]:
-        """Drop the items under way, since the kernel will never accept them. Return the dropped chunks that were never sent."""
+        """Drop the items that were offered to the kernel, because it will never accept them. Return the dropped chunks
+        that were never sent before."""
         lost = [item for item in self._under_way if not item.is_packet]
         self._under_way.clear()
         self._part = 0
@@ -343,7 +350,7 @@ class Queue:
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
-        """Put the items that the kernel did not accept back into the queue, to offer them again."""
+        """Put those offered items back into the queue that the kernel did not accept, to offer them again."""
         for item in reversed(self._under_way):
             early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
@@ -352,7 +359,8 @@ class Queue:
         self._part = 0
 
     def broken(self) -> None:
-        """Put back the chunks under way as whole chunks, and drop the session packets, since the connection has broken."""
+        """Put all offered chunks back into the queue as a whole, and drop the session packets, because the connection
+        has broken."""
         if self._part and not self._under_way[0].is_packet:
             chunk = self._under_way[0].chunk
             self.sent[chunk.stream] = max(chunk.whole(self._part), self.sent.get(chunk.stream, 0))
@@ -361,13 +369,12 @@ class Queue:
         self._withdraw(_LAST)
 
     def settle(self, answer: Answer) -> tuple[bool, Sequence[Range]]:
-        """Release the chunks that an answer states to be durable, and send the missing ones again.
+        """Release the chunks that are durable according to an answer. Send the missing ones again.
 
-        A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a hole is
-        also missing, unless it was already sent again and may be in transit. The queue releases the durable beginning of a
-        chunk, so that each connection makes progress. Return whether any event was missing, and the ranges of events that are
-        lost because the queue no longer keeps them.
-        """
+        A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
+        hole is also missing, unless it was already sent again and may be on its way. If the beginning of a chunk is
+        durable, it is released, so that each connection makes progress. Return whether any event was missing. Also
+        return the ranges of events that are lost because the queue no longer keeps them."""
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):
@@ -410,8 +417,8 @@ class Queue:
         self._let_go(item)
 
     def _note_durable(self, stream: int, first: int, next_: int) -> None:
-        """Record an acknowledged range of a stream. The queue keeps at most `_SPANS_MAX` spans, and forgets those with the
-        lowest numbers."""
+        """Record an acknowledged range of a stream. At most `_SPANS_MAX` ranges of a stream are remembered; those with
+        the lowest numbers are forgotten."""
         spans = self._durable.setdefault(stream, [])
         while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
             first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
@@ -420,9 +427,9 @@ class Queue:
         del spans[:-_SPANS_MAX]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
-        """Return the parts of an answer's holes that the client can no longer send and that are not in transit. The first
-        list holds discarded events of which the collector has no report. The second list holds events that another collector
-        has acknowledged. At most `_UNREACHABLE_MAX` parts are examined."""
+        """Return those parts of an answer's holes that the client can no longer send and that are not on their way. The
+        first list has events that the client discarded, because the collector lacks a report of them. The second list
+        has events that another collector has acknowledged. At most `_UNREACHABLE_MAX` parts are examined."""
         discarded: list[Range] = []
         durable: list[Range] = []
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
@@ -435,7 +442,7 @@ class Queue:
     def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():
             if stream not in answer.below:
-                continue  # the answer contradicts itself about this stream
+                continue  # The answer names holes of a stream, but no number of it.
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))
@@ -443,13 +450,13 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again that were sent before the announcement of turn `before`, in the order of recording."""
+        """Send all chunks again, in the order of recording, that were sent before the announcement of turn `before`."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
     def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
-        """Drop the sent events of streams for which the collector returns no acknowledgements. Return the dropped chunks and
-        the forgotten ranges."""
+        """Drop the sent events of streams that the collector does not acknowledge. Return the dropped chunks and the
+        forgotten ranges."""
         gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
         if gone:
             again = [item for item in self._again if item.chunk.stream not in streams]
@@ -460,7 +467,8 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
-        """Record that one event of a stream is lost for good: the oldest unsettled event, or a later one."""
+        """Record that one event of a stream is lost for good. It is unknown which one: the oldest unsettled event, or a
+        later one."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -474,12 +482,12 @@ class Queue:
         return lost
 
     def lose_handed(self) -> None:
-        """Record that the last event that the kernel accepted is lost. The queue keeps no chunk then."""
+        """Record that the last event that the kernel accepted is lost. In this case, the queue keeps no chunks."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
-        """Drop all items, and treat them as lost."""
+        """Drop all items. Their events count as lost."""
         if (settled := self.settled()) < self.put_bytes:
             self.lost_at = min(self.lost_at, settled)
         for items in (self._under_way, self._kept, self._again, self._new):
@@ -491,13 +499,13 @@ class Queue:
         self.forgotten.clear()
 
     def handed(self) -> int:
-        """Return the position of the first byte that is still to be sent, or to be sent again."""
+        """Return the position of the first byte that must still be sent, or sent again."""
         unsent = (*self._under_way, *self._again, *self._new)
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
     def settled(self) -> float:
-        """Return the position of the first byte whose event may still be durable or lost."""
+        """Return the position of the first byte of an event of which it is unknown whether it is durable or lost."""
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
@@ -532,7 +540,7 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
-        """Set the items that are to be sent again, and the items that wait for an answer."""
+        """Replace the list of items that must be sent again and the list of items that wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)
@@ -545,7 +553,7 @@ class Queue:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole that lie outside all of the sorted spans."""
+    """Yield the parts of a hole that lie outside all of the given spans, which are sorted."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

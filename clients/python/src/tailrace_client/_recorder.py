@@ -15,8 +15,7 @@ The hot path takes no lock:
 - Only a stream that several threads use has a lock.
 
 A time in a packet is a clock reading minus `zero`. The recorder discards an event (`encoding`) if its time is below 0 or does
-not fit into 64 bits.
-"""
+not fit into 64 bits."""
 
 from __future__ import annotations
 
@@ -40,10 +39,11 @@ REASONS = (
 )  # fmt: skip
 
 DOUBT = [-1, 0]
-"""Marker among a stream's holes: some numbers may be neither in a packet nor in a hole (`Lane.account`)."""
+"""Marker in a stream's list of holes: there may be numbers that are neither in a packet nor in a hole (`Lane.account`).
+"""
 
 _NUMBERS_END = 2**62
-"""Upper limit of a stream's sequence numbers, which no stream can reach."""
+"""Sequence number that no stream can reach."""
 
 
 class Stream:
@@ -54,25 +54,26 @@ class Stream:
     def __init__(self, number: int) -> None:
         self.number = number
         self.counter: Any = iter(range(_NUMBERS_END))
-        """Iterator over the sequence numbers of future events. One C call of `next` takes one number."""
+        """Iterator over the sequence numbers of future events. One call of `next`, in C, takes one number."""
         self.packets: list[bytes] = []
         self.taken = 0
-        """The number of the last taken event plus one."""
+        """The number of the last event that was handed to the sender, plus one."""
         self.holes: list[list[int]] = []
-        """Discarded events that no report has named yet, as pairs: the first number, and the count."""
+        """Discarded events that no report contains yet, as pairs: the first number, and how many."""
         self.user: Lane | None = None
-        """The only lane that writes to the stream. A stream that several lanes use has a lock."""
+        """The lane that alone writes to the stream. If several lanes write to it, the stream has a lock instead."""
         self.lock: threading.Lock | None = None
 
     @property
     def next(self) -> int:
         """The sequence number of the next event."""
-        left: int = self.counter.__length_hint__()  # the hint of a range is exact
+        # The length hint of a range's iterator is exact.
+        left: int = self.counter.__length_hint__()
         return _NUMBERS_END - left
 
 
 class Lane:
-    """The recorder's state for one thread. When the thread has ended, a later thread reuses the lane."""
+    """The recorder's state for one thread. After the end of the thread, a later thread reuses the lane."""
 
     __slots__ = ("discarded", "due", "inside", "owed", "own", "room", "stream")
 
@@ -80,21 +81,23 @@ class Lane:
         self.stream: Stream | None = None
         self.own: Stream | None = None
         self.room = 0
-        """Number of bytes that the lane may still fill before it needs another grant (`Memory`)."""
+        """Number of bytes that the lane may still record before it needs another grant (`Memory`)."""
         self.inside = False
-        """Whether the thread is recording an event. The recorder discards an event that starts meanwhile."""
+        """Whether the thread is recording an event. If another event begins meanwhile, for example in a signal handler,
+        it is discarded."""
         self.owed = 0
-        """Number of nested events that occurred before the lane had a stream to number them."""
+        """Number of nested events that occurred before the lane had a stream from which they could take numbers."""
         self.due = False
-        """Whether the recorder has to call `filled` for this lane."""
+        """Whether the recorder must call `filled` for this lane."""
         self.discarded = dict.fromkeys(REASONS, 0)
 
     def lose(self, stream: Stream, first: int, reason: str, lost: int = 1) -> None:
-        """Count `lost` events with numbers from `first` on as discarded."""
+        """Count `lost` events as discarded, with the numbers from `first` on."""
         self.discarded[reason] += lost
         holes = stream.holes
         at = len(holes)
-        while at and holes[at - 1][0] > first:  # a signal handler interrupted this thread
+        # A signal handler that interrupted this thread may have added later holes.
+        while at and holes[at - 1][0] > first:
             at -= 1
         if at and sum(holes[at - 1]) == first:
             holes[at - 1][1] += lost
@@ -102,11 +105,9 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Discard every number below `until` that is neither in a packet nor in a hole.
-
-        An exception in the middle of an event leaves such numbers. If this call fails as well (the stack may be full), the
-        `DOUBT` marker remains, and the next event calls `account` again.
-        """
+        """Count each number below `until` as discarded that is neither in a packet nor in a hole. An exception within
+        the recording of an event leaves such numbers. If this call fails as well (the stack may be full), the `DOUBT`
+        marker remains, and the next event calls `account` again."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -119,37 +120,38 @@ class Lane:
 
 
 _SHARES = 8
-"""Divisor of the memory limit: the unused grants of all lanes take at most the resulting share."""
+"""Divisor of the memory limit. The unused grants of all lanes together take at most the resulting share."""
 
 
 class Memory:
-    """A memory budget in bytes for packets that are recorded and not released."""
+    """The memory budget in bytes of packets: from their recording until they are released."""
 
     __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
 
     def __init__(self, limit: int, chunk: int, longest: int) -> None:
-        """Grant at most `limit` bytes in total. A lane's room is at most the `longest` packet. Each time that `chunk` more
-        bytes are granted, the lane that asked is `due`."""
+        """Grant at most `limit` bytes in total. A single grant is at most `longest`, the size of the longest packet.
+        Each time that `chunk` more bytes were granted, the lane that gets the grant becomes `due`."""
         self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
         self._granted = 0
-        """Number of bytes granted since a lane was last due."""
+        """Number of bytes that were granted since a lane last became due."""
         self._released: list[int] = []
 
     def release(self, size: int) -> None:
-        """Return the bytes of released chunks to the budget."""
+        """Return the bytes of released chunks to the memory budget."""
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant one of `lanes` lanes room for a packet of `size` bytes, and for further packets if enough memory is free.
-        `size` is at most the longest packet. Return False, without a grant, if the packet does not fit."""
+        """Grant a lane room for a packet of `size` bytes, and for further packets if enough memory is free. `lanes` is
+        the number of lanes that share the budget. `size` is at most the longest packet. Return False, without a grant,
+        if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
             least = size - lane.room
             share = min(self._chunk, self._limit // (_SHARES * lanes))
-            # The caller has already compared the packet with the longest packet.
+            # The caller has already checked that the packet is not longer than the longest one.
             grant = min(self._free, max(least, min(share, self._longest - lane.room)))
             if grant < least:
                 return False
@@ -164,7 +166,7 @@ _JOIN_SECONDS = 0.1
 
 
 class _Lease:
-    """A thread's claim on a lane, which ends with the thread."""
+    """The use of a lane by a thread. It ends with the thread."""
 
     __slots__ = ("_free", "_lane")
 
@@ -182,10 +184,8 @@ class _Local(threading.local):
 
 
 class Lanes:
-    """The lanes of a recorder's threads, and the streams of the lanes.
-
-    The number of lanes, and of streams that lanes own, never exceeds the number of concurrent threads.
-    """
+    """The lanes of a recorder's threads, and the streams of the lanes. There are never more lanes, or streams of lanes,
+    than concurrent threads."""
 
     __slots__ = ("_free", "_lock", "all", "local", "streams")
 
@@ -194,7 +194,7 @@ class Lanes:
         self.streams: dict[int, Stream] = {}
         """Streams by their number."""
         self.local = _Local()
-        """The calling thread's lane; None before the thread has joined."""
+        """Holds the calling thread's lane; None if the thread has none yet."""
         self._free: list[Lane] = []
         self._lock = threading.Lock()
 
@@ -206,11 +206,11 @@ class Lanes:
             lane = Lane()
             self.all.append(lane)
         else:
-            # No lock here: a signal handler that joins meanwhile would wait for the lock forever.
+            # Take no lock here: a signal handler that joins meanwhile would wait for the lock forever.
             self._leave(lane)
         lease = _Lease(lane, self._free)
         local = self.local
-        if local.lane is None:  # a signal handler may have joined meanwhile
+        if local.lane is None:  # A signal handler may have given the thread a lane meanwhile.
             local.lease = lease
             local.lane = lane
         return local.lane
@@ -242,17 +242,14 @@ class Lanes:
                     lane.stream = chosen
         finally:
             lane.inside = False
-        # The stream's first user may still record an event that it began without the lock.
+        # The stream's first user may still be recording an event that it began without the lock. Wait for its end.
         deadline = time.monotonic() + _JOIN_SECONDS
         while other and other is not lane and other.inside and time.monotonic() < deadline:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Make a lane write to its own stream again.
-
-        If another thread calls `use` for the old stream meanwhile, either the stream gets a lock, or the other lane becomes the
-        stream's user. Both outcomes are correct.
-        """
+        """Let a lane write to its own stream again. If another thread calls `use` for the old stream meanwhile, either
+        the stream gets a lock, or the other lane becomes the stream's only user. Both outcomes are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
@@ -267,18 +264,16 @@ _RANGES_PER_REPORT = 16
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Exceptions that an encoding may raise. Any other exception comes from a signal handler, and goes to the program."""
+"""Exceptions that the encoding of an event may raise. Any other exception comes from a signal handler, and is passed on
+to the program."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
 
 
 class Recorder:
-    """Records in any thread and in signal handlers.
-
-    A recorder never raises. The recorder waits only for another thread that writes to the same stream, and only for a few
-    instructions.
-    """
+    """Records events in any thread and in signal handlers. A recorder never raises. It waits only for another thread
+    that writes to the same stream, and only for a few instructions."""
 
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
@@ -297,37 +292,36 @@ class Recorder:
         filled: Callable[[], object],
         longest: int = 2**31,
     ) -> None:
-        """Record times in nanoseconds: readings of `clock()` minus `zero`, the reading at tick 0.
-
-        `limit` is the maximum number of bytes that are recorded and not released. `chunk` is the number of packet bytes that
-        justify a system call. `longest` is the maximum size (bytes) of a packet. The recorder calls `started` after the first
-        packet since `take`, and `filled` each time that `chunk` more bytes wait. The thread that emits makes these calls,
-        perhaps in a signal handler. The recorder suppresses an Exception in these calls.
-        """
+        """Record times in nanoseconds, as readings of `clock()` minus `zero`, the reading at tick 0. `limit` is the
+        maximum number of bytes that are recorded and not released. `chunk` is the number of packet bytes for which a
+        system call is worthwhile. `longest` is the maximum size (bytes) of a packet. The recorder calls `started` after
+        the first packet that is recorded after `take`. It calls `filled` each time that `chunk` more bytes wait. Both
+        are called in the thread that emits, perhaps in a signal handler. An Exception in these calls is suppressed."""
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
         self._started, self._filled = started, filled
         self.reset(zero)
 
     def reset(self, zero: int) -> None:
-        """Clear all state. A forked child calls this function, since the inherited streams, packets, threads and locks
-        belong to its parent."""
+        """Clear all state in a forked child, because the inherited streams, packets, threads and locks belong to its
+        parent."""
         self._zero = zero
         self._lanes = Lanes()
         self._local = self._lanes.local
         self._memory = Memory(self._limit, self._chunk, self._longest)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
-        """The packer of the last event, by event name. The next event of this name usually has the same shape."""
+        """For each event name, the packer of the last event with this name. The next event of the name usually has the
+        same shape."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
         self._idle = True
         self._taking = False
         self._closed = False
         self.late = 0
-        """Number of events after the end. No goodbye counts these events."""
+        """Number of events that were recorded after the end, so that no goodbye counts them."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
-        """The number below which a goodbye counts all events, by stream."""
+        """For each stream, a number: a goodbye counts all events below it."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
         """Return a span to use in a `with` statement: `with recorder.span("step", cell=3):`."""
@@ -348,7 +342,7 @@ class Recorder:
     def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece
         self, name: str, start: int, end: int, attributes: Mapping[str, object], /
     ) -> None:
-        """Record a span with given start and end times (clock readings)."""
+        """Record a span whose start and end times are given (readings of the clock)."""
         lane = self._local.lane or self._lanes.join()
         stream = lane.stream
         if stream is None or lane.inside:
@@ -357,7 +351,8 @@ class Recorder:
         packet = None
         lane.inside = True
         try:
-            if not stream.lock:  # read while the lane is inside: see `use_stream`
+            # This is read while `lane.inside` is set, as `use_stream` requires.
+            if not stream.lock:
                 substream, zero = _substream(), self._zero
                 begin = start - zero
                 finish = begin if end is start else end - zero
@@ -376,7 +371,7 @@ class Recorder:
         except MisfitError as misfit:
             encoded = self._encode(name, start, end, attributes)
             self._finish(lane, stream, misfit.number, encoded)
-            packet = b""  # the event has a sequence number, so no second write is needed
+            packet = b""  # The event has a sequence number already. Do not record it a second time.
         except BaseException as error:
             stream.holes += (DOUBT,)
             lane.account(stream, stream.next)
@@ -391,11 +386,9 @@ class Recorder:
             self._call(lane)
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's later events to `stream` (u32), or to the thread's own stream if `stream` is None.
-
-        Threads with the same stream number share one sequence counter. Raise ValueError for a number out of range. A call in a
-        signal handler that interrupts this recorder has no effect.
-        """
+        """Write the calling thread's later events to the stream with the number `stream` (u32). If it is None, write
+        them to the thread's own stream. Threads with the same stream number share one sequence counter. Raise
+        ValueError for a number out of range. A call in a signal handler that interrupts this recorder has no effect."""
         if stream is not None and not 0 <= stream <= STREAM_MAX:
             raise ValueError(f"{stream} is not a stream: 0 to {STREAM_MAX}")
         lane = self._local.lane or self._lanes.join()
@@ -417,7 +410,7 @@ class Recorder:
                     taken = number(packets[-1], following) + 1
                     chunks = list(cut(packets, stream.number, following, self._chunk))
                     waiting = stream.packets
-                    # No function is called here, so no signal handler can run between these statements.
+                    # These statements call no function, so no signal handler can run between them.
                     stream.taken = taken
                     self._chunks += chunks
                     del waiting[:size]
@@ -427,7 +420,7 @@ class Recorder:
             self._taking = False
 
     def release(self, size: int) -> None:
-        """Free `size` bytes of memory, since the caller has dropped their chunks."""
+        """Free `size` bytes of memory, because the caller has dropped chunks of this size."""
         self._memory.release(size)
 
     def next_numbers(self) -> dict[int, int]:
@@ -437,7 +430,7 @@ class Recorder:
         return self._stated
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events that another component discarded."""
+        """Count events as discarded that another component has discarded, with the reason."""
         with suppress(KeyError):
             self._elsewhere[reason] += count
 
@@ -448,13 +441,13 @@ class Recorder:
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard all later events. Each is also counted for the next session to report (`miss`)."""
+        """Discard all later events. Each is also counted by `miss`, so that the next session reports it."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """Return the packer for events with these attribute names. Make this packer the first choice for the next event of
-        the same name."""
+        """Return the packer for events with these attribute names. For the next event of the same name, this packer is
+        tried first."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:
@@ -467,7 +460,7 @@ class Recorder:
     def _write(
         self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
-        """Record an event of any shape to any stream, without the fast path's shortcuts."""
+        """Record an event of any shape to any stream. This is slower than the paths for usual events."""
         if self._closed:
             miss()
             self.late += 1
@@ -479,7 +472,7 @@ class Recorder:
                 lane.owed += 1
             lane.discarded["nested"] += 1
             return
-        encoded = self._encode(name, start, end, attributes)  # may run code of the program
+        encoded = self._encode(name, start, end, attributes)  # This may run code of the program.
         lane.inside = True
         try:
             stream = lane.stream or self._lanes.own(lane)
@@ -499,7 +492,8 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """Return the packet's fields other than stream and number; None if a value or a time cannot be encoded."""
+        """Return all fields of the packet but the stream and the number. Return None if a value or a time cannot be
+        encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
@@ -527,20 +521,21 @@ class Recorder:
             self._store(lane, stream, counter, packet)
 
     def _store(self, lane: Lane, stream: Stream, counter: int, packet: bytes) -> None:
-        """Keep a packet and put a report of earlier discarded events in front of it, or discard the packet."""
+        """Keep a packet, or discard it if it does not fit. In front of a packet that is kept, put a report of earlier
+        discarded events."""
         holes = stream.holes
         if holes and DOUBT in holes:
             lane.account(stream, counter)
         reported, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            # Count in a copy, since a profiler that emits adds holes meanwhile.
+            # Count in a copy of the list, because a profiler that emits may add holes meanwhile.
             reported = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:reported]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
-                miss()  # no goodbye counts this event
+                miss()  # No goodbye counts this event.
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)
@@ -548,7 +543,7 @@ class Recorder:
         del holes[:reported]
 
     def _refusal(self, lane: Lane, size: int) -> str | None:
-        """Return the reason to discard a packet of `size` bytes; None if the packet fits."""
+        """Return the reason why a packet of `size` bytes must be discarded; None if it fits."""
         if self._closed:
             return "closed"
         if size > self._longest:
@@ -561,7 +556,7 @@ class Recorder:
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded
-        # Sort the holes: a nested signal handler adds its hole before the handler that it interrupted.
+        # Sort the holes: a nested signal handler adds its hole before that of the handler which it interrupted.
         ranges = [(stream, first, lost) for first, lost in sorted(holes)]
         parts = range(0, len(ranges), _RANGES_PER_REPORT)
         return b"".join(

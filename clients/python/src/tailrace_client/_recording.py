@@ -1,9 +1,8 @@
-"""Select the recorder of this process: the compiled module if it was built, or else the Python recorder.
+"""Select the recorder of this process: the compiled module if it was built, otherwise the recorder in Python.
 
-TAILRACE_PURE in the environment selects the Python recorder. A free-threaded Python also selects it, since the compiled module
-relies on the GIL. The installation for such a Python builds no compiled module, but a source tree may contain one that another
-Python has built.
-"""
+The environment variable TAILRACE_PURE selects the recorder in Python. So does a free-threaded Python, because the
+compiled module relies on the GIL. The installation for such a Python builds no compiled module, but a source tree may
+contain one that another Python has built."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import sys
 from typing import Any
 
 Traced: Any = None
-"""The compiled type of functions whose calls are spans; None where only Python wrappers exist."""
+"""The compiled type of functions whose calls are recorded as spans. It is None if only wrappers in Python exist."""
 
 try:
     if os.environ.get("TAILRACE_PURE") or "t" in sys.abiflags:
@@ -30,10 +29,10 @@ try:
         write,
     )
 
-    # Python 3.12 ends a recursion after 750 calls of Python from C, regardless of the recursion limit.
+    # Python 3.12 ends a recursion after 750 calls of Python functions from C, whatever the recursion limit is.
     if sys.version_info[:2] != (3, 12):
         Traced = getattr(_native, "Traced", None)
-except ImportError:  # there was no compiler, or the module is for another Python
+except ImportError:  # There was no compiler, or the module was built for another Python.
     from tailrace_client._recorder import Recorder
     from tailrace_client._span import OFF, Span
     from tailrace_client._switch import counter, event, miss, span, switch, write

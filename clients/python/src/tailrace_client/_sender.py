@@ -21,8 +21,7 @@ collector receives the child's session even if the child soon ends by `os._exit`
 `multiprocessing` worker, open senders send a goodbye. They stay open, because threads, destructors and exit functions that were
 registered earlier may still emit. A call that emits then sends its event and another goodbye. All such calls together wait for
 up to `EXIT_SECONDS`. In the first half of this time the calls wait for answers. In the second half the calls wait only for
-events that could not be sent at once. Later calls send without waiting.
-"""
+events that could not be sent at once. Later calls send without waiting."""
 
 from __future__ import annotations
 
@@ -53,12 +52,10 @@ _PAUSE_SECONDS = 0.0005
 
 
 class SignalSafeLock:
-    """A lock for one thread at a time. An exception of a signal handler never leaves the lock taken.
-
-    CPython may raise such an exception (Ctrl-C) right after any call. A `threading.Lock` can stay taken if the exception comes
-    just after `acquire` or just before `release`. In this class, one call both takes the lock and records the holder, and the
-    release is a statement without a call.
-    """
+    """A lock for one thread at a time. An exception of a signal handler never leaves the lock taken. CPython may raise
+    such an exception (Ctrl-C) after any call. A `threading.Lock` stays taken if the exception comes directly after
+    `acquire` or directly before `release`. In this class, one call both takes the lock and records the holder, and the
+    release is a statement without a call."""
 
     __slots__ = ("_holder",)
 
@@ -66,10 +63,8 @@ class SignalSafeLock:
         self._holder: dict[int, object] = {}
 
     def run(self, function: Callable[[], T], deadline: float = 0.0) -> T | None:
-        """Call a function while holding the lock, and return the function's result.
-
-        Return None, without a call, if the lock is not free by the deadline (monotonic seconds).
-        """
+        """Call a function while holding the lock, and return its result. If the lock is not free by the deadline
+        (monotonic seconds), return None without calling the function."""
         mine = object()
         holder = self._holder
         try:
@@ -90,7 +85,8 @@ EXIT_SECONDS = 1.0
 """Maximum time (seconds) for which an exit waits for unsent events."""
 
 _SENDING_SECONDS = EXIT_SECONDS / 2
-"""Last part (seconds) of `EXIT_SECONDS`, in which a sender no longer waits for answers and sends the remaining events."""
+"""Last part (seconds) of `EXIT_SECONDS`. In this part, a sender no longer waits for answers, but sends the remaining
+events."""
 
 PROMPT_SENDS = 4
 
@@ -100,7 +96,8 @@ _CONNECTING_SECONDS = 0.005
 
 
 def _is_main_interpreter() -> bool:
-    if own := getattr(_thread, "_is_main_interpreter", None):  # from Python 3.13 on
+    # This function exists from Python 3.13 on.
+    if own := getattr(_thread, "_is_main_interpreter", None):
         return bool(own())
     try:
         interpreters = importlib.import_module("_xxsubinterpreters")
@@ -113,7 +110,7 @@ _ALLOWS_THREADS = _is_main_interpreter()
 
 
 class _Rest(Enum):
-    """The kind of wait that the sending thread can use while the program runs."""
+    """How the sending thread can wait while the program runs."""
 
     QUEUE = 1
     SLEEP = 2
@@ -121,19 +118,19 @@ class _Rest(Enum):
 
 
 def _is_own(function: object) -> bool:
-    """Return whether a function is the interpreter's own, and no library has replaced it."""
+    """Return whether a function is the interpreter's own. It is not if a library has replaced it."""
     return isinstance(function, BuiltinFunctionType)
 
 
 def _rest(calls: object, starter: int) -> _Rest:
-    """Return how the calling thread can wait. The native thread `starter` has started the calling thread."""
+    """Return how the calling thread can wait. `starter` is the native id of the thread that started it."""
     if _thread.get_native_id() != starter or type(calls).__module__ != "_queue":
         return _Rest.QUEUE
     return _Rest.NONE if _is_own(time.sleep) else _Rest.SLEEP
 
 
 class Sender:
-    """A connection, its thread, and the lock that lets one thread at a time use the connection."""
+    """Sends recorded events over a connection with a thread. A lock lets one thread at a time use the connection."""
 
     def __init__(
         self,
@@ -143,9 +140,9 @@ class Sender:
         on_fork: Callable[[], None],
         on_late: Callable[[], object] = lambda: None,
     ) -> None:
-        """Keep at most `room` bytes of sent chunks that are not durable. A forked child calls `on_fork`, which has to call
-        `begin` again. The sender calls `on_late` for each event that was being recorded when the sender closed. Such an
-        event was not sent, and the goodbye does not count it."""
+        """Keep at most `room` bytes of chunks that were sent and are not durable. In a forked child, `on_fork` is
+        called and must call `begin` again. `on_late` is called for each event that another thread was recording when
+        the sender closed: the event was not sent, and the goodbye does not count it."""
         self.transport = transport
         self._on_fork = on_fork
         self._on_late = on_late
@@ -155,15 +152,18 @@ class Sender:
 
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
-        # Queue that wakes the thread. Unlike an Event, a signal handler that interrupts a call may use the queue.
+        # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
+        # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._starter = 0
         self._rest = _Rest.QUEUE
         self._has_thread = self._is_over = False
         self._unstarted = [True]
-        """Token that is removed by the caller that starts the thread. `pop` is atomic and needs no lock."""
+        """Holds one token until the thread is started: the caller that removes it starts the thread. `pop` is atomic
+        and needs no lock."""
         self._idle = [True]
-        """Token that is removed by the thread that works. So only one thread works, even if two were started."""
+        """Holds one token while no thread works: the thread that removes it works. So only one thread works, even if
+        two were started."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -187,7 +187,7 @@ class Sender:
         """The reason why the peer is unreachable or lost; None while no problem is known."""
         return self.link.last_error if self.link else None
 
-    # Functions that the recorder calls, in the threads that emit
+    # Methods for the recorder, called in the threads that emit
 
     def started(self) -> None:
         """Record that there are events to send."""
@@ -208,7 +208,7 @@ class Sender:
             self._calls.put(None)
 
     def filled(self) -> None:
-        """Send the gathered chunks if the transport is prompt, or wake the thread."""
+        """Send the recorded chunks if the transport is prompt; otherwise wake the thread."""
         link = self._link
         if not self.transport.prompt:
             if not self._hurried:
@@ -220,11 +220,11 @@ class Sender:
     def _push(self) -> None:
         self._link.push(PROMPT_SENDS)
 
-    # Functions that the program calls
+    # Methods for the program
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all these events are
-        durable. If the client asks for no answers, return whether the kernel has accepted all these events."""
+        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all of them are
+        durable. If the client asks for no answers, return whether the kernel has accepted all of them."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
@@ -232,14 +232,14 @@ class Sender:
         return self._waits_for(self._link.fate.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Flush, send the goodbye and close the sender within `seconds`. Return whether all events were delivered, as in
-        `flush`."""
+        """Wait for earlier events as `flush` does, send the goodbye and close the sender, all within `seconds`. Return
+        whether all events were delivered, as `flush` does."""
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
         done = self._end_all(deadline)
         self._link.recorder.close()
-        if done and self._link.fresh:  # another thread has emitted meanwhile
+        if done and self._link.fresh:  # Another thread has emitted meanwhile.
             done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
@@ -251,7 +251,8 @@ class Sender:
             self.transport.finish(0 if done else deadline - time.monotonic())
 
         self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
-        if self._link.fresh:  # another thread did not get the lock meanwhile
+        # Another thread has emitted meanwhile and did not get the lock to send its event.
+        if self._link.fresh:
             self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
         return done
 
@@ -283,11 +284,11 @@ class Sender:
         )
 
     def _report_late(self) -> None:
-        """Send late events, and a goodbye after them. Wait only while the exit has time left."""
+        """Send late events, and another goodbye after them. Wait only as long as the exit has time left."""
         link = self._link
         begun = time.monotonic()
         deadline = begun + self._late_seconds
-        while link.fresh:  # repeat if a destructor emits while this thread holds the lock
+        while link.fresh:  # Repeat this: a destructor may emit while this thread holds the lock.
             position = self._lock.run(self._end, begun + _LOOK_SECONDS)
             if position is None:
                 break
@@ -302,7 +303,7 @@ class Sender:
             time.sleep(_CONNECTING_SECONDS)
 
     def forked(self) -> None:
-        """Reset the sender in a forked child, since the thread, locks and connection belong to the parent."""
+        """Reset the sender in a forked child, because the thread, the locks and the connection belong to the parent."""
         self.transport = self.transport.forked()
         self._reset()
         self._is_child = self.transport.is_near
@@ -318,14 +319,14 @@ class Sender:
         return self.link
 
     def _gathered(self) -> int:
-        """Move the recorded chunks into the queue. Return the position (bytes) of the last chunk's end in the queue."""
+        """Move the recorded chunks into the queue. Return the position (bytes) in the queue at which they end."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position of the last chunk's
+        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position at which they
         end, or `_NOTHING` if no event was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
@@ -336,17 +337,14 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until a position is reached. Return whether the position was reached and no event before the position was
-        lost."""
+        """Wait until all events before a position are settled. Return whether they are, and none of them was lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.fate.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Send events and read answers until `over` returns True. Return False at the deadline.
-
-        The thread connects, since connecting may take long. If no thread can run, this call connects.
-        """
+        """Send events and read answers until `over` returns True. Return False if it does not before the deadline. The
+        thread opens connections, because this may take long. If no thread can run, this call opens them."""
         link = self._link
 
         def attended() -> bool:
@@ -366,7 +364,7 @@ class Sender:
         return False
 
     def _rouse(self) -> bool:
-        """Start or wake the thread. Return False if no thread can run."""
+        """Start the thread or wake it. Return False if no thread can run."""
         if self._is_late or not _ALLOWS_THREADS or _will_fork():
             return False
         if not self._has_thread:
@@ -374,15 +372,17 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    self._rest = _Rest.NONE  # until the thread has checked that it is no greenlet
-                # A `threading.Thread` would fail at its end if a library has replaced the `threading` module meanwhile.
+                    # This is the value until the thread has checked that it is no greenlet. A `threading.Thread` is not
+                    # used: it would fail at its end if a library has replaced the `threading` module meanwhile.
+                    self._rest = _Rest.NONE
                 _thread.start_new_thread(self._run, ())
-            except IndexError:  # another caller is about to start the thread
+            except IndexError:  # Another caller is about to start the thread.
                 return True
-            except RuntimeError:  # the interpreter is ending, or allows no further thread
+            except RuntimeError:  # The interpreter is ending, or no further thread is allowed.
                 self._unstarted.append(True)
                 return False
-            except BaseException:  # raised by a signal handler: the thread may have started or not
+            except BaseException:
+                # A signal handler has raised this: the thread may have started or not.
                 self._unstarted.append(True)
                 raise
             self._has_thread = True
@@ -394,7 +394,7 @@ class Sender:
         self._calls.put(None)
         return True
 
-    # The daemon thread
+    # The sending thread
 
     def _run(self) -> None:
         idle = self._idle
@@ -404,8 +404,8 @@ class Sender:
             return
         try:
             self._rest = _rest(self._calls, self._starter)
-            # A fork copies greenlets, unlike threads. In the child, the parent's greenlet ends, and another greenlet replaces
-            # it.
+            # A fork copies greenlets, unlike threads. In the child, the parent's greenlet ends, and the child's own one
+            # replaces it.
             while self._idle is idle and not (self._is_ending or self._rest is _Rest.NONE):
                 rest = self._round()
                 if self._idle is not idle:
@@ -420,8 +420,8 @@ class Sender:
                 self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
-        """Sleep until an event is recorded and `INTERVAL_SECONDS` more have passed, or until another thread wakes this one.
-        Sleep at most `seconds`."""
+        """Sleep until an event was recorded `INTERVAL_SECONDS` ago, or until another thread wakes this one. Sleep at
+        most `seconds`."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
             while (
@@ -435,7 +435,8 @@ class Sender:
         with suppress(Empty):
             if not self._called:
                 calls.get(timeout=seconds)
-        if self._calls is not calls:  # in a forked child, the calls belong to another greenlet
+        # In a forked child, this is the parent's greenlet, and the queue of calls is another one.
+        if self._calls is not calls:
             return
         self._asleep = False
         if self._called:
@@ -443,17 +444,17 @@ class Sender:
                 calls.get(timeout=INTERVAL_SECONDS)
 
     def _round(self) -> float | None:
-        """Do all work that is possible now. Return the seconds until the next work, as in `Link.attend`."""
+        """Do all work that is possible now. Return after how many seconds further work is due, as `Link.attend` does."""
         self._called = False
         link, transport = self._link, self.transport
         if link.is_due():
             try:
-                transport.open()  # opening may take seconds: others need the lock meanwhile
+                transport.open()  # Opening may take seconds. Other threads need the lock meanwhile.
             except OSError as error:
                 then: Callable[[], None] = partial(link.missed, error)
             else:
                 then = self._greet
-            if self.transport is not transport:  # this is the parent's greenlet in a forked child
+            if self.transport is not transport:  # This is the parent's greenlet in a forked child.
                 transport.close()
                 return None
             self._lock.run(then, inf)
@@ -467,11 +468,9 @@ class Sender:
 
 
 def _will_fork() -> bool:
-    """Return whether this is a uWSGI process that has not forked its workers yet.
-
-    If another thread waits for the GIL during that fork, a worker waits for that thread forever. The reason is that uWSGI calls
-    the interpreter's fork functions only with a special configuration.
-    """
+    """Return whether this is a uWSGI process that will still fork its workers. Such a process must start no thread: if
+    another thread waits for the GIL during the fork, a worker waits for that thread forever. The reason is that uWSGI
+    calls the interpreter's fork functions only with a special configuration."""
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
 
@@ -485,13 +484,14 @@ _open: set[Sender] = set()
 _process = os.getpid()
 _is_forked = False
 after_fork: list[Callable[[], None]] = []
-"""Further functions that a forked child calls, after it has reset the senders."""
+"""Further functions to call in a forked child, after the senders were reset."""
 at_exit: list[Callable[[], None]] = []
-"""Further functions that the exit calls, after open senders have sent their goodbyes."""
+"""Further functions to call at the exit, after open senders have sent their goodbyes."""
 
 
 def _forked() -> None:
-    """Reset all open senders in a forked child. Two hooks may call this function; the second call has no effect."""
+    """Reset all open senders in a forked child. This function may be called by two hooks; the second call has no
+    effect."""
     global _process, _is_forked
     if _process == os.getpid():
         return
@@ -515,11 +515,9 @@ def _leave() -> None:
 
 
 def _leave_in_worker() -> None:
-    """Register the exit function of a `multiprocessing` worker, which ends without the interpreter's exit.
-
-    A worker has its own exit functions. When it starts, the worker removes inherited exit functions, except functions that
-    register themselves after the fork.
-    """
+    """Register the exit function in a `multiprocessing` worker, which ends without the interpreter's exit. A worker has
+    its own exit functions. When it starts, it removes inherited ones, except those that register themselves again after
+    the fork."""
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:
@@ -534,16 +532,15 @@ def _register_in_worker(_: object) -> None:
 
 
 def _register_at_fork() -> None:
-    """Register a function for forks by Python and by uWSGI. uWSGI calls Python's fork functions only with a special
-    configuration."""
+    """Register a function that is called after a fork by Python or by uWSGI. uWSGI calls Python's own fork functions
+    only with a special configuration."""
     os.register_at_fork(after_in_child=_forked)
     server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")
     if server is None:
         return
-    if decorators is not None:  # uWSGI's decorators call the functions of a list after a fork
-        decorators.postfork_chain.insert(
-            0, _forked
-        )  # first, since the program's own functions may emit
+    if decorators is not None:  # uWSGI's decorators call the functions in a list after a fork
+        # Put it first, because the program's own functions may emit.
+        decorators.postfork_chain.insert(0, _forked)
         return
     before = getattr(server, "post_fork_hook", None)
 
@@ -552,7 +549,7 @@ def _register_at_fork() -> None:
         if before is not None:
             before()
 
-    server.post_fork_hook = hook  # uWSGI looks up this attribute
+    server.post_fork_hook = hook  # uWSGI looks up this attribute.
 
 
 atexit.register(_leave)

@@ -6,8 +6,7 @@ numbers here.
 
 The session states the process's rank, node and job (`place`), read from the variables of the process's launcher. One launcher
 may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So the inner
-launcher takes precedence.
-"""
+launcher takes precedence."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from tailrace_client import _wire
 RANKS = (
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID",
 )  # fmt: skip
-"""Variables that hold a process's rank in Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm. The innermost launcher comes
-first."""
+"""Environment variables with a process's rank, as Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm set them. The
+innermost launcher comes first."""
 
 _SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _LAUNCHES = {
@@ -41,8 +40,8 @@ _DIGITS = 10
 
 
 def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
-    """Return `rank`, `node` and `job`, as far as a launcher's variables or TAILRACE_JOB_NODE and TAILRACE_JOB_ID define
-    them."""
+    """Return the rank, node and job of this process. They come from the launcher's environment variables;
+    TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence. A value that is unknown is left out."""
     by = next((name for name in RANKS if _is_rank(environ.get(name, ""))), None)
     node = environ.get("TAILRACE_JOB_NODE") or (_node(by, environ, host) if by else None)
     job = environ.get("TAILRACE_JOB_ID") or (_job(by, environ) if by else None)
@@ -55,13 +54,13 @@ def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
 
 
 def _job(by: str, environ: Mapping[str, str]) -> str | None:
-    """Return the scheduler's job id, a dot, and the id of the step or launch."""
+    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. If only one of the two ids
+    is known, return this one."""
     scheduler = _first(_SCHEDULERS, environ)
     launch = _first(_LAUNCHES.get(by, ()), environ)
     if scheduler is not None:
-        scheduler = scheduler.replace(
-            "\u0192", "f"
-        )  # Flux accepts both letters, and f is easier to type
+        # Flux spells job ids with either letter, and f is easier to type.
+        scheduler = scheduler.replace("\u0192", "f")
     if scheduler is None or launch is None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")
@@ -69,7 +68,8 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: str, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of the node, or the host name. Slurm's variable would name another node under `mpirun`."""
+    """Return the launcher's name of this node. If there is none, return the host name. Slurm's variable is not used
+    under `mpirun`, where it would name another node."""
     ours = by == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
     named = environ.get("SLURMD_NODENAME") if ours else environ.get("PMIX_HOSTNAME")
     return named or host.partition(".")[0]
@@ -95,11 +95,11 @@ _ANSWER_MAX = 16 * 1024
 _HOLES_MAX = 64
 """Maximum number of holes in one answer, as the protocol defines."""
 
-_STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
+_STREAMS_PER_GOODBYE = 4096  # Each stream takes at most 26 bytes, so this is some 100 KiB
 
 
 class Range(NamedTuple):
-    """A range of a stream's events: the numbers from `first` up to, but without, `next`."""
+    """A range of a stream's events: the numbers from `first` up to `next` (exclusive)."""
 
     stream: int
     first: int
@@ -107,27 +107,27 @@ class Range(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One `tailrace.ack` packet. An answer stays valid: an event that it acknowledges is durable, even if an earlier answer
-    arrives later and does not acknowledge the event."""
+    """The content of one `tailrace.ack` packet from the collector. It stays valid: an event that it acknowledges is
+    durable, even if an earlier answer arrives later and does not acknowledge the event."""
 
     turn: int
     below: Mapping[int, int]
-    """The number below which all events except `holes` are durable, by stream."""
+    """For each stream, a number: all events below it are durable, except those in `holes`."""
     holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
-    """The ranges that the collector requests again, by stream."""
+    """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """Number of events below the acknowledged number that are missing for good, by stream. Discarded events are not
-    included."""
+    """For each stream, the number of events below the acknowledged number that will stay missing. Discarded events are
+    not included."""
     uncounted: frozenset[int] = frozenset()
-    """Streams for which the collector cannot determine which events have arrived."""
+    """Streams of which the collector does not check the numbers, so that it cannot know which events have arrived."""
 
     def has(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether the answer acknowledges all events from `first` up to, but without, `next_`."""
+        """Return whether the answer acknowledges all events from `first` up to `next_` (exclusive)."""
         return next_ <= self.below.get(stream, 0) and not self.lacks(stream, first, next_)
 
     def lacks(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether any event from `first` up to, but without, `next_` is in a hole of the answer."""
+        """Return whether any event from `first` up to `next_` (exclusive) is in a hole of the answer."""
         holes = self.holes.get(stream, ())
         return any(hole.first < next_ and first < hole.next for hole in holes)
 
@@ -146,24 +146,24 @@ class Dialogue(Protocol):
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events, or an empty report if the format has none. With `elsewhere`, report events
-        that another collector has acknowledged."""
+        """Return a report of discarded events; empty if the format has no such reports. With `elsewhere`, it reports
+        events that another collector has acknowledged."""
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet with a lower bound of the next event number of some streams."""
+        """Return a packet that states for some streams how far their events go at least."""
         ...
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Return the session's last packets. Each packet has at most about `size` bytes."""
+        """Return the packets that end the session. Each has at most about `size` bytes."""
         ...
 
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Decode an answer; return None if the answer does not concern this session."""
+        """Decode an answer of the collector. Return None if it does not concern this session."""
         ...
 
     def count(self, data: bytes) -> int:
@@ -172,7 +172,7 @@ class Dialogue(Protocol):
 
 
 class Session:
-    """A conversation of one process with a collector, over any number of connections."""
+    """The conversation of one process with a collector, over any number of connections."""
 
     def __init__(
         self,
@@ -183,17 +183,17 @@ class Session:
         asks: bool = True,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation to wall time. `ticks`
-        returns the time since the epoch (ns). `asks`: whether the client asks for answers. `labels` are part of each
-        announcement."""
+        """Begin a session. `epoch` is the time of tick 0 (Unix ns), or None for a clock without relation to wall time.
+        `ticks` returns the time since tick 0 (ns). `asks` states whether the client asks for answers. `labels` are part
+        of each announcement."""
         self.id = os.urandom(16).hex()
-        """Secret id of the session. Any process with this id can continue the session."""
+        """Secret id of the session. Any process that knows it can continue the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
         """Public name of the session in the collector's table."""
         self.asks = asks
         self.turn = 0
         self.answered = -1
-        """The highest turn that the collector has answered; -1 before the first answer."""
+        """The highest turn of an announcement that the collector has answered; -1 before the first answer."""
         self._epoch, self._ticks = epoch, ticks
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -208,7 +208,7 @@ class Session:
             self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
 
     def announcement(self) -> bytes:
-        """Return the epoch packet and the announcement of this session."""
+        """Return the packets that announce this session: the epoch packet and the announcement."""
         fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
         if self._ticks is not None:
             fields["now"] = self._ticks()
@@ -218,20 +218,20 @@ class Session:
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events: the counts by reason, and the ranges. With `elsewhere`, the ranges are
-        durable at another collector."""
+        """Return a report of discarded events: how many for which reason, and their ranges. With `elsewhere`, it
+        reports ranges that are durable at another collector."""
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
         where = {"elsewhere": True} if elsewhere else {}
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a goodbye of some streams that does not end the session."""
+        """Return a goodbye of some streams after which the session goes on."""
         return _goodbye(numbers.items(), more=True)
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Yield the goodbye in packets of about `size` bytes, with the next event number of each stream."""
+        """Yield packets of about `size` bytes that form the goodbye. They contain the next event number of each stream."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
         streams = sorted(numbers.items())
         last = max(0, len(streams) - 1) // each
@@ -251,11 +251,10 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Decode the value of a `tailrace.ack`; return None if the answer does not concern this session.
-
-        `numbers` holds the number of each stream's next event. `sent` holds the last sent number plus one of each stream. The
-        session ignores claims about events that do not exist yet, and never treats an unsent event as durable.
-        """
+        """Decode the value of a `tailrace.ack` packet. Return None if it does not concern this session. `numbers` has
+        the number of each stream's next event. `sent` has the number of each stream's last sent event plus one. Claims
+        of the collector about events that do not exist are ignored, and an event that was not sent never counts as
+        durable."""
         if not self.asks:
             return None
         try:
@@ -278,7 +277,7 @@ class Session:
             for stream, first, lost in missing:
                 if stream not in numbers:
                     continue
-                # A hole lies below the stream's number, at a distance of less than half the 32-bit range.
+                # A hole lies below the stream's number, less than half the 32-bit range away from it.
                 begin = _unwrap(first, max(0, below.get(stream, 0)))
                 below[stream] = below.get(stream, 0) if begin >= 0 else -1
                 end = min(begin + lost, numbers.get(stream, 0))
@@ -292,15 +291,15 @@ class Session:
 
 
 class Answers:
-    """Splits the bytes of a connection into answers. After bytes that are no packet, or a packet that is too long, the
-    object ignores all further bytes, since the collector violates the protocol."""
+    """Divides the bytes of a connection into answers. If the collector sends bytes that are no packet, or a packet that
+    is too long, all further bytes are ignored, because the collector violates the protocol."""
 
     def __init__(self) -> None:
         self._pending = b""
         self._deaf = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the values of the `tailrace.ack` packets that `data` completes."""
+        """Return the values of the `tailrace.ack` packets that end within `data`."""
         if self._deaf:
             return []
         found = []
@@ -352,8 +351,8 @@ def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` with the given low 32 bits. Return -1 if this number lies half the 32-bit
-    range or more below `following`."""
+    """Return the highest number up to `following` whose low 32 bits are those given. Return -1 if it lies half the
+    32-bit range or more below `following`."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
 

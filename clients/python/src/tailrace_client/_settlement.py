@@ -1,9 +1,9 @@
-"""Determine with the collector which events of a session are durable, count the lost events, and end the session.
+"""Find out from the collector's answers which events of a session are durable, count the lost events, and end the
+session.
 
-`Questions` decides when to ask again, since an answer may be lost. `Window` limits the bytes that may wait for answers.
-`Losses` removes events from the queue that can no longer become durable, and reports them. `Farewell` sends the goodbye, and
-repeats it until the collector answers.
-"""
+`Questions` decides when to ask the collector again, because an answer may be lost. `Window` limits the bytes that may
+wait for answers. `Losses` removes events from the queue that can no longer become durable, and reports them. `Farewell`
+sends the goodbye, and repeats it until the collector answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tailrace_client._session import Answer, Dialogue, Range
 
 
 def _chance() -> float:
-    """Return a random number from 0 to 1/4."""
+    """Return a random number from 0 to 0.25."""
     return os.urandom(1)[0] / 1024
 
 
 class Backoff:
-    """A pause that doubles until it is reset. Random jitter keeps the clients of a restarted collector from reconnecting at
-    the same moment."""
+    """A pause that doubles each time until it is reset. Its length varies at random, so that the clients of a restarted
+    collector do not reconnect at the same moment."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most = first, most
@@ -34,26 +34,27 @@ class Backoff:
         return max(0.0, self.at - now)
 
     def grow(self, now: float) -> None:
-        """Begin a pause, and double the length of the next pause."""
+        """Begin a pause. The next one will be twice as long."""
         self.at = now + self.after * (1 - _chance())
         self.after = min(2 * self.after, self._most)
 
     def shorten(self) -> None:
-        """Reset the next pause to the length of the first one."""
+        """Reset the next pause to the first, shortest length."""
         self.after = self._first
 
 
 _SECONDS = (0.3, 5.0)
 """Minimum and maximum pause (seconds) between questions about unsettled events. The pause doubles while no answer arrives."""
 _FIRST_SECONDS = 0.1
-"""Pause (seconds) between questions before the collector's first answer."""
+"""Pause (seconds) between questions until the collector has answered for the first time."""
 _REMIND_SECONDS = 10.0
-"""Interval (seconds) at which the client announces its session again, since datagrams get lost and collectors restart."""
+"""Interval (seconds) at which the client announces its session again. This is needed because datagrams get lost and
+collectors restart."""
 
 
 class Questions:
-    """The schedule of questions and reminders. A question is an announcement with a new turn. A reminder is an announcement
-    with the old turn."""
+    """Decides when questions and reminders are due. A question is an announcement with a new turn. A reminder is an
+    announcement with the turn of the last one."""
 
     def __init__(self) -> None:
         self._pause = Backoff(*_SECONDS)
@@ -69,7 +70,7 @@ class Questions:
         self._pause.shorten()
 
     def hurry(self) -> None:
-        """Make a question due at once, since the program waits."""
+        """Make a question due at once, because the program waits for an answer."""
         self._hurried = True
 
     def asked(self, now: float) -> None:
@@ -78,14 +79,15 @@ class Questions:
         self._pause.grow(now)
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
-        """Return whether a question is due about events that are unsettled since `oldest`. `first`: whether no collector has
-        answered yet, and one may still do so."""
+        """Return whether a question is due. It asks about events that have been unsettled since the time `oldest`.
+        `first` states that no collector has answered yet, but one may still do so."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
 
     def is_forgotten(self, now: float) -> bool:
-        """Return whether the last announcement is so old that another collector may have started since."""
+        """Return whether the last announcement is so old that another collector may have been started at the address
+        since then."""
         return now - self._announced_at >= _REMIND_SECONDS
 
 
@@ -94,22 +96,22 @@ _LEAST = 64 * 1024
 
 
 class Window:
-    """The number of bytes that may be unsettled while answers keep arriving. Each answer enlarges the window, or shrinks it
-    if events were lost."""
+    """Limits the number of bytes that may be unsettled while answers arrive. Each answer enlarges the limit, or reduces
+    it if events were lost."""
 
     def __init__(self, most: int, silence: float) -> None:
-        """Limit the window to `most` bytes. The window does not apply after `silence` seconds without an answer."""
+        """Set the highest limit to `most` bytes. If there was no answer for `silence` seconds, there is no limit."""
         self._most = most
         self._silence = silence
         self._size = _FIRST
         self._answered_at = -1e9
 
     def is_full(self, in_flight: int, now: float) -> bool:
-        """Return whether further data have to wait for an answer."""
+        """Return whether further data must wait for an answer."""
         return in_flight > self._size and now - self._answered_at < self._silence
 
     def answered(self, *, lost: bool, now: float) -> None:
-        """Adapt the window to an answer. `lost`: whether events were missing."""
+        """Adapt the limit after an answer. `lost` states whether events were missing."""
         if now - self._answered_at > self._silence:
             self._size = _FIRST
         elif lost:
@@ -121,11 +123,11 @@ class Window:
 
 _REPORT_SECONDS = 30.0
 _RANGES_PER_REPORT = 16
-"""Maximum number of ranges in a report, so that a report fits into any datagram."""
+"""Maximum number of ranges in one report. With it, a report fits into any datagram."""
 
 
 class Discards:
-    """Counts discarded events in the recorder, and makes reports of them with the dialogue."""
+    """Counts discarded events in the recorder, and creates the reports about them."""
 
     def __init__(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
         self._recorder = recorder
@@ -133,28 +135,29 @@ class Discards:
         self._reported: dict[str, int] = {}
         self._report_at = 0.0
         self._given_up: dict[int, int] = {}
-        """Number of given-up events that are already counted, by stream."""
+        """For each stream, the number of events that the collector gave up and that are already counted."""
 
     def count(self, chunk: Chunk, reason: str) -> int:
-        """Count a chunk's events as discarded, and return the number of events."""
+        """Count the events of a chunk as discarded. Return how many they are."""
         events = self._dialogue.count(chunk.data)
         self._count(events, reason)
         return events
 
     def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
-        """Yield reports that the events of some ranges were discarded, or are durable `elsewhere`."""
+        """Yield reports about ranges of events: they were discarded, or with `elsewhere`, another collector has
+        acknowledged them."""
         for at in range(0, len(ranges), _RANGES_PER_REPORT):
             some = ranges[at : at + _RANGES_PER_REPORT]
             yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
 
     def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
-        """Count events that were lost after the client had sent them."""
+        """Count events as discarded that were lost after the client had sent them."""
         for missing in ranges:
             self._count(missing.next - missing.first, reason)
 
     def give_up(self, stream: int, events: int) -> bool:
-        """Count events that the collector has given up. `events` is the stream's total in the session so far. Return whether
-        the total has grown."""
+        """Count events as discarded that the collector has given up. `events` is the stream's total in the session so
+        far. Return whether the total has grown."""
         more = events - self._given_up.get(stream, 0)
         if more > 0:
             self._given_up[stream] = events
@@ -165,7 +168,8 @@ class Discards:
         self._recorder.discard(reason, events)
 
     def report(self, now: float) -> bytes:
-        """Return a report of the counts; empty if no count has changed or the last report is too recent."""
+        """Return a report of all counts. Return an empty one if no count has changed, or if the last report is too
+        recent."""
         discarded = dict(self._recorder.discarded)
         if now < self._report_at or discarded == self._reported or not any(discarded.values()):
             return b""
@@ -175,24 +179,25 @@ class Discards:
 
 
 WAITING_PACKETS_MAX = 64
-"""Maximum number of waiting packets, above which the client adds no report. Otherwise a collector that asks and never reads
-would fill the queue."""
+"""If more packets than this wait, the client adds no report. Otherwise a collector that asks and never reads would fill
+the queue."""
 
 
 class Losses:
-    """The events of one queue that are lost, refused or given up."""
+    """Removes events from the queue that are lost, refused or given up, and counts them."""
 
     def __init__(self, queue: Queue, discards: Discards, dialogue: Dialogue) -> None:
         self._queue, self._discards, self._dialogue = queue, discards, dialogue
 
     def settle(self, answer: Answer) -> bool:
-        """Settle the events that an answer covers. Return whether events are missing."""
+        """Apply an answer to the queue: release the durable events, and count the lost ones. Return whether events are
+        missing."""
         queue = self._queue
         self._give_up_some(answer)
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
         self._name(lost)
-        # The collector asks again for discarded events, since the report of these events may be lost.
+        # The collector may ask again for discarded events, because their report was lost.
         again = answer.holes and answer.turn == self._dialogue.turn
         if again and queue.waiting_packets < WAITING_PACKETS_MAX:
             discarded, durable = queue.unreachable(answer)
@@ -207,7 +212,7 @@ class Losses:
             self._name([Range(chunk.stream, chunk.first, chunk.next)])
 
     def lose_unsettled(self) -> None:
-        """Discard the sent events that no collector received and that the queue no longer keeps."""
+        """Count sent events as discarded that no collector received and that the queue no longer keeps."""
         lost = self._queue.lose()
         self._discards.lose(lost)
         self._name(lost)
@@ -215,9 +220,9 @@ class Losses:
             self._queue.lose_handed()
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
-        """Count the events of some chunks as discarded, because the link was closed before. Return the number of these
-        events that no goodbye counts. A goodbye counts an event if the event's number is below the stream's number in
-        `stated`."""
+        """Count the events of some chunks as discarded, because they were recorded too late: the link was already
+        closed. Return how many of these events no goodbye counts. A goodbye counts the events of a stream whose numbers
+        are below the stream's number in `stated`."""
         late = 0
         for chunk in chunks:
             events = self._discards.count(chunk, "closed")
@@ -230,12 +235,12 @@ class Losses:
         return late
 
     def close_unsent(self) -> None:
-        """Count the events that were never sent as discarded, because the link is closed."""
+        """Count the events as discarded that were never sent, because the link is closed."""
         for chunk in self._queue.unsent():
             self._discards.count(chunk, "closed")
 
     def close_unanswered(self) -> None:
-        """Count the events that were never answered as discarded, because the link is closed."""
+        """Count the events as discarded that were never answered, because the link is closed."""
         for chunk in self._queue.unanswered():
             self._discards.count(chunk, "closed")
         self._discards.lose(self._queue.lose())
@@ -247,8 +252,8 @@ class Losses:
             self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> None:
-        """Count events as discarded that the collector has given up or does not count. No report names these events, since
-        the collector has reported them itself."""
+        """Count events as discarded that the collector has given up, or whose numbers it does not check. No report
+        contains these events, because the collector has reported them itself."""
         for stream, events in answer.given_up.items():
             if self._discards.give_up(stream, events):
                 self._queue.lose_some(stream)
@@ -258,41 +263,41 @@ class Losses:
         self._discards.lose(ranges, "uncounted")
 
     def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
-        """Queue reports that the events of some ranges were discarded, or are durable `elsewhere`."""
+        """Queue reports about ranges of events: they were discarded, or with `elsewhere`, another collector has
+        acknowledged them."""
         for packet in self._discards.name(ranges, elsewhere=elsewhere):
             self._queue.packet(packet)
 
 
 _AGAIN_SECONDS = 0.25
-"""Time (seconds) without an answer after which the client sends a goodbye again in a datagram."""
+"""Time (seconds) after which a client sends a goodbye again if a datagram with it was not answered."""
 
 
 class Farewell:
-    """The end of a session, which is unsettled until the collector answers the goodbye.
-
-    On a byte stream, the goodbye is sent after all other data, on each connection. Datagrams overtake one another, so over UDP
-    the goodbye waits until all events are settled, and is repeated.
-    """
+    """The end of a session. It is unsettled until the collector answers the goodbye. On a byte stream, the goodbye is
+    sent after all other data, and again on each new connection. Datagrams overtake one another, so over UDP the goodbye
+    waits until all events are settled, and is repeated."""
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
     ) -> None:
-        """Make packets of about `size` bytes. `repeat`: whether the packets are sent in datagrams."""
+        """Create packets of about `size` bytes. `repeat` states whether they are sent in datagrams, so that they must
+        be repeated."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
         self._sent: tuple[int, int] | None = None
         self._sent_at = -1e9
         self._is_new = True
-        """Whether the wanted goodbye was never sent. An answer then belongs to an earlier goodbye."""
+        """Whether the requested goodbye was never sent. Until it is sent, an answer belongs to an earlier goodbye."""
         self.wanted = False
-        """Whether the session has to end, and its format has a goodbye."""
+        """Whether a goodbye was requested, and the format has one."""
         self.answered = False
-        """Whether the collector has answered the goodbye."""
+        """Whether the collector has answered the requested goodbye."""
         self.numbers: Mapping[int, int] = {}
-        """The number below which the last goodbye counts all events, by stream."""
+        """For each stream, a number: the last goodbye counts all events below it."""
 
     def want(self) -> None:
-        """Request a goodbye after all events that are recorded so far."""
+        """Request a goodbye that counts all events recorded so far."""
         self.answered = False
         self._is_new = True
         before = self.numbers
@@ -300,7 +305,7 @@ class Farewell:
         self.numbers = before
 
     def packets(self) -> Iterator[bytes]:
-        """Return the packets of the goodbye, with the next event number of each stream."""
+        """Return the packets of the goodbye. They contain the next event number of each stream."""
         self.numbers = numbers = self._recorder.next_numbers()
         return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
 
@@ -310,8 +315,8 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye has to be sent now, on the given connection, after `place` bytes. `settled`: whether
-        all of these bytes are durable or lost."""
+        """Return whether the goodbye must be sent now, on the given connection, after `place` bytes. `settled` states
+        whether it is known of all these bytes whether they are durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:
@@ -333,31 +338,32 @@ class Farewell:
 
 
 class Fate:
-    """The state of all gathered events: unsettled, durable or lost."""
+    """Shows which of the events in the queue are unsettled, durable or lost."""
 
     def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
-        """`asks`: whether the client asks the collector for answers."""
+        """`asks` states whether the client asks the collector for answers."""
         self._queue, self._farewell, self._asks = queue, farewell, asks
 
     @property
     def unsettled(self) -> bool:
-        """Whether any event or goodbye waits to be sent or answered."""
+        """Whether an event or a goodbye waits to be sent, or to be answered."""
         farewell = self._farewell
         unanswered = farewell.wanted and not (farewell.answered if self._asks else farewell.sent)
         return not self._queue.idle or self._queue.unsettled or unanswered
 
     def is_settled(self, position: int) -> bool:
-        """Return whether all events gathered before `position` (bytes) are durable or lost. If the client asks for no
-        answers, return whether the kernel has accepted them."""
+        """Return whether all events before `position` (bytes in the queue) are durable or lost. If the client asks for
+        no answers, return whether the kernel has accepted them."""
         queue = self._queue
         return (queue.settled() if self._asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
-        """Return whether any event before `position` (bytes) was lost or refused."""
+        """Return whether any event before `position` (bytes in the queue) was lost or refused."""
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether all events before `position` (bytes) are settled, and the goodbye after them as well."""
+        """Return whether all events before `position` (bytes in the queue) are settled, and so is the goodbye after
+        them."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)

@@ -1,7 +1,6 @@
-"""Provide transports over sockets: connections over TCP and unix sockets, and datagrams over UDP.
+"""Define the transports over sockets: connections over TCP and unix sockets, and datagrams over UDP.
 
-A datagram holds many packets, and may be lost or reordered.
-"""
+A datagram holds many packets. It may be lost, or overtake other datagrams."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class _Connection(SocketTransport):
         return connection.sendmsg(pieces)
 
     def _worded(self, error: OSError) -> OSError:
-        """Return an error with a message that users understand."""
+        """Return the same error with a message that users understand."""
         return error
 
     def receive(self) -> bytes:
@@ -71,8 +70,8 @@ class _Connection(SocketTransport):
         return data
 
     def finish(self, seconds: float, /) -> None:
-        # If the client closed with an unread answer, the kernel would reset the connection. The peer would then lose the bytes
-        # that it has not read yet.
+        # Read the answers before closing. If the client closed while an answer is unread, the kernel would reset the
+        # connection, and the peer would lose the bytes that it has not read yet.
         deadline = time.monotonic() + seconds
         with suppress(OSError):
             if connection := self._own():
@@ -90,7 +89,8 @@ class Tcp(_Connection):
         super().__init__()
         self._host, self._port = host, port
         self._credentials = credentials
-        # Resolving a name needs locks. Another thread may have held such a lock at the fork.
+        # Only names that need no resolver count: resolving needs locks, and another thread may have held such a lock at
+        # a fork.
         self.is_near = host != b"localhost" and is_this_host(host)
         self.refusal = (
             "does it know the token?" if credentials.has_token else "does it want a token?"
@@ -103,7 +103,7 @@ class Tcp(_Connection):
             raise OSError(errno.EINVAL, str(error)) from None
         kept = connect(addresses(self._host, self._port, socket.SOCK_STREAM))
         try:
-            # The sender gathers packets itself, so the kernel need not delay small writes.
+            # The sender collects packets itself, so the kernel need not delay small writes.
             kept.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             kept = self._secured(kept)
             if not kept.mark.holds():
@@ -115,10 +115,10 @@ class Tcp(_Connection):
         self._kept = kept
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
-        connection.sendall(first)  # the send buffer of a new connection has room
+        connection.sendall(first)  # The send buffer of a new connection has room for this.
 
     def _secured(self, kept: Kept) -> Kept:
-        """Return the connection to send on: the given connection, or an encrypted one over it."""
+        """Return the connection to use for sending: the given connection, or an encrypted one over it."""
         return kept
 
     def forked(self) -> Tcp:
@@ -131,7 +131,7 @@ class Unix(_Connection):
 
     is_near = True
     PATH_MAX = 103
-    """Maximum size (bytes) of a socket path. macOS accepts 103, Linux 107."""
+    """Maximum size (bytes) of the path of a socket. macOS accepts 103, Linux 107."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -147,23 +147,21 @@ class Unix(_Connection):
 
 DATAGRAM_BYTES = 1432
 """Maximum size (bytes) of a datagram to another host: the payload of an Ethernet frame over IPv6, less 20 bytes for a
-tunnel. A longer packet is sent alone, in fragments."""
+tunnel. A packet that is longer gets a datagram of its own, which the network divides."""
 
 LOCAL_DATAGRAM_BYTES = 16 * 1024
 """Maximum size (bytes) of a datagram to this host, where no Ethernet frame limits the size."""
 
-_DATAGRAM_MAX = 65_507  # the maximum over IPv4
+_DATAGRAM_MAX = 65_507  # The maximum over IPv4
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Udp(SocketTransport):
-    """A UDP socket. `send` accepts no bytes while the send buffer is full. The transport does not detect datagrams that the
-    network or the peer's kernel drops.
-
-    If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, the client tries the next address after each refusal,
-    until a collector has answered. For an address on this host, the kernel reports the refusal of the first datagram at once,
-    and `send` repeats the datagram at the next address.
-    """
+    """Sends datagrams through a UDP socket. While the send buffer is full, `send` accepts no bytes. Datagrams that the
+    network or the peer's kernel drops are not noticed. If a host has several addresses, as `localhost` has ::1 and
+    127.0.0.1, the client tries the next address after each refusal, until a collector has answered. For an address on
+    this host, the kernel reports the refusal of the first datagram at once, and `send` repeats the datagram at the next
+    address."""
 
     packet_max = _DATAGRAM_MAX
     datagrams = True
@@ -227,7 +225,7 @@ class Udp(SocketTransport):
         return Udp(self._host, self._port)
 
     def _failed(self, error: OSError) -> int:
-        """Return 0 if the send buffer was full, else raise the error."""
+        """Return 0 if `error` means that the send buffer was full. Otherwise raise the error."""
         if error.errno in _NO_ROOM:
             return 0
         if error.errno == errno.ECONNREFUSED:
@@ -237,7 +235,7 @@ class Udp(SocketTransport):
         raise error
 
     def _turn(self) -> None:
-        """Switch to the host's next address, since no process listens at the current address."""
+        """Switch to the host's next address, because no process listens at the current one."""
         if self._kept is not None and len(self._addresses) > 1:
             behind = self._addresses.index(self._kept.address) + 1
             self.close()

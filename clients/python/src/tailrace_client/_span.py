@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 def add_error(attributes: dict[str, object], kind: type, error: object) -> None:
-    """Add an exception's type and, if it has one, its message to the attributes, unless the program has set `error`."""
+    """Add the type of an exception to the attributes, and its message if it has one. Add nothing if the program has set
+    the attribute `error`."""
     if "error" in attributes:
         return
     attributes["error"] = kind.__name__
-    with suppress(Exception):  # the exception's own `__str__` may raise
+    with suppress(Exception):  # The exception's own `__str__` may raise an exception
         if error is not None and (message := str(error)):
             attributes.setdefault("error_message", message)
 
@@ -54,7 +55,7 @@ class Span:
 
 
 class _Off(Span):
-    """The shared span of all emitters that are off. Its methods do nothing."""
+    """The span that all emitters return while they are off. Its methods do nothing."""
 
     __slots__ = ("__weakref__",)
 
@@ -70,7 +71,7 @@ def _leave(kind: object, error: object, traceback: object) -> None:
 
 
 OFF = _Off()
-# These two assignments cost half as much as two methods. The interpreter enters a span by a call from C, for which a C callable
-# is cheapest (calling a weak reference returns its object), and leaves it by a Python call.
+# Assigning these two costs half as much time in use as two methods. The interpreter enters a span by a call from C, for
+# which a C callable is cheapest (calling a weak reference returns its object). It leaves a span by a Python call.
 _Off.__enter__ = staticmethod(ref(OFF))  # type: ignore[assignment, method-assign]
 _Off.__exit__ = staticmethod(_leave)  # type: ignore[assignment, method-assign]

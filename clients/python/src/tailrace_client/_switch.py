@@ -1,8 +1,7 @@
 """Define the package's functions that emit, and the switch that turns them on and off.
 
-While the functions are off, they count events, and the next session reports the count. A span then costs one call and two
-functions that do nothing.
-"""
+While the functions are off, they only count events, and the next session reports the count. A span then costs one call
+and two functions that do nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
 _recorder: Recorder | None = None
 
 miss = count().__next__
-"""Count an event that no session has reported. Return the number of earlier such events. The function is one call in C, so
-it is correct in threads and signal handlers."""
+"""Count an event that occurs outside of all sessions. Return the number of such events before. The function is a single
+call in C, so it is correct in threads and signal handlers."""
 
 
 def switch(recorder: Recorder | None, /) -> None:
-    """Record the events of the functions below to `recorder` from now on. If `recorder` is None, the functions only count
-    events."""
+    """Let the functions below record their events to `recorder` from now on. If it is None, they only count events."""
     global _recorder  # noqa: PLW0603 - one recorder a process
     _recorder = recorder
 
@@ -48,7 +46,7 @@ def event(name: str, /, **attributes: object) -> None:
 
 
 def counter(name: str, value: float, /, **attributes: object) -> None:
-    """Record a value at the current time, as an event whose first attribute, `tailrace.counter`, is the value."""
+    """Record a value with the current time. It is an event whose first attribute, `tailrace.counter`, is the value."""
     recorder = _recorder
     if recorder is None:
         miss()
@@ -60,7 +58,7 @@ def counter(name: str, value: float, /, **attributes: object) -> None:
 
 
 def write(name: str, start: int, end: int, /, **attributes: object) -> None:
-    """Record a span with given start and end times (readings of the emitter's clock)."""
+    """Record a span whose start and end times are given (readings of the emitter's clock)."""
     recorder = _recorder
     if recorder is None:
         miss()

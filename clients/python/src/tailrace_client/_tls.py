@@ -22,20 +22,17 @@ _FORK_SECONDS = 0.5
 _VISITORS_MAX = 64
 
 _inside = threading.Lock()
-"""Lock that a thread holds while it runs OpenSSL code. A fork waits for the lock, since
-OpenSSL's own locks would otherwise stay taken in the child."""
+"""Lock that a thread holds while it runs code of OpenSSL. A fork waits for the lock. Otherwise OpenSSL's own locks
+could stay taken in the child."""
 
 _visitors: dict[int, None] = {}
-"""Native ids of the last `_VISITORS_MAX` threads that ran OpenSSL code.
-
-OpenSSL takes its locks once more when such a thread ends, after `threading` has already removed the
-thread.
-"""
+"""Native ids of the last `_VISITORS_MAX` threads that ran code of OpenSSL. When such a thread ends, OpenSSL takes its
+locks once more, after `threading` has already removed the thread."""
 
 
 class _Inside:
-    """A context in which a thread may run OpenSSL code. If another thread is in such a context,
-    wait for it or raise BlockingIOError."""
+    """A context manager within which a thread may run code of OpenSSL. If another thread does so at the moment, wait
+    for it, or raise BlockingIOError."""
 
     def __init__(self, *, wait: bool = False) -> None:
         self._lock = _inside
@@ -61,16 +58,16 @@ class Tls(Tcp):
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__(host, port, credentials)
         self._has_more = False
-        """Whether OpenSSL has buffered bytes, which polling the socket does not show."""
+        """Whether OpenSSL has received bytes in its own buffer. Polling the socket does not show them."""
 
     def forked(self) -> Tcp:
-        _in_child()  # called here as well, since a server may fork without Python's functions
+        _in_child()  # It is called here as well, because a server may fork without Python's functions.
         return super().forked()
 
     def _secured(self, kept: Kept) -> Kept:
         with _Inside(wait=True):
             context = _context(self._credentials)
-            # The name is bytes: a str would import a codec, see `_transport.parse`.
+            # The host name is bytes: for a str, Python would import a codec (see `_transport.parse`).
             connection = context.wrap_socket(
                 kept.socket, server_hostname=self._host, do_handshake_on_connect=False
             )
@@ -81,9 +78,8 @@ class Tls(Tcp):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
-                wait(
-                    connection, left, to_send=False
-                )  # the send buffer always has room for the client's part
+                # The send buffer always has room for the client's part of the handshake.
+                wait(connection, left, to_send=False)
                 if not kept.mark.holds():
                     raise TakenError
         except OSError:
@@ -113,14 +109,14 @@ class Tls(Tcp):
             some.append(piece)
             size += len(piece)
             if size >= STREAM_CHUNK_BYTES:
-                break  # the thread that emits may have to encrypt this
+                break  # A thread that emits may need the lock to encrypt its data.
         try:
             with _Inside():
                 return connection.send(b"".join(some))
         except self._no_room:
             raise
         except OSError:
-            self.receive()  # raises the peer's error, if the peer sent one
+            self.receive()  # If the peer has sent an error, this raises it.
             raise
 
     def receive(self) -> bytes:
@@ -139,7 +135,7 @@ class Tls(Tcp):
     def finish(self, seconds: float, /) -> None:
         with suppress(OSError, ValueError), _Inside(wait=True):
             if isinstance(connection := self._own(), ssl.SSLSocket):
-                connection.unwrap()  # sends the client's end; `super` waits for the peer's end
+                connection.unwrap()  # This sends the end of the TLS connection; `super` then waits for the peer's end.
         super().finish(seconds)
 
     def _worded(self, error: OSError) -> OSError:
@@ -153,7 +149,7 @@ class Tls(Tcp):
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:
-    """Return a context that verifies certificate and host name. If a file is unusable, raise an
+    """Return a TLS context that verifies the collector's certificate and host name. If a file cannot be used, raise an
     OSError with the file's name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -190,18 +186,14 @@ def _reason(error: ssl.SSLError) -> str:
 
 def _before_fork() -> None:
     global _forking  # noqa: PLW0603 - one OpenSSL a process
-    # The wait is limited, because a signal handler that forks may have interrupted the thread that
-    # runs OpenSSL code.
+    # Limit the wait: a signal handler that forks may have interrupted the thread that holds the lock.
     _forking = _inside.acquire(timeout=_FORK_SECONDS)
     _wait_for_ends(time.monotonic() + _FORK_SECONDS)
 
 
 def _wait_for_ends(deadline: float) -> None:
-    """Wait until the kernel has also ended the threads that ran OpenSSL code and that `threading`
-    has removed.
-
-    Only Linux lists the kernel's threads. On other systems the function does not wait.
-    """
+    """Wait until the operating system has also ended those threads that ran code of OpenSSL and that `threading` has
+    removed. Only Linux lists a process's threads. On other systems the function does not wait."""
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:
         task = Path(f"/proc/self/task/{visitor}")

@@ -15,11 +15,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Y = TypeVar("_Y")
 _S = TypeVar("_S")
-# The decorated function keeps its type, including overloads. A ParamSpec would lose the overloads.
+# With this type, a decorated function keeps its own type, including overloads. A ParamSpec would lose the overloads.
 _F = TypeVar("_F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 _BOUND_BY_TYPE = {"__class_getitem__", "__init_subclass__", "__new__"}
-"""Names of methods that `type` turns into class methods and static methods without a decorator. `type` does so only for
+"""Names of methods that `type` turns into class methods and static methods without a decorator. It does so only for
 functions written in Python."""
 
 
@@ -38,8 +38,7 @@ def traced(target: Any = None, /, **attributes: object) -> Any:
     above or below `@staticmethod` and `@classmethod`.
 
     If the package is compiled, a call of a plain function takes no extra frame, so a recursion may be as deep as without the
-    decorator (the README names the exceptions). Raise TypeError for an object that is no function, such as a class.
-    """
+    decorator (the README names the exceptions). Raise TypeError for an object that is no function, such as a class."""
     if target is None or isinstance(target, str):
         return lambda function: _traced(function, target, attributes)
     return _traced(target, None, attributes)
@@ -62,7 +61,8 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
         wrap = _function
     wrapper = wrap(function, name, attributes)
     if isinstance(function, FunctionType):
-        # The wrapper uses no globals. With the function's globals, `doctest` finds the wrapper in the function's module.
+        # The wrapper uses no globals, so it gets the function's globals. With them, `doctest` finds the wrapper in the
+        # function's module.
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, function.__globals__, function.__name__, None, closure)
     update_wrapper(wrapper, function)
@@ -130,7 +130,7 @@ def _generator(
                     result: _R = end.value
                     return result
                 finally:
-                    value = None  # a kept exception would keep this frame
+                    value = None  # Drop the reference: a kept exception would keep this frame alive
             try:
                 resume, value = generator.send, (yield item)
             except GeneratorExit:
@@ -159,7 +159,7 @@ def _async_generator(
                 except StopAsyncIteration:
                     return
                 finally:
-                    value = None  # a kept exception would keep this frame
+                    value = None  # Drop the reference: a kept exception would keep this frame alive
             try:
                 resume, value = generator.asend, (yield item)
             except GeneratorExit:

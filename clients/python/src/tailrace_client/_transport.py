@@ -2,8 +2,7 @@
 `file:///path`.
 
 A transport sends bytes without knowledge of their format. Only one caller at a time uses a transport (`_sender` ensures this).
-The caller decides what to send after each opening.
-"""
+The caller decides what to send after each opening."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from tailrace_client._sockets import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX, Tcp,
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-"""Flags to open a file. With `O_NONBLOCK`, a pipe without a reader is an error, and a full pipe has no room. `O_NOFOLLOW`
-refuses a link, because a link in a directory that other users can write to could refer to any file."""
+"""Flags with which a file is opened. With `O_NONBLOCK`, opening a pipe without a reader is an error, and a write to a
+full pipe does not wait. `O_NOFOLLOW` refuses a link, because a link in a directory that other users can write to could
+lead to any file."""
 
 
 class File:
-    """A transport that writes to a file. With `append` the file keeps its content; otherwise the transport empties the file,
-    as JETS requires. A forked child writes to `path.PID`, since a reader would treat two processes in one file as one
-    producer."""
+    """Writes to a file. With `append` the file keeps its content; otherwise it is emptied first, as JETS requires. A
+    forked child writes to `path.PID`, because a reader would take two processes in one file for one producer."""
 
     packet_max = STREAM_PACKET_MAX
     chunk_bytes = STREAM_CHUNK_BYTES
@@ -86,8 +85,8 @@ class File:
         return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o600)))
 
     def _own(self) -> int:
-        """Return the file's descriptor for one use. If the program has closed the descriptor, reopen the same file at its
-        end. Raise TakenError if the path now has another file or a pipe."""
+        """Return the file's descriptor for one use. If the program has closed the descriptor, open the same file again
+        and continue at its end. Raise TakenError if the path now leads to another file or a pipe."""
         mark = self._mark
         if mark is None or not mark.holds():
             again = self._mark = self._opened(0)
@@ -98,27 +97,24 @@ class File:
 
 
 class Transport(Protocol):
-    """A connection to a peer, or a file.
-
-    On a socket, `send` returns at once, whatever the state of the network. On a file, `send` may wait for the disk. `open` may
-    wait for a name to be resolved and for a peer to accept. Both raise OSError on failure. The transport is closed then, and
-    may be opened again.
-    """
+    """A connection to a peer, or a file. On a socket, `send` returns at once, whatever the state of the network. On a
+    file, `send` may wait for the disk. `open` may wait until a name is resolved and until a peer accepts the
+    connection. Both raise OSError on failure. Then the transport is closed, and may be opened again."""
 
     packet_max: int
-    """Maximum size (bytes) of a packet that the transport carries."""
+    """Maximum size (bytes) of a packet that can be sent."""
     chunk_bytes: int
-    """Number of bytes that justify one system call and fit into it."""
+    """Number of bytes for which one system call is worthwhile and that fit into it."""
     datagrams: bool
-    """Whether the bytes of one call arrive together or not at all."""
+    """Whether the bytes of one call of `send` arrive either together or not at all."""
     prompt: bool
-    """Whether `send` returns at once, so that any thread may call it."""
+    """Whether `send` always returns at once, so that any thread may call it."""
     is_near: bool
-    """Whether `open` returns at once, because the peer's socket is on this host."""
+    """Whether `open` returns at once, because the peer is on this host."""
     answers: bool
     """Whether the collector can answer over this transport."""
     refusal: str
-    """A question to users about a peer that closes a connection without an answer."""
+    """A question to users. It is added to the error if a peer closes a connection without an answer."""
 
     @property
     def is_open(self) -> bool:
@@ -130,24 +126,22 @@ class Transport(Protocol):
         ...
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted.
-
-        Return 0 if the send buffer is full; the next call begins with the same bytes. Raise ConnectionRefusedError, and stay
-        open, if no process received an *earlier* datagram.
-        """
+        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted; 0 if the
+        send buffer is full. The next call must begin with the first byte that was not accepted. Raise
+        ConnectionRefusedError, and stay open, if no process received an *earlier* datagram."""
         ...
 
     def receive(self) -> bytes:
-        """Return received bytes (one datagram at a time); empty if there are none. Raise ConnectionError if the peer has
-        closed the connection."""
+        """Return received bytes, from a UDP socket one datagram. Return no bytes if there are none. Raise
+        ConnectionError if the peer has closed the connection."""
         ...
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        """Wait at most `seconds` until bytes arrive. With `to_send`, also stop if the send buffer has room."""
+        """Wait until bytes arrive, at most `seconds`. With `to_send`, also stop when the send buffer has room."""
         ...
 
     def finish(self, seconds: float, /) -> None:
-        """Close once the peer has read all bytes, or after `seconds`."""
+        """Close once the peer has read all bytes, but after `seconds` at the latest."""
         ...
 
     def close(self) -> None:
@@ -155,7 +149,7 @@ class Transport(Protocol):
         ...
 
     def forked(self) -> Transport:
-        """Close this transport in a forked child. Return a new transport of the child for the same address."""
+        """Close the parent's transport in a forked child. Return a new transport of the child for the same address."""
         ...
 
 
@@ -166,8 +160,7 @@ def parse(
 
     `credentials` apply to TCP and TLS; the default is the credentials in the environment. `append`: whether a file keeps its
     content. Raise ValueError, which names the allowed forms, for an invalid address. Raise ImportError for `tls` if Python was
-    built without it.
-    """
+    built without it."""
     try:
         parts = urlsplit(address)
         path = unquote(parts.path)
@@ -177,8 +170,8 @@ def parse(
             if parts.scheme == "unix" and len(path.encode()) <= Unix.PATH_MAX:
                 return Unix(path)
         if parts.hostname and parts.port and path in {"", "/"}:
-            # For a str, `getaddrinfo` would import a codec in the sender's thread. If the process forked meanwhile, the
-            # import's lock would stay taken in the child.
+            # If the host name were a str, `getaddrinfo` would import a codec in the sender's thread. If the process
+            # forked meanwhile, the lock of the import would stay taken in the child.
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
                 return Udp(host, parts.port)
@@ -186,7 +179,7 @@ def parse(
                 credentials = credentials or Credentials.of_environment()
                 kind = Tcp if parts.scheme == "tcp" else _tls()
                 return kind(host, parts.port, credentials)
-    except ValueError:  # an invalid port or host name
+    except ValueError:  # The port or the host name is invalid.
         pass
     raise ValueError(
         f"{address!r} is not an address: "

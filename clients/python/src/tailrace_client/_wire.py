@@ -19,8 +19,7 @@ but a packer is faster. A packer has precompiled `Struct`s with all constant par
 
 Packers are compiled from generated source with `exec`. The generated code saves 250 ns of 865 for an event with one
 attribute, 430 ns of 1440 with three, and 240 ns of 1190 for a span with one (CPython 3.11, alternating blocks in one process,
-medians). A closure over the same `Struct` saves nothing.
-"""
+medians). A closure over the same `Struct` saves nothing."""
 
 from __future__ import annotations
 
@@ -51,14 +50,14 @@ _pack_i64 = Struct(">Bq").pack
 _pack_f64 = Struct(">Bd").pack
 _pack_text = Struct(">BH").pack
 
-# Descriptions and attribute names repeat, so the module caches up to about 2 MiB of encoded texts.
+# Descriptions and attribute names repeat. Therefore the encoded texts are cached, up to about 2 MiB.
 _TEXTS_MAX = 4096
 _KEPT_LENGTH_MAX = 256
 _texts: dict[str, bytes] = {}
 
 
 class EncodingError(Exception):
-    """Raised if a value's own method raises. The original exception is the cause."""
+    """Raised if a value's own method raises an exception, which is the cause."""
 
 
 def metadata(name: str, option: bytes) -> bytes:
@@ -73,10 +72,8 @@ def epoch(unix_ns: int) -> bytes:
 
 
 def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
-    """Return the metadata packet that reports the number of discarded events by reason, and their ranges.
-
-    A range is a stream, the first number and the number of events (clients/PROTOCOL.md).
-    """
+    """Return the metadata packet that reports discarded events: how many for which reason, and their ranges. A range is
+    a stream, the first number and the number of events (clients/PROTOCOL.md)."""
     some = {reason: count for reason, count in discarded.items() if count}
     holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
     fields = json.dumps({"discarded": some, "ranges": holes}, separators=(",", ":"))
@@ -90,8 +87,8 @@ def event(stream: int, counter: int, substream: int, start: int, end: int, body:
 
 
 def body(description: object, attributes: Mapping[str, object]) -> bytes:
-    """Return an event's encoded description and attributes, in the mapping's order. Attributes with the value None are left
-    out. Names of other types are converted by `str()`."""
+    """Return an event's encoded description and attributes, in the order of the mapping. Attributes with the value None
+    are left out. Attribute names that are no strings are converted by `str()`."""
     kept = _texts.get
     parts = [text(description)]
     for name, item in attributes.items():
@@ -104,7 +101,7 @@ def body(description: object, attributes: Mapping[str, object]) -> bytes:
 
 
 def text(name: object) -> bytes:
-    """Return a length-prefixed UTF-8 string."""
+    """Return a text as UTF-8 with its length in front."""
     string = name if isinstance(name, str) else _spelled(name)
     kept = _texts.get(string)
     if kept:
@@ -125,8 +122,7 @@ def value(item: Any) -> bytes:  # noqa: ANN401 - every value has a place
     int beyond those text, in decimal       None          text, null: in arrays only, see `body`
     numpy's scalars and arrays, and any other value with `tolist()`: as the result of `tolist()`
     an exception     text: its type's name and, if there is one, its message
-    anything else    text, as `str()` has it
-    """
+    anything else    text, as `str()` has it"""
     try:
         for kind, encode in _ENCODERS.items():
             if isinstance(item, kind):
@@ -165,7 +161,8 @@ def _text(string: str) -> bytes:
 
 
 def _array(items: Sequence[object]) -> bytes:
-    """Return an array of u64, i64 or f64 if the type holds all numbers exactly, else an array of texts."""
+    """Return an array of u64, i64 or f64 if one of these types holds all numbers exactly. Otherwise return an array of
+    texts."""
     items = items[:_LENGTH_MAX]
     kinds = set(map(type, items))
     if kinds and kinds <= {int, float}:
@@ -183,7 +180,7 @@ def _array(items: Sequence[object]) -> bytes:
 
 
 def _utf8(string: str) -> bytes:
-    """Return UTF-8 of at most `_LENGTH_MAX` bytes. A lone surrogate becomes an escape such as `\\udc80`."""
+    """Return a text as UTF-8, cut to at most `_LENGTH_MAX` bytes. A lone surrogate becomes an escape such as `\\udc80`."""
     data = string.encode("utf-8", "backslashreplace")
     if len(data) > _LENGTH_MAX:
         data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
@@ -191,7 +188,8 @@ def _utf8(string: str) -> bytes:
 
 
 def _element(item: object) -> str:
-    """Return an array element as a text: the JSON literal of None and bool, the digits of an int, else `str()`."""
+    """Return an element of an array as text: None and bool as in JSON, an int in decimal digits, anything else by
+    `str()`."""
     if item is None or item is True or item is False:
         return _WORDS[item]
     return _decimal(item) if type(item) is int else _spelled(item)
@@ -209,7 +207,8 @@ def _spelled(item: object) -> str:
 
 
 def _decimal(number: int) -> str:
-    """Return an integer's decimal digits, or hexadecimal digits if Python refuses the conversion (beyond 4300 digits)."""
+    """Return an integer in decimal digits. If Python refuses the conversion (beyond 4300 digits), return it in
+    hexadecimal digits."""
     try:
         return str(number)
     except ValueError:
@@ -219,7 +218,7 @@ def _decimal(number: int) -> str:
 _WORDS: dict[object, str] = {True: "true", False: "false", None: "null"}
 TRUE, FALSE, _NULL = map(_text, _WORDS.values())
 
-# This is the order in which `value` checks for subclasses. bool comes first, since it is a subclass of int.
+# In this order, `value` checks for subclasses. bool comes first, because it is a subclass of int.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     bool: _bool,
     int: _integer,
@@ -240,15 +239,17 @@ _FIELDS: dict[type, tuple[int, str]] = {
     str: (TEXT, "H >"),
     bool: (TEXT, "H >"),
 }
-"""The type tag and the `Struct` format of the field after the tag, by Python type. A text's field is its length, and the
-format after it begins another `Struct`."""
+"""For each Python type, the type byte and the `Struct` format of the field that follows it. For a text, this field is
+its length, and the format after the text belongs to another `Struct`."""
 _FIELDS_AHEAD = "IIQQQ"
-"""Formats of the fields after magic number and size. Without texts, magic number and size are one constant."""
+"""Formats of the fields that follow the magic number and the size. If a shape has no texts, the magic number and the
+size are constant."""
 _HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
 class MisfitError(Exception):
-    """Raised if a value or a time does not fit its field. The event's sequence number is used up."""
+    """Raised if a value or a time does not fit its field. At this point, the event has already used up its sequence
+    number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -257,17 +258,14 @@ class MisfitError(Exception):
 def no_packer(
     stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
 ) -> None:
-    """Return None for every event, as a packer without a shape."""
+    """Return None for every event. It takes the place of a packer for events without a usual shape."""
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """Return a packer for events of the given shape; `no_packer` if the event has no such shape.
-
-    The packer takes a stream (an object with `number` and `counter`), substream, start, end and attributes, and returns a
-    packet. The packer returns None if the attributes have other names or types. It raises UnicodeEncodeError for a text with
-    lone surrogates. In both cases the packer has taken no sequence number. The packer raises MisfitError after it has taken a
-    number.
-    """
+    """Return a packer for events of the given shape; `no_packer` if there is none for it. A packer takes a stream (an
+    object with `number` and `counter`), substream, start, end and attributes, and returns a packet. If the attributes
+    have other names or types, it returns None. It raises UnicodeEncodeError for a text with lone surrogates. In both
+    cases it has taken no sequence number. It raises MisfitError after it has taken a number."""
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
     if not plain or len(kinds) > _ATTRIBUTES_MAX or not _FIELDS.keys() >= set(kinds):
@@ -295,11 +293,8 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
-    """Return a function that makes packers for attribute values of the given types.
-
-    The function is compiled from generated source, in the way of namedtuple. The source depends only on the number of values
-    and their types.
-    """
+    """Return a function that creates packers for attribute values of the given types. The function is compiled from
+    generated source, as namedtuple does. The source depends only on the number of values and their types."""
     values = [f"v{at}" for at in range(len(kinds))]
     keys = [f"k{at}" for at in range(len(kinds))]
     names = [f"n{at}" for at in range(len(kinds))]
@@ -307,9 +302,9 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     spelling = {str: "{0}.encode()", bool: 'b"true" if {0} else b"false"'}
     texts = {v: spelling[kind] for v, kind in zip(values, kinds) if kind in spelling}  # noqa: B905 - equally long
     plain = ""
-    if len(kinds) == 1:  # the most frequent case, faster than `items`
+    if len(kinds) == 1:  # This is the most frequent case, and is faster than `items`.
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
-        plain = "if type(attributes) is not dict: return None"  # another mapping may invent items
+        plain = "if type(attributes) is not dict: return None"  # Another type of mapping may invent items.
     else:
         items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
         reading, missing = f"{items or '()'} = attributes.items()", "ValueError"

@@ -14,8 +14,7 @@ coroutine. Attributes:
     error_message   the exception's message, if there is one
 
 A task with a context of the program stays on that context's substream. A task that never ends, because its loop was closed, has
-no span.
-"""
+no span."""
 
 # ruff: noqa: ANN401 - tasks, coroutines and factories may be of any type that the loop accepts
 from __future__ import annotations
@@ -35,12 +34,10 @@ from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 
 
 class TaskSpans:
-    """A task factory that creates tasks with another factory, and records each task as a span.
-
-    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any factory with asyncio's
-    interface is supported. This factory raises no errors of its own. While no emitter is open, the factory only counts the task
-    and calls the other factory.
-    """
+    """A task factory that creates tasks with another factory, and records each task as a span. Use it as
+    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any factory with
+    asyncio's interface is supported. This factory raises no errors of its own. While no emitter is open, it only counts
+    the task and calls the other factory."""
 
     def __init__(self, factory: Callable[..., Any] | None = None) -> None:
         """Create the tasks with `factory`, or with `asyncio.Task` if `factory` is None."""
@@ -61,7 +58,7 @@ class TaskSpans:
         if context is not None:
             return self._follow(self._make(loop, coroutine, options), span, 0, context)
         substream = self._substreams.take()
-        # The task and its callbacks get copies of the current context.
+        # The task and its callbacks get copies of the context that is current here.
         outer_substream, outer_task = SUBSTREAM.set(substream), TASK.set(task_number)
         try:
             return self._follow(self._make(loop, coroutine, options), span, substream, None)
@@ -78,10 +75,10 @@ class TaskSpans:
         return self._factory(loop, coroutine, **options)
 
     def _follow(self, task: Any, span: Span, substream: int, context: Context | None) -> Any:
-        """End the span together with its task, and return the task."""
+        """Let the span end together with its task. Return the task."""
         end = partial(self._end, span, substream)
-        with suppress(Exception):  # a task without asyncio's interface has no span
-            if task.done():  # the task was started eagerly and has ended already
+        with suppress(Exception):  # A task that lacks asyncio's interface has no span
+            if task.done():  # The task was started eagerly and has ended already.
                 end(task)
             else:
                 task.add_done_callback(end, context=context)
@@ -93,7 +90,7 @@ class TaskSpans:
         span.set(task_name=task.get_name())
         if task.cancelled():
             span.set(result="cancelled")
-        # Do not call `exception()`, since asyncio would not report the exception afterwards.
+        # Do not call `exception()`: after it, asyncio would not report the exception any more.
         elif (error := getattr(task, "_exception", None)) is not None:
             attributes: dict[str, object] = {"result": "error"}
             add_error(attributes, type(error), error)
@@ -104,7 +101,8 @@ class TaskSpans:
 
 
 def install(loop: AbstractEventLoop | None = None) -> None:
-    """Record all tasks created from now on in `loop` as spans. The default is the running loop. A second call has no effect."""
+    """Record all tasks as spans that are created from now on in `loop`, by default the running loop. A second call has
+    no effect."""
     loop = loop or asyncio.get_running_loop()
     factory = loop.get_task_factory()
     if not isinstance(factory, TaskSpans):

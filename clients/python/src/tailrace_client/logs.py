@@ -14,8 +14,7 @@ Attributes:
     …                the fields of `extra`; a field with one of these names gets the prefix "extra."
 
 If the arguments do not fit the message, `message` is the bare message, and the attribute `args` is added. An event's time is
-the time at which the record is handled, which is a little later behind a `QueueListener`.
-"""
+the time at which the record is handled, which is a little later behind a `QueueListener`."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Handler(logging.Handler):
     """A log handler that emits log records as events of this process's emitter. While no emitter is open, the handler only
     counts the records.
 
-    A handler takes no lock, writes no log and never raises, whatever the values of a record do.
-    """
+    A handler takes no lock, writes no log and never raises, whatever the values of a record do."""
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         """Emit records of `level` and above, as other handlers do."""
@@ -68,7 +66,7 @@ class Handler(logging.Handler):
                 self._describe(record, name, attributes)
             finally:
                 self._thread.busy = False
-        # Otherwise a value of the described record, or a signal handler, could log recursively. The inner record is emitted
+        # A value of the record, or a signal handler, may log while the record is described. Emit that inner record
         # without reading its values, so that the recursion ends.
         emitter.event(name[:_NAME_MAX], **attributes)
 

@@ -18,8 +18,7 @@ the loop's thread, on the substream of the caller of `trio.run`. The span has th
     queued     nanoseconds from when the task could run to when it was resumed
 
 Both instruments can be added to a running loop and removed from the loop (`trio.lowlevel.add_instrument`). A task that began
-before the addition, or ends after the removal, has no span. An instrument serves only one loop at a time.
-"""
+before the addition, or ends after the removal, has no span. An instrument serves only one loop at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 if TYPE_CHECKING:
     from trio.abc import Instrument
     from trio.lowlevel import Task
-else:  # trio checks for the methods, not for the class, so nothing here imports trio
+else:  # trio checks only for the methods, not for the class. So this module need not import trio.
     Instrument = object
 
 
@@ -42,9 +41,9 @@ class TaskSpans(Instrument):
     """An instrument that records each task as a span on a substream of its own."""
 
     def __init__(self) -> None:
-        """Begin without tasks. An instrument serves only one loop at a time."""
+        """Begin without tasks. The instrument may serve only one loop at a time."""
         self._substreams = Substreams()
-        # The dictionary is weak, since a removed instrument gets no call when a task ends.
+        # The keys are weak references: a removed instrument is not called when a task ends.
         self._living: WeakKeyDictionary[Task, tuple[Span, int]] = WeakKeyDictionary()
 
     def task_spawned(self, task: Task) -> None:
@@ -66,7 +65,8 @@ class TaskSpans(Instrument):
         span, substream = self._living.pop(task, (None, 0))
         if span is None:
             return
-        nursery = task.parent_nursery  # it may have begun in another (`Nursery.start`)
+        # The task may have begun in another nursery (`Nursery.start`).
+        nursery = task.parent_nursery
         if nursery is not None:
             siblings = nursery.parent_task.child_nurseries
             span.set(parent=nursery.parent_task.context.get(TASK, 0))
@@ -82,7 +82,7 @@ class StepSpans(Instrument):
     """An instrument that records each step of each task as a span."""
 
     def __init__(self) -> None:
-        """Begin without tasks. An instrument serves only one loop at a time."""
+        """Begin without tasks. The instrument may serve only one loop at a time."""
         self._step: Span | None = None
         self._ready: WeakKeyDictionary[Task, int] = WeakKeyDictionary()
 
