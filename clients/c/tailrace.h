@@ -14,7 +14,7 @@
  *     ...
  *     tailrace_end(&step, tailrace_u64("cell", 3), tailrace_f64("residual", 1e-9));
  *
- * Promises to the host program:
+ * The client keeps these promises to the host program:
  * - Only `tailrace_connect`, `tailrace_flush` and `tailrace_close` wait. An event call encodes into the
  *   calling thread's own ring buffer and makes at most one system call to send, which does not block.
  *   (For files, and without the sending thread: see `no_thread`.)
@@ -56,49 +56,54 @@ extern "C" {
 
 /* ---- Beginning and end ------------------------------------------------------------------------ */
 
-/* A member that is 0 has its default, named behind the description. */
+/* A member that is 0 has its default value, which its comment states. */
 typedef struct tailrace_options {
-    size_t memory_bytes;       /* all ring buffers, allocated once; only used pages cost memory. 64 MiB */
-    unsigned threads;          /* rings of memory_bytes / threads each: threads that emit at a time. 128 */
-    unsigned flush_ms;         /* how long an event waits for others to share a system call. 5 ms */
-    unsigned linger_ms;        /* how long tailrace_close waits, in all, until the collector has read
-                                  everything. 500 ms */
-    const char *process;       /* a name for people. The program's name */
-    uint64_t (*clock)(void);   /* a simulator's own time in ticks, without relation to wall time. CLOCK_MONOTONIC */
-    uint64_t ticks_per_second; /* the rate of that clock. 10^9 */
-    int no_thread;             /* 1: no sending thread. Event calls send what is older than flush_ms, and
-                                  (re)connect, in a few system calls. The last events before a quiet time
-                                  wait for tailrace_flush. */
-    const char *token;         /* sent first on each TCP connection; events wait 100 ms behind it, in case the
-                                  collector refuses it. $TAILRACE_TOKEN: no wait at $TAILRACE_TOKEN_ADDRESS */
-    const char *token_file;    /* read for each connection if there is no `token`: the first line that is
-                                  neither empty nor a comment (#) is the token. $TAILRACE_TOKEN_FILE */
+    size_t memory_bytes;       /* Size of all ring buffers together. They are allocated once, and only used pages
+                                  cost memory. Default: 64 MiB */
+    unsigned threads;          /* Maximum number of threads that emit at the same time. Each has a ring buffer of
+                                  memory_bytes / threads. Default: 128 */
+    unsigned flush_ms;         /* How long an event waits for others, so that one system call sends several.
+                                  Default: 5 ms */
+    unsigned linger_ms;        /* Maximum time for which tailrace_close waits until the collector has read
+                                  everything. Default: 500 ms */
+    const char *process;       /* A name of the process for users. Default: the program's name */
+    uint64_t (*clock)(void);   /* A simulator's own time in ticks, without relation to wall time. Default:
+                                  CLOCK_MONOTONIC */
+    uint64_t ticks_per_second; /* The rate of `clock`. Default: 10^9 */
+    int no_thread;             /* 1: start no sending thread. Event calls then connect, and send events that are older
+                                  than flush_ms, in a few system calls. If no further event follows, the last events
+                                  wait for tailrace_flush. Default: a thread sends */
+    const char *token;         /* Sent first on each TCP connection. Events wait for 100 ms after it, in case the
+                                  collector refuses it. Default: $TAILRACE_TOKEN, without this wait if the address is
+                                  $TAILRACE_TOKEN_ADDRESS */
+    const char *token_file;    /* File that is read for each connection if there is no `token`. The token is its first
+                                  line that is neither empty nor a comment (#). Default: $TAILRACE_TOKEN_FILE */
 } tailrace_options;
 
-/* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path, or with NULL to
- * $TAILRACE_ADDRESS. If that is not set or empty, everything stays off. This call resolves the host. The
- * client connects, and reconnects, beside the program. The first call in a process decides memory and
- * number of rings. Return 0, or -1 with errno: EINVAL for an invalid address or token, EHOSTUNREACH for a
+/* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path. With NULL, the address is
+ * $TAILRACE_ADDRESS; if this variable is not set or empty, everything stays off. This call resolves the host. The client
+ * connects, and reconnects, while the program runs on. The first call in a process determines the size and the number of
+ * the ring buffers. Return 0, or -1 with errno: EINVAL for an invalid address or token, EHOSTUNREACH for a
  * host without an address, EPROTONOSUPPORT for tls:// (send to a unix socket, or through a TLS proxy on
  * this host), ENOMEM, EALREADY while connected, EBUSY while a thread that left an event call by siglongjmp has not come
  * back to the client. */
 int tailrace_connect(const char *address, const tailrace_options *options);
 
-/* Return why the collector could not be reached or was lost: an errno, with words for people in `text`, at
- * most `size` bytes. Return 0, without words, while nothing is known to be wrong; EBUSY if this stays unknown, since another
- * thread is sending for a second, or left a call that was sending by siglongjmp. Not for signal handlers. */
+/* Return why the collector could not be reached or was lost: an errno, and a message for users in `text`, which has room for
+ * `size` bytes. Return 0, without a message, if no problem is known. Return EBUSY if this cannot be determined: another thread
+ * has been sending for a second, or has left a call that was sending by siglongjmp. Do not call it in signal handlers. */
 int tailrace_last_error(char *text, size_t size);
 
-/* Send what was emitted before this call, waiting at most so long. Return 0 if the kernel has all of it. Return
- * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, if the program never
- * connected, or if events came since the last session. */
+/* Send all events that were emitted before this call, and wait for this at most the given time. Return 0 if the kernel has
+ * accepted all of them, otherwise -1. Also return -1 if the kernel has reported since the last flush that no process receives
+ * the datagrams, if the program never connected, or if events were emitted after the last session was closed. */
 int tailrace_flush(unsigned milliseconds);
 
-/* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
- * program's atexit functions and destructors, and so does dlclose() of a library with the client. Afterwards
- * tailrace_last_error returns 0 only if the collector closed its side behind the goodbye (a file: if the kernel has
- * everything; over UDP nobody knows). Events emitted later count as discarded: the client reports them in its next
- * session, or at exit() in a session of their own. */
+/* Send the remaining events and the end of every stream, wait for this at most `linger_ms`, and switch the client off. exit()
+ * calls this function after the program's atexit functions and destructors, and so does dlclose() of a library that contains
+ * the client. Afterwards tailrace_last_error returns 0 only if the collector has closed the connection after the goodbye (for
+ * a file: if the kernel has accepted everything; over UDP this cannot be known). Events that are emitted later count as
+ * discarded: the client reports them in its next session, or at exit() in a session without events. */
 void tailrace_close(void);
 
 /* Return the number of events discarded since the session began, plus those emitted while no session was open. */
@@ -115,7 +120,7 @@ typedef struct tailrace_attribute {
         const void *values;
     } value;
     size_t name_size;
-    size_t count; /* bytes of a string, values of an array */
+    size_t count; /* number of bytes of a string, or of values of an array */
     unsigned char type;
 } tailrace_attribute;
 
@@ -179,12 +184,12 @@ static inline tailrace_attribute tailrace_strs(const char *name, const char *con
 /* ---- Spans, events, counters ------------------------------------------------------------------ */
 
 typedef struct tailrace_span {
-    const char *name; /* NULL: begun while off (`start` is 1 then), or ended */
+    const char *name; /* NULL: the span has ended, or began while the client was off (then `start` is 1) */
     uint64_t start;
     uint64_t substream;
 } tailrace_span;
 
-/* How many clients of the process are connected; 0 if the program is to emit nothing; -1 if it is not connected yet, or no
+/* Number of connected clients of the process; 0 if the program shall emit nothing; -1 if it is not connected yet, or no
  * longer, so that events count as discarded. */
 extern int tailrace_on_;
 
@@ -202,7 +207,7 @@ uint64_t tailrace_now(void);
 /* Begin a span, which `tailrace_end` ends. The name must stay valid until then. */
 tailrace_span tailrace_begin(const char *name);
 
-/* The functions behind the macros below, with the attributes as a list. */
+/* The functions that the macros below call. They take the attributes as a list. */
 void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count);
 void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count);
 void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count);
@@ -211,7 +216,7 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
 /*
  *     tailrace_event(name, attributes…)              emit an event that happens now
  *     tailrace_end(&span, attributes…)               end a span
- *     tailrace_counter(name, value, attributes…)     emit a quantity's value now (a double)
+ *     tailrace_counter(name, value, attributes…)     emit the current value of a quantity (a double)
  *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock. A span
  *                                                    from before the client was loaded is discarded ("encoding")
  *
@@ -353,24 +358,24 @@ extern "C" {
 
 enum {
     TLR_METADATA = 0x75D11D4D,
-    TLR_EVENT_SIZE = 42, /* bytes of an event without name and attributes */
+    TLR_EVENT_SIZE = 42, /* size (bytes) of an event without name and attributes */
     TLR_LENGTH_MAX = 65535,
-    TLR_REPORT_MAX = 352, /* bytes of a report with one range */
+    TLR_REPORT_MAX = 352, /* maximum size (bytes) of a report with one range */
     TLR_CONTROL_MAX = 1400,
     TLR_HELLO_MAX = 1200,
-    TLR_DATAGRAM = 1432, /* what an Ethernet frame carries over IPv6, less 20 bytes for a tunnel */
+    TLR_DATAGRAM = 1432, /* maximum size (bytes) of a datagram: the payload of an Ethernet frame over IPv6, less 20 bytes for a tunnel */
     TLR_DATAGRAM_LOCAL = 16384,
     TLR_DATAGRAM_MAX = 65507,
-    TLR_BATCH = 32768, /* bytes of a write to a connection or file: this bounds the longest event call */
-    TLR_ROUND = 256,   /* writes in one round of the sending thread */
+    TLR_BATCH = 32768, /* maximum size (bytes) of a write to a connection or file; it limits the duration of an event call */
+    TLR_ROUND = 256,   /* maximum number of writes in one round of the sending thread */
     TLR_SHOWING_MS = 100,
-    TLR_LOCK_MS = 100, /* how long close waits for a thread in an event call */
-    TLR_THREADS = 128, /* rings, unless the program wants another number */
+    TLR_LOCK_MS = 100, /* how long tailrace_close waits for a thread that is in an event call */
+    TLR_THREADS = 128, /* default number of ring buffers */
     TLR_ADDRESSES = 8,
     TLR_TOKEN_MIN = 16,
     TLR_TOKEN_MAX = 256,
     TLR_PROCESS_MAX = 200,
-    TLR_PLACE_MAX = 64 /* bytes of a node's or job's name */
+    TLR_PLACE_MAX = 64 /* maximum size (bytes) of the name of a node or job */
 };
 
 static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
@@ -381,44 +386,44 @@ static const char *const tlr_reason_names[] = {"full", "oversize", "encoding", "
 
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
 
-/* The part of a thread that holds a lock, or NULL. After a thread has left a call of the client by siglongjmp, this shows
- * which locks the thread still holds. */
+/* A lock: the tlr_local of the thread that holds it, or NULL. If a thread leaves a call of the client by siglongjmp, this
+ * shows which locks the thread still holds. */
 typedef struct tlr_local *tlr_lock_word;
 
 /* One stream: a ring of whole packets, each in one piece. The emitting thread, which holds `lock`, puts
  * packets in and moves `head`. The thread that holds the sender's lock takes them out and moves `tail`. Both
- * count bytes modulo 2^32. If a packet does not fit before the ring's end, it stands at the beginning, and
- * four zero bytes (or less room than that) say so. */
+ * count bytes modulo 2^32. If a packet does not fit before the ring's end, it is put at the ring's beginning. Four zero
+ * bytes before the end, or less room than four bytes, show this. */
 typedef struct tlr_stream {
     unsigned char *ring;
     tlr_lock_word lock;
-    tlr_lock_word left; /* a holder of the lock for which others have waited in vain */
+    tlr_lock_word left; /* a holder of the lock that did not release it while others waited */
     uint32_t head;
-    uint32_t tail_seen; /* the emitting side's copy of `tail` */
+    uint32_t tail_seen; /* the emitting thread's copy of `tail` */
     uint32_t next;      /* number of the next event */
-    uint32_t reported;  /* the events from here to `next` are discarded and not reported yet */
+    uint32_t reported;  /* the events from this number to `next` (exclusive) were discarded and are not reported yet */
     uint32_t discarded[TLR_REASONS];
-    /* The next step of the lock's holder, from which tlr_recover determines how far the holder has come: */
-    uint32_t begun;        /* `next` as it was before */
-    uint32_t coming_head;  /* `head` once the event is in the ring */
-    uint32_t coming_count; /* how many are discarded, the event among them, for... */
-    uint32_t coming_reason; /* ...this tlr_reason; none: TLR_REASONS */
-    uint64_t asked;     /* no_thread: when the oldest waiting packet came */
-    char apart[64];     /* the sender's part on a cache line of its own */
+    /* The next step of the thread that holds the lock. If the thread leaves its call, tlr_recover determines from this how far it came: */
+    uint32_t begun;        /* `next` before the step */
+    uint32_t coming_head;  /* `head` after the event was put into the ring */
+    uint32_t coming_count; /* number of discarded events, including this one, with the reason... */
+    uint32_t coming_reason; /* ...tlr_reason; TLR_REASONS if the event is not discarded */
+    uint64_t asked;     /* with no_thread: when the oldest waiting packet was recorded */
+    char apart[64];     /* padding: the members of the sender are on another cache line */
     uint32_t tail;
     uint32_t number;
-    int known;  /* has a number */
-    int shared; /* the program gave the number */
-    int taken;  /* a living thread uses the stream */
+    int known;  /* whether the stream has a number */
+    int shared; /* whether the program chose the number */
+    int taken;  /* whether a running thread uses the stream */
     char apart2[44];
 } tlr_stream;
 
-/* States of the sending thread. The first event wakes it from sleep, many events from a nap. No event ends a pause, since
- * nothing can be sent before. */
+/* States of the sending thread. The first event wakes it from sleep; only many events wake it from a nap. No event ends a
+ * pause, because nothing can be sent before its end. */
 enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS, TLR_PAUSES };
 
-/* With a token (SHOWING), events wait for a moment, unless the collector is `vouched` for: a collector that refuses
- * the token closes the connection, and sent events are not kept. */
+/* States of the connection. After the token was sent (SHOWING), events wait for a moment, unless the collector is `vouched`
+ * for: a collector that refuses the token closes the connection, and events that were sent already would be lost. */
 typedef enum { TLR_DOWN, TLR_OPENING, TLR_SHOWING, TLR_UP } tlr_state;
 
 typedef struct tlr_address {
@@ -426,44 +431,45 @@ typedef struct tlr_address {
     socklen_t size;
 } tlr_address;
 
-/* Where a descriptor led when it was opened here. The program may close all descriptors (to become a daemon), and its
- * next file or connection gets the number: so it is used and closed only while it leads there. The kernel may give
- * the inode of a removed file to another file, which the program is unlikely to open with the same flags. */
+/* The identity of the file or socket to which a descriptor referred when the client opened it. The program may close all
+ * descriptors (to become a daemon), and its next file or connection then gets the number. So the client uses and closes a
+ * descriptor only while it still refers to the same file or socket. The kernel may give the inode of a removed file to another
+ * file, but the program probably opens that file with other flags. */
 typedef struct tlr_mark {
     uint64_t device, inode;
     uint32_t kind, flags;
 } tlr_mark;
 
-/* The connection or file, for one thread at a time: the holder of `lock`. */
+/* The connection or file. Only the thread that holds `lock` may use it. */
 typedef struct tlr_sender {
     tlr_lock_word lock;
     tlr_state state;
     int fd;
     tlr_mark mark;
-    int blocked;           /* the kernel takes nothing at the moment */
+    int blocked;           /* the kernel's send buffer is full */
     int broken;            /* the connection is broken, and the next step closes it */
     int carried;           /* events were sent since it was opened */
     int refused;           /* datagrams with events were refused since the last flush */
-    unsigned opened;       /* how often it was opened */
+    unsigned opened;       /* number of times that it was opened */
     uint64_t opened_at;
-    const char *wrong;     /* what went wrong at the last attempt, or NULL */
+    const char *wrong;     /* description of the last failure, or NULL */
     const char *question;
-    int error;             /* the errno of that, or 0 */
-    uint64_t retry_at;     /* DOWN: when to open again; OPENING a datagram socket: when it counts as up */
-    uint64_t back_off;     /* how long the next try waits */
+    int error;             /* the errno of the last failure, or 0 */
+    uint64_t retry_at;     /* in state DOWN: when to open again; for a datagram socket in state OPENING: when it counts as UP */
+    uint64_t back_off;     /* pause before the next attempt to open */
     uint64_t blocked_at;
     uint64_t announce_at;
     uint64_t report_at;
     int announced;
-    size_t which;          /* index of the address to try */
-    size_t datagram;       /* bytes of a datagram */
-    tlr_stream *half;      /* the stream whose first packet is sent in part */
+    size_t which;          /* index of the address to use next */
+    size_t datagram;       /* maximum size of a datagram */
+    tlr_stream *half;      /* the stream whose first packet was sent only partly */
     size_t half_done;
-    unsigned char control[TLR_CONTROL_MAX]; /* metadata packets that go before any further event */
+    unsigned char control[TLR_CONTROL_MAX]; /* metadata packets that must be sent before further events */
     size_t control_size, control_done;
-    unsigned char hello[TLR_HELLO_MAX]; /* epoch and announcement */
+    unsigned char hello[TLR_HELLO_MAX]; /* the epoch packet and the announcement of the session */
     size_t hello_size;
-    size_t hello_session, hello_facts; /* where the announcement begins, and where its dated end does */
+    size_t hello_session, hello_facts; /* offsets of the announcement, and of its last part, which contains the time of sending */
 } tlr_sender;
 
 typedef struct tlr_core {
@@ -475,29 +481,29 @@ typedef struct tlr_core {
     char process[TLR_PROCESS_MAX + 1];
     char token[TLR_TOKEN_MAX + 2];
     char token_file[4096];
-    int vouched; /* the environment says that the collector at this address takes the token */
+    int vouched; /* the environment states that the collector at this address accepts the token */
     uint64_t (*clock)(void);
     uint64_t ticks_per_second;
     uint64_t flush_ns, linger_ns;
     int no_thread;
-    int prompt; /* emitting threads may send */
+    int prompt; /* whether emitting threads may send, and not only the sending thread */
     size_t packet_max;
     size_t batch;
     tlr_stream *streams;
     size_t stream_count;
-    size_t used; /* how many streams, counted from the first one, were ever used in the session */
+    size_t used; /* number of streams from the first one up to the last one that was used in the session */
     unsigned char *rings; /* NULL while closed */
     uint32_t ring_size;
-    int on; /* between connect and close */
-    tlr_lock_word table_left; /* as a stream's `left` */
-    tlr_lock_word table; /* for `known`, `shared`, `taken` and `number` of all streams, and tlr_key */
+    int on; /* whether a session is open: between tailrace_connect and tailrace_close */
+    tlr_lock_word table_left; /* like `left` of a stream */
+    tlr_lock_word table; /* lock for `known`, `shared`, `taken` and `number` of all streams, and for tlr_key */
     uint32_t generation;
     int forked; /* this process is a forked child that has not emitted yet */
     int started;
     int sender_runs;
     int stopping;
-    int idle; /* what the sending thread does: a tlr_rest */
-    int wake[2]; /* a pipe; 0 if there is none */
+    int idle; /* state of the sending thread (a tlr_rest) */
+    int wake[2]; /* a pipe that wakes the sending thread; 0 if there is none */
     tlr_mark wake_marks[2];
     pthread_t thread;
     size_t discarded[TLR_REASONS];
@@ -511,25 +517,25 @@ typedef struct tlr_local {
     tlr_stream *stream;
     uint32_t generation;
     uint32_t number;
-    int numbered; /* tailrace_use_stream gave the number */
-    volatile enum tlr_call busy; /* what the thread is doing here */
-    const char *volatile frame;  /* where on the stack */
-    volatile enum tlr_stage event; /* what has become of the event */
-    int uncancelled;             /* 1 + the thread's state of cancellation, while it is changed here */
-    size_t nested; /* events of signal handlers, or left by siglongjmp, that have not used up their numbers yet */
+    int numbered; /* whether the number is from tailrace_use_stream */
+    volatile enum tlr_call busy; /* the kind of the client's call in which the thread is */
+    const char *volatile frame;  /* place of this call on the stack */
+    volatile enum tlr_stage event; /* whether the event is recorded or discarded */
+    int uncancelled;             /* while the client has changed it: 1 + the thread's own state of cancellation */
+    size_t nested; /* events that were discarded in signal handlers or left by siglongjmp, and have no numbers yet */
     uint64_t substream;
 } tlr_local;
 
 int tailrace_on_ = -1;
-static uint64_t tlr_loaded; /* the reading of CLOCK_MONOTONIC that is 0 on the wire, so that spans may begin before connect */
+static uint64_t tlr_loaded; /* the reading of CLOCK_MONOTONIC at tick 0; it is early, so that spans may begin before tailrace_connect */
 static size_t tlr_missed; /* events emitted while no session was open, and not reported yet */
-static tlr_lock_word tlr_leaver; /* the part of the thread that ends the program, or NULL */
-static int tlr_dies; /* the process ends: to free memory could wait for ever, if a signal handler calls exit() amid malloc() */
-static int tlr_beside; /* another thread emits beside that one: nobody will know how many events */
+static tlr_lock_word tlr_leaver; /* the tlr_local of the thread that ends the program, or NULL */
+static int tlr_dies; /* the process is ending. Free no memory then: if a signal handler calls exit() during malloc(), free() would wait forever */
+static int tlr_beside; /* another thread emits while tlr_leaver ends the program; the number of its events stays unknown */
 static tlr_core tlr;
-static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
+static tlr_stream tlr_table[TLR_THREADS]; /* never freed: a late event call may still read its stream after tailrace_close */
 static __thread tlr_local tlr_thread;
-static tlr_lock_word tlr_life; /* held by connect, close, and the start in a child */
+static tlr_lock_word tlr_life; /* lock that is held by tailrace_connect, tailrace_close and the start in a forked child */
 static pthread_key_t tlr_key;
 
 #define TLR_LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
@@ -542,7 +548,7 @@ static int tlr_try(tlr_lock_word *lock) {
     return __atomic_compare_exchange_n(lock, &nobody, &tlr_thread, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Let other threads run, after `turn` failed attempts to take a lock. Soon sleep instead of yielding: a thread of real-time
+/* Let other threads run. `turn` is the number of failed attempts to take a lock. Soon sleep instead of yielding: a thread of real-time
  * priority that only yields would keep the holder off its processor. */
 static void tlr_yield(unsigned turn) {
     static const struct timespec nap = {0, 50000};
@@ -567,7 +573,7 @@ static uint64_t tlr_read(clockid_t id) {
 
 static uint64_t tlr_monotonic(void) { return tlr_read(CLOCK_MONOTONIC); }
 
-/* Return whether the lock was taken before the deadline. A thread that holds it longer has left a call by siglongjmp. */
+/* Take the lock. Return 0 if this is not possible before the deadline. A thread that holds it longer has left a call by siglongjmp. */
 static int tlr_lock_until(tlr_lock_word *lock, uint64_t deadline) {
     unsigned turn = 0;
     while (!tlr_try(lock)) {
@@ -615,7 +621,7 @@ static const char *tlr_variable(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* Keep the thread from being cancelled with a lock held. */
+/* Keep the thread from being cancelled while it holds a lock. */
 static void tlr_hold(void) {
     int before;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
@@ -661,7 +667,7 @@ static uint32_t tlr_get32(const unsigned char *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* Return how much of a text fits a 16-bit length without cutting a character. */
+/* Return how many bytes of a text fit into a field with a 16-bit length, without cutting a character. */
 static size_t tlr_fit(const char *text, size_t size) {
     size_t cut = TLR_LENGTH_MAX;
     if (size <= cut) return size;
@@ -675,7 +681,7 @@ static const char *tlr_text_of(const tailrace_attribute *attribute, size_t index
     return ((const char *const *)attribute->value.values)[index];
 }
 
-/* Return an attribute's bytes on the wire, or some number above `limit` if there are more than that. */
+/* Return the size (bytes) of an encoded attribute. If it is above `limit`, return any number above `limit`. */
 static size_t tlr_attribute_size(const tailrace_attribute *attribute, size_t limit) {
     size_t size = 3 + tlr_fit(attribute->name, attribute->name_size);
     size_t index, count;
@@ -750,7 +756,7 @@ static unsigned char *tlr_put_quoted(unsigned char *at, const char *text) {
     return at;
 }
 
-/* Begin a metadata packet: its name. The caller appends the value, and `tlr_option_end` sets the size. */
+/* Begin a metadata packet: write its name. The caller appends the value, and `tlr_option_end` sets the size. */
 static unsigned char *tlr_option(unsigned char *packet, const char *name) {
     unsigned char *at = tlr_put32(tlr_put32(packet, TLR_METADATA), 0);
     return tlr_put_text(at, name, strlen(name));
@@ -792,7 +798,7 @@ static unsigned char *tlr_put_range(unsigned char *at, uint32_t stream, uint32_t
     return tlr_put_string(at, "]");
 }
 
-/* Make a report with one range or, if `count` is 0, without. */
+/* Write a report of discarded events with one range of numbers; without a range if `count` is 0. */
 static size_t tlr_report(unsigned char *packet, uint32_t stream, uint32_t first, uint32_t count) {
     unsigned char *at = tlr_put_string(tlr_option(packet, "tailrace.report"), "{");
     at = tlr_put_string(tlr_put_discarded(at), ",\"ranges\":[");
@@ -931,7 +937,7 @@ static void tlr_make_hello(void) {
     tlr.sender.hello_facts = (size_t)(at - tlr.sender.hello);
 }
 
-/* Complete the announcement for the moment at which it leaves: only then is `now` true. The collector learns by
+/* Complete the announcement with the time `now` directly before it is sent. The collector learns by
  * `now` how late a datagram is. A clock of the program's own says nothing of that. */
 static void tlr_date_hello(void) {
     tlr_sender *out = &tlr.sender;
@@ -963,14 +969,14 @@ static int tlr_find_mark(int fd, tlr_mark *mark) {
     return flags < 0 ? -1 : 0;
 }
 
-/* Return whether a descriptor still leads to what was opened here. */
+/* Return whether a descriptor still refers to the file or socket that the client opened. */
 static int tlr_is_ours(int fd, const tlr_mark *mark) {
     tlr_mark found;
     return !tlr_find_mark(fd, &found) && found.device == TLR_LOAD(mark->device) && found.inode == TLR_LOAD(mark->inode) &&
            found.kind == TLR_LOAD(mark->kind) && found.flags == TLR_LOAD(mark->flags);
 }
 
-/* Close a descriptor, but none of the program's. */
+/* Close a descriptor of the client. Leave it open if its number now belongs to a file of the program. */
 static void tlr_shut(int fd, const tlr_mark *mark) {
     if (tlr_is_ours(fd, mark)) close(fd);
 }
@@ -1131,7 +1137,7 @@ static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done
     return EPIPE;
 }
 
-/* Send what is in `control`. Return 1 if nothing is left of it. */
+/* Send the packets in `control`. Return 1 if all of them are sent. */
 static int tlr_send_control(void) {
     tlr_sender *out = &tlr.sender;
     size_t done;
@@ -1187,7 +1193,7 @@ static void tlr_refuse(tlr_stream *stream, const unsigned char *packet, size_t s
     tlr_release(stream, size);
 }
 
-/* Send packets of a stream in one system call. Return 1 if some were sent. */
+/* Send packets of a stream in one system call. Return 1 if any were sent. */
 static int tlr_send_stream(tlr_stream *stream) {
     tlr_sender *out = &tlr.sender;
     const unsigned char *first;
@@ -1331,7 +1337,7 @@ static int tlr_read_token(char *file, size_t room, const char **token, size_t *s
     return -1;
 }
 
-/* Queue the line with the token. Return -1 if there is no valid token. */
+/* Queue the line with the token, to be sent first. Return -1 if there is no valid token. */
 static int tlr_show_token(void) {
     char file[4096];
     const char *token = tlr.token;
@@ -1359,7 +1365,7 @@ static void tlr_is_up(void) {
     if (tlr.transport != TLR_UDP) tlr_announce();
 }
 
-/* Return until when events wait behind the token. */
+/* Return the time until which events wait after the token was sent. */
 static uint64_t tlr_shown_at(void) { return tlr.sender.opened_at + (tlr.vouched ? 0 : TLR_SHOWING_MS * tlr_ms); }
 
 /* Advance from DOWN towards UP as far as possible without waiting. */
@@ -1425,7 +1431,7 @@ static int tlr_ready(uint64_t now) {
     return 1;
 }
 
-/* Send what waits in at most TLR_ROUND system calls. Return 1 if something was sent. */
+/* Send waiting events in at most TLR_ROUND system calls. Return 1 if anything was sent. */
 static int tlr_round(uint64_t now) {
     int moved = 0, budget = TLR_ROUND, more = 1;
     size_t index;
@@ -1516,7 +1522,7 @@ static int tlr_make_pipe(void) {
 /* Wait until an emitting thread wakes us or the kernel has news, at most for `ns`. */
 static void tlr_sleep(int how, uint64_t ns) {
     char drained[64];
-    if (tlr_make_pipe()) ns = tlr.flush_ns; /* nobody can wake us */
+    if (tlr_make_pipe()) ns = tlr.flush_ns; /* no thread can wake this one */
     __atomic_store_n(&tlr.idle, how, __ATOMIC_SEQ_CST);
     /* This look sees a thread that emitted since our last look at the rings. If the thread's store is not
      * visible yet, the end of the sleep does. */
@@ -1551,7 +1557,7 @@ static void *tlr_run(void *nothing) {
     return nothing;
 }
 
-/* End the rest of the sending thread. */
+/* Wake the sending thread if it rests. */
 static void tlr_wake(void) {
     if (__atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST) && tlr_can_wake(1)) {
         ssize_t ignored = write(TLR_LOAD(tlr.wake[1]), "", 1);
@@ -1583,7 +1589,7 @@ static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_unlock(&out->lock);
 }
 
-/* After an event, send, if the `waiting` bytes or the time are worth it. */
+/* Send after an event, if `waiting`, the number of waiting bytes, or the time since the last sending is large enough. */
 static void tlr_after(tlr_stream *stream, size_t waiting) {
     if (tlr.no_thread) {
         uint64_t now = tlr_monotonic();
@@ -1598,7 +1604,7 @@ static void tlr_after(tlr_stream *stream, size_t waiting) {
     }
 }
 
-/* Use up the numbers of `count` events that are not recorded. */
+/* Take numbers for `count` events that are not recorded. */
 static void tlr_skip(tlr_stream *stream, uint32_t count) { TLR_STORE(stream->next, stream->next + count); }
 
 /* Count the event of a stream that is to be discarded. tlr_recover may repeat this, with the same result. */
@@ -1673,7 +1679,7 @@ static void tlr_put_event(unsigned char *at, const tlr_event *event, size_t size
     for (index = 0; index < event->count; index++) at = tlr_put_attribute(at, &event->list[index]);
 }
 
-/* Use up the number of an event that is in the ring. Nothing before it is left to report. */
+/* Take the number of an event that was put into the ring. All discarded events before it are reported. */
 static void tlr_count_recorded(tlr_stream *stream) {
     TLR_STORE(stream->reported, stream->begun + 1);
     TLR_STORE(stream->next, stream->begun + 1);
@@ -2052,7 +2058,7 @@ uint64_t tailrace_discarded(void) {
     return sum;
 }
 
-/* -- Life -- */
+/* -- Begin and end of sessions -- */
 
 static int tlr_from_hex(char digit) {
     if (digit >= '0' && digit <= '9') return digit - '0';
@@ -2430,7 +2436,7 @@ static int tlr_drain(uint64_t deadline, int open) {
     }
 }
 
-/* Return whether datagrams with events were refused since the last call. */
+/* Return whether the kernel reported, since the last call, that no process received datagrams with events. */
 static int tlr_were_refused(void) {
     tlr_sender *out = &tlr.sender;
     int refused;
@@ -2457,7 +2463,7 @@ int tailrace_flush(unsigned milliseconds) {
     return left;
 }
 
-/* Send a finished packet behind all that waits. */
+/* Send a finished packet after all waiting events. */
 static int tlr_say(unsigned char *packet, unsigned char *end, uint64_t deadline) {
     tlr_option_end(packet, end);
     tlr.sender.control_size = (size_t)(end - packet);
@@ -2560,7 +2566,7 @@ static int tlr_say_the_end(uint64_t deadline) {
     return 0;
 }
 
-/* Note how the session ended. The caller holds the sender's lock. */
+/* Record how the session ended: `read` states whether the peer has read the end. The caller holds the sender's lock. */
 static void tlr_note_end(int read) {
     const tlr_sender *out = &tlr.sender;
     if (!read && (!out->wrong || (out->state == TLR_UP && !out->broken)))
@@ -2569,7 +2575,7 @@ static void tlr_note_end(int read) {
         tlr_note(NULL, 0);
 }
 
-/* Return whether the event of a stream's holder is neither in the ring nor counted. */
+/* Return whether the event of the thread that holds a stream's lock is neither in the ring nor counted as discarded. */
 static int tlr_is_lost(const tlr_stream *stream) {
     uint32_t reason = stream->coming_reason;
     if (stream->next != stream->begun || stream->head == stream->coming_head) return 0;
