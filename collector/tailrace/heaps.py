@@ -71,7 +71,8 @@ def tamed_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()  # Some libraries clean up in finalizers when the process exits.
+        # Undo the freeze, because some libraries clean up in finalizers when the process exits.
+        gc.unfreeze()
 
 
 def _set(parameter: int, value: int) -> None:

@@ -48,7 +48,8 @@ RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 The library panics if the value is not a positive number."""
 UMASK_OF_USER = os.umask(0o077)
 """The umask that this process had when it started. Programs of the user are started with it."""
-os.umask(UMASK_OF_USER)  # Python can read the umask only by setting it.
+# Set the umask back to the user's: Python can read it only by setting another one.
+os.umask(UMASK_OF_USER)
 OTHERS_WRITE = 0o002
 """Write permission of other users, with which they could replace the content of a file or directory.
 
@@ -79,9 +80,11 @@ def isolate() -> None:
             try:  # noqa: SIM105 - contextlib may be the user's
                 os.execve(sys.executable, command("tailrace", *sys.argv[1:]), environment_of_user())  # noqa: S606 - ourselves
             except OSError:
-                pass  # The file of the interpreter was replaced or removed, but this process still runs.
+                # Go on without a new interpreter, because the file of the interpreter was replaced or removed.
+                pass
         if not sys.flags.safe_path:
-            del sys.path[0]  # This entry is the directory of the script, or the working directory.
+            # Remove the directory of the script, or the working directory, from the search path.
+            del sys.path[0]
         foreign = _foreign()
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
@@ -93,7 +96,8 @@ def environment_of_user() -> dict[str, str]:
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
     environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
-        del environ["LC_CTYPE"]  # Python sets this variable itself if the locale is C.
+        # Remove this variable, because Python itself sets it if the locale is C.
+        del environ["LC_CTYPE"]
     return environ
 
 
@@ -130,7 +134,7 @@ def _obeyed(name: str) -> bool:
     """
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
-    # Images and build tools set variables such as PYTHON_VERSION, which no interpreter reads.
+    # Ignore variables such as PYTHON_VERSION, which images and build tools set and no interpreter reads.
     return name.startswith("PYTHON") and name[6:].isalpha() and name not in HARMLESS
 
 

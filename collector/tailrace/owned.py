@@ -166,7 +166,8 @@ def lock_file(path: Path, operation: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # Another process has removed or replaced the file at the path.
+        # Try again, because another process has removed or replaced the file at the path.
+        os.close(fd)
 
 
 def lock_directory(path: Path, operation: int) -> int:

@@ -35,7 +35,7 @@ def leave_process_1() -> None:
     try:
         child = fork()
     except OSError:
-        return  # If no second process can be created, the command runs in this one, and nobody reaps orphans.
+        return  # Go on in this process if no second one can be created. Nobody reaps orphans then.
     if child:
         os._exit(attend(child))
     for name in ADDRESSED:

@@ -63,7 +63,7 @@ def begin() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # This opens the lowest free descriptor, which is `number`.
+            # This call opens the lowest free descriptor, which is `number`.
             os.open(os.devnull, wrong_way)
     _streams.update((number, StandardStream(number)) for number in range(len(NAMES)))
     sys.stdin, sys.stdout, sys.stderr = (stream.text() for stream in _streams.values())
@@ -266,7 +266,8 @@ def write_all(number: int, data: memoryview) -> None:
     while data:
         try:
             data = data[os.write(number, data) :]
-        except BlockingIOError:  # Another process made the descriptor non-blocking.
+        except BlockingIOError:
+            # Wait until the descriptor is writable, because another process has made it non-blocking.
             _wait(number, select.POLLOUT)
 
 

@@ -79,7 +79,8 @@ async def hold() -> None:
     async def start() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
-        except threading.BrokenBarrierError:  # Another worker thread could not start.
+        except threading.BrokenBarrierError:
+            # Another worker thread could not start. The task of that thread reports this.
             pass
         except RuntimeError as error:
             ready.abort()

@@ -113,14 +113,16 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         if child:
             return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Undo Python's setting to ignore this signal.
+    # Undo Python's setting to ignore SIGPIPE, because the program inherits it.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.umask(interpreter.UMASK_OF_USER)
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:
         _warn(f"{program[0]}: {error.strerror}")
         status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    except ValueError as error:  # The name contains a zero byte.
+    except ValueError as error:
+        # The name of the program contains a zero byte, so no such program exists.
         _warn(f"{program[0]!r}: {error}")
         status = NO_PROGRAM
     os._exit(status)
@@ -158,4 +160,4 @@ def _warn(text: str) -> None:
     try:  # noqa: SIM105 - contextlib may be the user's
         os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
     except OSError:
-        pass  # Nobody reads standard error, but the program must still run.
+        pass  # Ignore that nobody reads standard error, because the program must run nevertheless.

@@ -155,7 +155,9 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> object:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # Modules are being imported.
+        # So far, while modules were imported, Ctrl-C ended the process at once. From here on, it raises
+        # KeyboardInterrupt.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)

@@ -253,7 +253,7 @@ class Report:
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
         if not expected:
-            # This error is not expected, so it is a bug in Tailrace.
+            # Print the traceback, because an unexpected error is a bug in Tailrace.
             traceback.print_exception(error)
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:

@@ -74,7 +74,7 @@ def upkeep_command(
         click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
         return
     made_sidecars = 0
-    # For a store at a URL, the viewer computes roll-ups itself, on its own host.
+    # Write roll-ups only for a local store. For a store at a URL, the viewer computes them on its own host.
     if is_local(path):
         made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:

@@ -137,7 +137,7 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     heaps.load_arrow()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            # End the command in a way that removes the temporary store
+            # Let a signal end the command by an exception, so that the temporary store is removed
             signal.signal(number, _exit)
     with TemporaryDirectory(prefix="tailrace-verdict-") as place:
         store = str(Path(place) / "store")

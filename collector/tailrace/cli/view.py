@@ -76,7 +76,7 @@ def view_command(
 
     from tailrace import heaps
 
-    heaps.share()  # Call this before other threads exist.
+    heaps.share()  # Limit the allocator's heaps before other threads exist.
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock
@@ -90,7 +90,7 @@ def view_command(
         ServedStore(each, clock, name, run.sessions)
         for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
-    # A missing store is then reported on the terminal, not in the browser.
+    # Open each store once, so that a missing store is reported on the terminal and not in the browser.
     lease = SnapshotLease(served)
     for number in range(len(served)):
         lease.snapshot(number)

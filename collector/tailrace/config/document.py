@@ -100,7 +100,8 @@ def read(path: Path) -> Document | Problem:
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
     except ValueError:
-        # Python's int() limits the number of digits, and tomllib does not translate its error
+        # Python's int() limits the number of digits of a number, and tomllib does not turn its error into one of its
+        # own
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
@@ -147,7 +148,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
     If the last statement is incomplete, its content is None. Each comment and each empty line counts as a statement.
     """
     run, first = "", 1
-    # `splitlines` would also split at other characters than LF.
+    # Split at LF only. `splitlines` would also split at other characters.
     for line, content in enumerate(text.split("\n"), 1):
         run += content + "\n"
         try:

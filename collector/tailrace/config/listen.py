@@ -67,7 +67,7 @@ def _v6(text: str) -> str:
 def _host(text: str) -> str:
     if not text:
         raise ValueError(f'has no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
-    # Digits and dots alone are an IPv4 address or an error, but never a host name.
+    # A text of digits and dots alone must be an IPv4 address. It is never a host name.
     if not text.strip("0123456789."):
         try:
             return ip_address(text).compressed

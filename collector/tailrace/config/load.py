@@ -137,7 +137,8 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     lists the keys that set another directory (`keys`).
     """
     home = Path(environ.get("XDG_DATA_HOME", ""))
-    if not home.is_absolute():  # The specification requires an absolute path.
+    # Ignore a relative path, because the XDG specification requires an absolute one.
+    if not home.is_absolute():
         try:
             home = Path("~/.local/share").expanduser()
         except RuntimeError as error:

@@ -65,7 +65,7 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
-        signal.alarm(SECONDS)  # `alarm` works even when no memory is free
+        signal.alarm(SECONDS)  # End the process by `alarm`, which works even when no memory is free
         failures.append(error)
 
     def end(*_: object) -> None:

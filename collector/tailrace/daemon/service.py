@@ -335,7 +335,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # The caller reports a configuration error; do not report it twice.
+                # Do not report a configuration error here, because the caller reports it.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()
@@ -377,7 +377,8 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # A full disk must not end the daemon. Users then find the addresses on /status.
+            # Only log that the port file cannot be written: a full disk must not end the daemon, and /status shows the
+            # same addresses.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",
@@ -386,9 +387,8 @@ class _Service:
 
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            signal.pthread_sigmask(
-                signal.SIG_UNBLOCK, {signal.SIGHUP}
-            )  # The handler of a SIGHUP that arrived during the start runs here
+            # From here on, a SIGHUP is handled, even one that arrived during the start
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
             try:
                 async for number in signals:
                     if number == signal.SIGHUP:
@@ -399,7 +399,8 @@ class _Service:
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()
-            finally:  # SIGHUP's default action would end the process during the stop
+            finally:
+                # Block SIGHUP again, because its default action would end the process during the stop
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
     def _probe(self) -> Probe:

@@ -141,7 +141,8 @@ class Starts:
             try:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
-            except OSError as error:  # The next start may then count this one as killed.
+            except OSError as error:
+                # Only log that the file cannot be removed, although the next start may then count this one as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
@@ -153,7 +154,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # `came_through` then keeps the file.
+            self._start = None  # Without a start in progress, `came_through` keeps the file.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

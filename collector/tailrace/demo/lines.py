@@ -125,7 +125,7 @@ def _thread(
         committed = lines[-1][0]
         begin += random.randrange(1, 3)
         timed += lines
-    # Python's sort is stable: lines with the same clk stay in the order of their instructions.
+    # Lines with the same clk stay in the order of their instructions, because Python's sort is stable.
     timed.sort(key=lambda line: line[0])
     return [line for _, line in timed], committed + 1
 

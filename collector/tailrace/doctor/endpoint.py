@@ -214,8 +214,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # Without a status in the text, take 403: the reply to a deletion of several keys has status 200, but may
-            # refuse single keys.
+            # If the error text contains no status, take 403. For example, the reply to a deletion of several keys has
+            # status 200, but may refuse single keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )

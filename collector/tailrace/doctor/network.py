@@ -101,7 +101,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
-    # Port 0 lets the system choose.
+    # Find a free port with port 0, for which the system chooses one.
     free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")
     match error:
         case OSError(errno=errno.EADDRINUSE):
@@ -432,7 +432,8 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        pass  # Without loopback or a child process, return the steps that were measured so far.
+        # Without loopback or a child process, there are no further steps: return those that were measured so far.
+        pass
     return steps
 
 
@@ -457,10 +458,11 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
             raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # On loopback, `send` returns only when the datagram is in the receive queue or dropped.
+    # Wait until the receive queue is empty. On loopback, each sent datagram is either in this queue or dropped.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    # The source pauses between reads. So it counts the last datagrams only after a pause.
+    # Wait until the source has counted the datagrams. It pauses between reads, so it counts the last ones only after a
+    # pause.
     with trio.move_on_after(RESTED_SECONDS):
         while intake.received - before < sent:  # noqa: ASYNC110 - the source does not say
             await trio.sleep(QUEUE_SECONDS)

@@ -161,7 +161,7 @@ def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float
     received = probe.clock.wall_ns()
     yield PUT, put, None
     found = client.get(key)
-    # The server rounds its time down to whole seconds, so add half a second.
+    # Add half a second, because the server rounds its time down to whole seconds.
     ahead = found.written.timestamp() + 0.5 - (sent + received) / 2e9 if found.written else None
     yield GET, found, ahead
     yield LIST, client.list(probe.folder), None

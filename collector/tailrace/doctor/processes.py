@@ -183,7 +183,7 @@ def _networks(value: str) -> Iterator[Network]:
             try:
                 yield ip_network(word, strict=False)
             except ValueError:
-                continue  # systemd ignores an invalid value and logs it; ignore it here, too.
+                continue  # Ignore an invalid value, as systemd does after logging it.
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
@@ -334,7 +334,7 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
             "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
-    # The value of DFTRACER_LOG_FILE is a prefix of file names
+    # Watch the parent directory, because the value of DFTRACER_LOG_FILE is only a prefix of file names
     if log := environ.get("DFTRACER_LOG_FILE"):
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
@@ -476,7 +476,8 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse_pattern(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        # The search followed a link, so it is unknown which directory could not be listed
+        # If the search failed behind a link, it is unknown which directory cannot be listed. Report the root of the
+        # search then
         seen.unlisted = unlisted or [root]
     return seen
 

@@ -109,7 +109,8 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     if known is not None and (known.came or 0) <= line.time:
                         ranks[line.job, line.rank] = _gone(known, line)
                 case _:
-                    # Ignore a line before the log's first `NodeBegan`, because its node is unknown.
+                    # Ignore a line before the log's first `NodeBegan`, because it is unknown to which node the line
+                    # belongs.
                     pass
     missing = [
         RankPresence(job, rank, None, RankState.MISSING)

@@ -107,7 +107,7 @@ def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> Rank
     ((begin, end),) = engine.rows(BOUNDS.format(where=where), values)
     first, last = (
         (0, 0) if begin is None else (begin, end)
-    )  # No event has a time, so the map has no columns.
+    )  # Without an event that has a time, the map has no columns.
     axis = {"begin": first, "columns": columns, "ticks": last - first + 1} | values
     for of_job, rank, node, at, count in engine.rows(COUNTS.format(where=where), axis):
         lane = _lane(lanes, of_job, rank, node, columns)

@@ -311,8 +311,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # A new stream may take the place of another stream of the session, so the state of all streams must be
-            # current.
+            # Write back the state of one known stream. For a new stream, write back that of all streams: the new stream
+            # may take the place of another stream of the session.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:

@@ -189,7 +189,9 @@ class References:
         elif finding.events <= self.state.claimed:
             self.state.claimed -= finding.events
         else:
-            return  # Write no heal: the missing event was part of a gap of unknown size.
+            # Report no late record: the missing record was part of a gap of unknown size, which cannot be reduced by
+            # one.
+            return
         self.findings.append(finding)
 
     def defined(self, id_: int) -> bool:
@@ -213,8 +215,8 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            # Records refer to this id, so it was never defined: it only lies in `hull`. Hence this record is no
-            # duplicate.
+            # The id counts as defined only because it lies between the ids of `hull`. Records refer to it as not
+            # defined yet, so this record is no duplicate.
             return "duplicate_id"
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"

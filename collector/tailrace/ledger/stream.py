@@ -23,7 +23,8 @@ from tailrace.model.holding import Evicted
 if TYPE_CHECKING:
     IntArray = array[int]
 else:
-    IntArray = array  # An array accepts type parameters only from Python 3.12 on.
+    # Until Python 3.11, the class `array` accepts no type parameters, as in `array[int]`.
+    IntArray = array
 
 HEAD = 64
 """Number of event numbers, from 0 on, whose marks (see the module) are kept until the counter wraps.

@@ -156,7 +156,8 @@ class Windows:
                 self.findings.append(
                     Finding(Kind.GAP, name, first, count, reason, estimate=share.estimate)
                 )
-                # Do not join adjacent gaps: each remembered gap must correspond to one row.
+                # Do not join gaps that are adjacent, because each remembered gap must correspond to one row of the
+                # table.
                 gap = SeqRange(first, last, hole.since, hole.before, reason)
                 insort(stream.gaps, gap, key=_first)
         while len(stream.gaps) > self._limits.holes_max:

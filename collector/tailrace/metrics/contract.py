@@ -283,9 +283,9 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # This is no equation: missing events in an open hole have no gap yet.
+    # The right side may be greater: missing events in an open hole are counted as missing, but have no gap yet.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
-    # This holds because missing events in an open hole, which have no gap yet, count as awaited.
+    # The right side counts missing events in an open hole as awaited, because they have no gap yet.
     Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
@@ -294,8 +294,8 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # Bytes whose rows are in the table were decoded before. Therefore the undecoded bytes are part of the uncommitted
-    # ones.
+    # Undecoded bytes are a part of the uncommitted bytes: if the rows of bytes are in the table, the bytes were decoded
+    # before.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
@@ -327,7 +327,8 @@ def bound(metric: Metric) -> str:
     """
     own = 1
     if metric.type is HISTOGRAM:
-        own = len(Durations.BOUNDS) + 3  # Add the bucket +Inf, the sum and the count.
+        # A histogram also has the bucket +Inf, the sum and the count as samples.
+        own = len(Durations.BOUNDS) + 3
     elif metric.label:
         own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
     if metric in DAEMON:

@@ -180,7 +180,8 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
     try:
         connection.sendall(packed(hello))
         welcome = _next_message(lines, _WELCOME)
-    except (OSError, TailraceError):  # The collector is about to end.
+    except (OSError, TailraceError):
+        # The connection was refused or closed, because the collector is about to end.
         connection.close()
         return None
     if isinstance(welcome, Taken):

@@ -133,11 +133,13 @@ class NodeCollecting(Collecting):
             nursery.start_soon(self._hurry)
             nursery.start_soon(self._serve, listener, daemon)
             sys.stdout.write("ready\n")
-            with suppress(OSError):  # The process that started this one may have ended
+            # Ignore that the process which waits for this line may have ended
+            with suppress(OSError):
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
                 await trio.sleep(LOOK_SECONDS)
-            with suppress(OSError):  # Another process may have removed the socket
+            # Ignore that another process may have removed the file of the socket
+            with suppress(OSError):
                 os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()
         if self._waiting is not None:
@@ -340,7 +342,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
 
 
 def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
-    # Heartbeats are off, because the table of a run contains only the program's events.
+    # Switch heartbeats off, because the table of a run shall contain only the program's events.
     return structs.replace(
         config,
         sources=of_node(Path(spec.directory).absolute() / "traces", token),

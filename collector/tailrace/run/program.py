@@ -83,7 +83,7 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     # Do not forward signals that this process ignores, as under nohup: the program inherits this and ignores them, too.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
-        # Signals that were sent before this point arrive now
+        # Unblock the signals. Those that were sent before this point arrive now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
@@ -109,8 +109,8 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
     tries = 0
     while True:
         try:
-            # Start the program in this thread: the program inherits the thread's signal mask, and the system
-            # may allow no other thread.
+            # Start the program in this thread, not in a worker thread: the program inherits the thread's signal mask,
+            # and the system may allow no further thread.
             return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
@@ -120,7 +120,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
                 last_words(
                     f"tailrace: the program is not traced: no second process can be started: {error.strerror}\n"
                 )
-                # Undo Python's setting to ignore this signal
+                # Undo Python's setting to ignore SIGPIPE, because the program inherits it
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.umask(UMASK_OF_USER)
                 os.execvpe(arguments[0], [*arguments], environment_of_user())  # noqa: S606 - what the user asked for
@@ -131,7 +131,8 @@ async def _end(process: subprocess.Popen[bytes]) -> int:
     """Wait for the end of a process without starting a thread. Return the process's exit code."""
     try:
         ended = os.pidfd_open(process.pid)
-    except OSError:  # The kernel is too old, or no descriptor is free.
+    except OSError:
+        # Wait in another way if the kernel is too old for pidfd_open, or no descriptor is free.
         while process.poll() is None:  # noqa: ASYNC110 - there is no event for it
             await trio.sleep(LATE_SIGNAL)
     else:

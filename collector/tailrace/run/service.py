@@ -215,7 +215,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     found = sources(wanted.traces, os.environ, wanted.files, token)
     for problem in unguarded(found):
         warn("events of other users are not refused", TailraceError(problem))
-    # Heartbeats are off, because the table of a run contains only the program's events.
+    # Switch heartbeats off, because the table of a run shall contain only the program's events.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     around = Tracing(wanted.arguments, wanted.traces, token)

@@ -218,11 +218,11 @@ def variables(
         **DFTRACER_LIVE,
     }
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
-        # With this second variable, a client does not wait until the collector has accepted the token. Many short
+        # With TAILRACE_TOKEN_ADDRESS, a client does not wait until the collector has accepted the token. Many short
         # programs would end before that.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # Set the path only if no file is to set it: to set it in both ways is a configuration error.
+    # Set the path of the store only if the user sets it by no file. To set it in both ways is a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found

@@ -88,7 +88,7 @@ class Notifier:
 
         Return whether the message was sent.
         """
-        # FDPOLL=0 is needed because the service manager otherwise closes a kept socket when an error occurs on it.
+        # Without FDPOLL=0, the service manager would close a kept socket when an error occurs on it.
         return self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
 
     def remove(self, name: str) -> None:

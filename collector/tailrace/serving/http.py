@@ -231,7 +231,7 @@ def exposed(families: Iterable[Metric], accept: str = "") -> Response:
     """
     all_ = _Families(families)
     if "application/openmetrics-text" in accept:
-        # prometheus_client declares no types for this function
+        # The type check must ignore this call, because prometheus_client declares no types for the function.
         body = openmetrics.generate_latest(all_)  # type: ignore[no-untyped-call]
         return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
     return Response(200, exposition.generate_latest(all_), exposition.CONTENT_TYPE_PLAIN_0_0_4)

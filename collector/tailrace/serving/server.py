@@ -187,8 +187,8 @@ class _Turn:
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # Accept that a client ends the connection without a TLS message. HTTP states the length of each message, so a cut
-    # is noticed anyway.
+    # Accept that a client ends the connection without a TLS message. HTTP states the length of each message, so a
+    # message that was cut off is noticed anyway.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 

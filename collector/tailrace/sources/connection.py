@@ -131,7 +131,8 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        with suppress(ssl.SSLError):  # The peer has not sent its close_notify yet.
+        # Ignore that the peer has not sent its alert `close_notify` yet.
+        with suppress(ssl.SSLError):
             self._tls.unwrap()
         return self._outgoing.read()
 

@@ -172,7 +172,8 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            self._waiting.cancel()  # The receiving task then waits again, with the new timeout.
+            # Cancel the wait of the receiving task. It then waits again, with the new timeout.
+            self._waiting.cancel()
 
     def cut(self, number: int, reason: str) -> None:
         connection = self._with_session.get(number)
@@ -193,7 +194,7 @@ class ConnectionSource:
         self._figures.problems, self._figures.certificate_expires = guard.problems, guard.expires
         return self._figures
 
-    # Accept connections
+    # Methods that accept connections
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
         """Return the socket at which the source must listen from now on.
@@ -218,7 +219,7 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # All other errors mean that the peer disconnected before the accept.
+            # Ignore all other errors: they mean that the peer disconnected before its connection was accepted.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -287,10 +288,11 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        with suppress(trio.ClosedResourceError):  # The connection may be closed meanwhile
+        # Ignore that the connection may be closed while bytes are sent
+        with suppress(trio.ClosedResourceError):
             await connection.send_rest()
 
-    # Serve connections
+    # Methods that receive from accepted connections
 
     async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
         """Receive from all connections, until cancelled."""

@@ -247,7 +247,8 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            return True  # A process listens, but its backlog is full.
+            # The connection is refused for now because the backlog is full, so a process listens.
+            return True
     return True
 
 

@@ -332,7 +332,8 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    table.update_incremental()  # The library writes the new version, but `table` stays at the version before.
+    # Advance `table` to the new version. The library writes the version, but leaves the object at the version before.
+    table.update_incremental()
 
 
 def _action_of(add: Add) -> AddAction:
@@ -414,8 +415,8 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            # Use raw values. To convert times, pyarrow would import pandas if it is installed, which takes 45 MB of
-            # memory.
+            # Use the raw values of time columns. To convert times, pyarrow would import pandas if it is installed,
+            # which takes 45 MB of memory.
             stated = [
                 each for group in groups if (each := group.column(number).statistics).has_min_max
             ]

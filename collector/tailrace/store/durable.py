@@ -131,7 +131,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
                 fsync(part)
-            # This file may be missing, because the protocol does not require it.
+            # The file `_last_checkpoint` may be missing, because the Delta protocol does not require it.
             _sync_file(log.last_checkpoint_path, required=False)
             fsync(log.directory)
         except (OSError, KeyError) as error:

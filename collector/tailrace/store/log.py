@@ -318,7 +318,7 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # A checkpoint has replaced the log file meanwhile.
+        except FileNotFoundError:  # A checkpoint has replaced the log file since it was listed.
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -334,7 +334,7 @@ class Journal:
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # The journal is missing or not a regular file.
+            return [], 0  # Without the journal, or if it is not a regular file, there are no lines.
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
@@ -349,7 +349,7 @@ class Journal:
                 lines = file.read().split(b"\n")
                 self._seen = found.st_ino, file.tell() - len(lines[-1])
         except OSError:
-            return  # The journal is missing or not a regular file.
+            return  # The journal is missing or not a regular file, so there are no new lines.
         whole = [line for text in lines if (line := _parse(text))]
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
@@ -379,7 +379,8 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            new.unlink(missing_ok=True)  # A killed process may have left this file.
+            # Remove the temporary file that a killed process may have left.
+            new.unlink(missing_ok=True)
             with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:

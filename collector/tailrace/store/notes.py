@@ -92,7 +92,7 @@ class NoteStore:
             try:
                 data = self._place.read(name)
                 if data is None:
-                    continue  # Another process has removed the note since the listing.
+                    continue  # Another process has removed the note since the notes were listed.
                 note = msgspec.json.decode(data, type=Note)
             except (StoreError, msgspec.DecodeError):
                 unreadable.append(name)
@@ -100,7 +100,8 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                unreadable.append(name)  # Here `remove` finds a file by the note's id
+                # Use the name of the file, because `remove` finds a file by the note's id
+                unreadable.append(name)
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
         )
@@ -192,7 +193,8 @@ class _Bucket:
 
     @property
     def refused(self) -> str | None:
-        return None  # Only a write can detect a missing permission.
+        # Report no reason, because only an attempt to write can detect a missing permission.
+        return None
 
     def names(self) -> Iterable[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL

@@ -215,9 +215,10 @@ class Entrance:
     def admit(self) -> None:
         """Let other collectors start on the store. Call this once the table is repaired."""
         if self.alone:
-            # The lock is released for a moment, but no other process can take it: a start needs `start.lock` first.
+            # Change the exclusive lock to a shared one. The lock is free for a moment, but no other process can take
+            # it: a start needs `start.lock` first.
             for fd in self._fds:
-                with suppress(OSError):  # Some file systems cannot lock directories
+                with suppress(OSError):  # Ignore file systems that cannot lock directories
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
         self._end_start()

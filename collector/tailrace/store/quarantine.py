@@ -90,7 +90,8 @@ class Quarantine:
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    with suppress(FileNotFoundError):  # Another program has removed the file
+                    # Ignore a file that another program has removed
+                    with suppress(FileNotFoundError):
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
@@ -121,7 +122,7 @@ class Quarantine:
         try:
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         except FileNotFoundError:
-            _make(self.directory)  # Another program has removed the directory
+            _make(self.directory)  # Create the directory again if another program has removed it
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
@@ -133,7 +134,8 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # Remove the part of the frame that was written
+                # Remove the part of the frame that was written before the write failed
+                os.ftruncate(fd, end)
                 raise
         finally:
             os.close(fd)

@@ -105,10 +105,12 @@ class EndOfLog:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                removed.clear()  # Without these later versions, the files that they replaced are in the table again.
+                # If this version and all later ones are removed, the data files that the later ones had replaced are in
+                # the table again.
+                removed.clear()
             elif version in broken:
-                # This entry cannot be removed, unless a lower version and all later ones are removed together. Check
-                # this for lower versions.
+                # This damaged entry cannot be removed together with the later versions. Try to remove a lower version,
+                # which removes this one, too.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)

@@ -128,7 +128,8 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
     Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        raise_if_not_exists=False,  # Without this, the library accepts only Delta's own properties.
+        # With True, the library accepts only table properties that Delta itself defines.
+        raise_if_not_exists=False,
         post_commithook_properties=NO_HOOKS,
     )
 

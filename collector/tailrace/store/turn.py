@@ -166,13 +166,14 @@ class RemoteTurn:
         self._mine = draw(clock) if number is None else number
 
     def __enter__(self) -> Self:
-        # SIGALRM ends the process after half of `LEASE_NS`.
+        # The signal SIGALRM ends the process when half of `LEASE_NS` is over.
         signal.setitimer(signal.ITIMER_REAL, LEASE_NS / 2e9)
         try:
             self._take()
         except StoreError:
             with suppress(StoreError, FullError):
-                self.__exit__()  # A request may have succeeded although its response was lost.
+                # Give the lease back: the request that took it may have succeeded although its response was lost.
+                self.__exit__()
             raise
         except BaseException:
             signal.setitimer(signal.ITIMER_REAL, 0)

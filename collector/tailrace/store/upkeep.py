@@ -470,8 +470,8 @@ def _remove_staging(root: Path, now: int) -> int:
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        # The library has completed the temporary file and renamed it.
         except FileNotFoundError:
+            # The library has completed this temporary file and renamed it, so there is nothing to remove.
             continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)

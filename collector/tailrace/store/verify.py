@@ -67,7 +67,8 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        # zstd never writes this number of zero bytes in a row, so a part of the file was never written.
+        # A compressed file never has this number of zero bytes in a row. So this part of the file was never written to
+        # disk.
         if data.find(_ZEROS) >= 0:
             return "has a hole of zeros"
     return _undecodable(root, file)
@@ -87,7 +88,8 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
         table.update_incremental()
         try:
             rows = sum(batch.num_rows for batch in table.scan())
-        except Exception as error:  # The library has no exception type of its own for damaged data.
+        except Exception as error:
+            # Catch all exceptions, because the library has none of its own for damaged data.
             if os_error(error) is not None:
                 raise StoreError(f"{root / file.path}: cannot be read: {line(error)}") from error
             return f"does not decode: {line(error)}"
@@ -191,7 +193,8 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            self.found.files -= 1  # An upkeep has merged the file into another one meanwhile.
+            # Do not count a file that an upkeep has merged into another one during the verification.
+            self.found.files -= 1
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)

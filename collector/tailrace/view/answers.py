@@ -394,9 +394,8 @@ class AnswerPool:
                 return kept
         answer = endpoint.answer(lease, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if (
-            key is not None and lease.same()
-        ):  # Do not cache an answer if a snapshot changed while it was computed.
+        # Do not cache an answer if a snapshot changed while it was computed.
+        if key is not None and lease.same():
             self._kept.put(key, whole)
         return whole
 
@@ -425,7 +424,8 @@ async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
     while not working.done():
         lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-    working.exception()  # Retrieve the error here. Otherwise asyncio would log it as never retrieved.
+    # Retrieve the exception of the interrupted work. Otherwise asyncio would log that it was never retrieved.
+    working.exception()
 
 
 async def _gone(request: Request) -> None:

@@ -318,7 +318,8 @@ class Viewer:
         A timeline of files without roll-ups must be computed from all their rows.
         """
         while True:
-            with suppress(TailraceError):  # Answers to requests report the same error
+            # Ignore the error here, because answers to requests report it
+            with suppress(TailraceError):
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):
                 return

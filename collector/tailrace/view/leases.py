@@ -272,7 +272,8 @@ class SnapshotLease:
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            with suppress(Exception):  # The thread of the request may be closing this engine
+            # Ignore errors of an engine that the thread of the request is closing
+            with suppress(Exception):
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
             timeline.interrupt()

@@ -66,7 +66,7 @@ class _Protocol(H11Protocol):
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        # Remove the connection now. The event loop would do this only later.
+        # Remove the connection from the set of open ones now. The event loop would do this only later.
         self.connections.discard(self)
         self.transport.abort()
 
@@ -117,7 +117,7 @@ def listen_at(path: Path) -> Iterator[socket.socket]:
 def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve the viewer until SIGINT or SIGTERM. Call `ready` once requests are answered."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The limit must allow connections of several open pages, each of which needs at least one.
+    # Allow as many open files as possible, because each open page needs at least one connection.
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(_serve(viewer, sock, ready))
 

@@ -243,7 +243,8 @@ def _first_tick(clock: SessionClock, time: int) -> int:
     def ns(tick: int) -> int:
         try:
             return clock.ticks.ns(tick)
-        except OverflowError:  # The time of this tick does not fit in 64 bits.
+        except OverflowError:
+            # If the time does not fit in 64 bits, it is earlier or later than all times on the axis.
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
@@ -377,7 +378,7 @@ def _contained(
         (*of_lane, span.start, span.end, span.start, span.end),
     )
     chosen = inside.sql
-    # Select only direct children: spans inside the given span that are not inside another one of these spans.
+    # Select only the direct children: spans inside the given span that are not inside another span of this kind.
     sql = (
         f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
