@@ -1,3 +1,3 @@
-"""Benchmarks of the real daemon beside peers; run with `make bench` (benchmarks/README.md)."""
+"""Benchmarks of the real daemon beside other programs. Run them with `make bench` (benchmarks/README.md)."""
 
 from __future__ import annotations

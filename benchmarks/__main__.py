@@ -1,4 +1,6 @@
-"""`python -m benchmarks [NAME…]`: measure, and write the results and the page (benchmarks/README.md)."""
+"""`python -m benchmarks [NAME…]`: run the named benchmarks, and write their results and the page
+(benchmarks/README.md).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from benchmarks.results import Results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for; each result replaces the one before of the same benchmark."""
+    """Run the requested benchmarks. The result of each replaces its earlier result."""
     asked = _parser().parse_args(arguments)
     options = _options(asked)
     directory = PUBLISHED if asked.publish else asked.directory

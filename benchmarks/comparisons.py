@@ -1,4 +1,4 @@
-"""Ratios: our figure over that of each other side, run by run."""
+"""Compute ratios: our figure divided by that of each other program, run by run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.results import Case, Role, Side
 
 
 class Spread(NamedTuple):
-    """The least, middle and greatest of some values."""
+    """The minimum, the median and the maximum of some values."""
 
     least: float
     middle: float
@@ -19,12 +19,12 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Return the spread of values, of which there is at least one."""
+        """Return the spread of values. There must be at least one."""
         return cls(min(values), median(values), max(values))
 
 
 class Ratio(NamedTuple):
-    """Ours divided by another's, of one measure."""
+    """Our figures divided by those of another side, for one measure."""
 
     measure: str
     other: Side
@@ -32,13 +32,16 @@ class Ratio(NamedTuple):
 
 
 def spread(side: Side, measure: str) -> Spread | None:
-    """Return the spread of a side's figures; None if it has none."""
+    """Return the spread of a side's figures for a measure; None if the side has none."""
     values = [run[measure] for run in side.runs if measure in run]
     return Spread.of(values) if values else None
 
 
 def ratios(case: Case) -> Iterator[Ratio]:
-    """Yield our figures over those of the others, where both have them; ours are those of our first side."""
+    """Yield the ratios of our figures to those of the other sides, for measures that both have.
+
+    Ours are those of our first side.
+    """
     first = next((side for side in case.sides if side.role is Role.OURS), None)
     if first is None:
         return

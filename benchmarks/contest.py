@@ -1,4 +1,4 @@
-"""Contests: sides that take turns on the same input, so that a noisy machine is noisy for all of them."""
+"""Run contests: several sides take turns on the same input, so that noise of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from benchmarks.results import Case, Role, Run, Side
 
 
 class Contender(NamedTuple):
-    """A side before its runs. `run` measures once."""
+    """A side of a contest before its runs. `run` measures it once."""
 
     side: Side
     run: Callable[[], Run]
 
 
 def ours(does: str, run: Callable[[], Run], name: str = "Tailrace") -> Contender:
-    """Return our side."""
+    """Return a contender for our own collector."""
     return Contender(Side(name=name, role=Role.OURS, does=does), run)
 
 
 def beside(peer: Peer, run: Callable[[], Run]) -> Contender:
-    """Return a peer's side."""
+    """Return a contender for a peer, another program that users choose instead."""
     side = Side(
         name=peer.name, role=Role.PEER, does=peer.does, version=peer.version,
         configuration=peer.configuration, absent=peer.absent,
@@ -34,14 +34,14 @@ def beside(peer: Peer, run: Callable[[], Run]) -> Contender:
 
 
 def reference(name: str, does: str, run: Callable[[], Run]) -> Contender:
-    """Return a reference's side."""
+    """Return a contender for a reference, the least work that any collector must do."""
     return Contender(Side(name=name, role=Role.REFERENCE, does=does), run)
 
 
 def contest(
     label: str, contenders: Sequence[Contender], runs: int, at: float | None = None
 ) -> Case:
-    """Let all that are here run in turns."""
+    """Run all contenders that are installed, in turns."""
     case = Case(label=label, sides=[contender.side for contender in contenders], at=at)
     for side in case.sides:
         side.runs = []
@@ -55,6 +55,6 @@ def contest(
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a directory for the time of a contest."""
+    """Make a directory that exists for the time of a contest."""
     with TemporaryDirectory(prefix="tailrace-bench-") as directory:
         yield Path(directory)

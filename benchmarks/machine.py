@@ -1,4 +1,4 @@
-"""Facts about this machine and moment, which every result carries."""
+"""Describe the machine and the moment of a measurement. Every result contains this description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from benchmarks.results import Machine
 
 
 def machine(kernels: str) -> Machine:
-    """Describe the machine and the checkout, before a benchmark runs and writes into the checkout."""
+    """Return a description of the machine and of the repository's state.
+
+    Call this before a benchmark writes into the repository.
+    """
     return Machine(
         cpu=f"{os.cpu_count()} x {_model()}",
         memory=psutil.virtual_memory().total,
@@ -33,7 +36,10 @@ def machine(kernels: str) -> Machine:
 
 @contextmanager
 def dated(machine: Machine) -> Iterator[Machine]:
-    """Yield the machine with the date and the load; the load afterwards is filled in at the end of the block."""
+    """Yield the description of the machine with the date and the load.
+
+    At the end of the `with` block, add the load at that moment.
+    """
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     now = msgspec.structs.replace(machine, date=date, load=(_load(), 0.0))
     yield now

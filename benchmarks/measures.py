@@ -1,4 +1,4 @@
-"""Figures that runs yield: their titles, units, and whether more or less of them is better."""
+"""Define the figures that runs yield: their titles, their units, and whether more or less is better."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ class Better(StrEnum):
 
 
 class Measure(NamedTuple):
-    """A figure. The page shows it divided by `unit_size`, and ratios of it where `compared`; those to
-    references where these do the least that is possible (`least_known`)."""
+    """A figure. The page shows it divided by `unit_size`.
+
+    With `compared`, the page shows ratios of it, too. Ratios to references are shown only with `least_known`: then the
+    references do the least that is possible.
+    """
 
     title: str
     unit: str
@@ -56,4 +59,4 @@ MEASURES = {
     "process": Measure("CPU of the process", "ns", _LESS, 1e-9),
     "stall": Measure("a call in a thousand takes", "µs", _LESS, 1e-6, compared=False),
 }
-"""By the name that runs use. Runs are in seconds, bytes and events."""
+"""All measures, by the names that runs use. The values of runs are in seconds, bytes and events."""

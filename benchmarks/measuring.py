@@ -9,7 +9,7 @@ from benchmarks.suite.benchmark import Benchmark
 
 
 def measure(benchmark: Benchmark, options: Options, machine: Machine) -> Result:
-    """Return what a benchmark finds now."""
+    """Run a benchmark. Return its result, with the description of the machine."""
     with dated(machine) as now:
         cases = benchmark.cases(options)
     return Result(

@@ -1,4 +1,4 @@
-"""Sizes of benchmarks, as options of the command line."""
+"""Define the sizes of benchmarks, as options of the command line."""
 
 from __future__ import annotations
 
@@ -6,39 +6,42 @@ import msgspec
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured. The defaults are the whole form; `QUICK` is what takes a few minutes."""
+    """The sizes of benchmarks. The defaults are for complete measurements; `QUICK` takes only a few minutes."""
 
     runs: int = 5
-    """Runs of each side, at least three for a figure that is published."""
+    """Number of runs of each side. A published figure needs at least three."""
     events: int = 2_000_000
-    """Events of an input."""
+    """Number of events of an input."""
     seconds: float = 20.0
-    """How long what is idle, and what is sent at a rate, is watched."""
+    """How long (seconds) an idle process is watched, and how long events are sent at a fixed rate."""
     rates: tuple[int, ...] = (50_000, 100_000, 150_000, 200_000)
-    """Datagrams a second, one event each."""
+    """Rates at which datagrams with one event each are sent (datagrams a second)."""
     packed_rates: tuple[int, ...] = (10_000, 25_000, 50_000)
-    """Datagrams a second, as full as an Ethernet frame."""
+    """Rates at which datagrams that fill an Ethernet frame are sent (datagrams a second)."""
     line_rates: tuple[int, ...] = (1_000, 10_000, 50_000)
-    """Lines a second, each sent alone."""
+    """Rates at which single lines are sent (lines a second)."""
     streams: tuple[int, ...] = (1, 10, 100, 1000, 5000)
     connections: tuple[int, ...] = (1, 10, 100, 1000)
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
-    """Rows that the table grows to; 100000000 takes an hour."""
+    """Numbers of rows at which a growing table is measured. 100000000 rows take an hour."""
     spans: int = 200_000_000
-    """Spans of the store that the timeline shows; the whole form takes half an hour to make, and 6 GB."""
+    """Number of spans of the store for the timeline. The default takes half an hour to make, and 6 GB."""
     zooms: int = 4
-    """Zooms of a run over that store, each to another place."""
+    """Number of zooms in a run over this store. Each leads to another place."""
     backlog: int = 2_000_000_000
-    """Bytes of files that are there when datagrams are sent beside them."""
+    """Size (bytes) of the files that exist before datagrams are sent beside them."""
     backlog_rate: int = 50_000
-    """Datagrams a second beside them."""
+    """Rate at which datagrams are sent beside these files (datagrams a second)."""
     stored: tuple[int, ...] = (100_000_000,)
-    """Rows of tables that are written without a daemon; 100000000 take some minutes and 600 MB."""
+    """Numbers of rows of the tables that are written without a daemon. 100000000 rows take some minutes and 600 MB."""
     files: tuple[int, ...] = (1000, 10_000)
-    """Followed files that nobody writes to."""
+    """Number of followed files that no program writes to."""
     commit_interval: str = "1 s"
     varieties: bool = True
-    """Whether all varieties of an input, of our client, or of a stage's input are measured, or the first of each kind alone."""
+    """Whether to measure all variants of an input, of our client, or of a stage's input.
+
+    Otherwise only the first variant of each kind is measured.
+    """
     quick: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Where the benchmarks find and leave things."""
+"""Define where benchmarks find their inputs and leave their results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
-"""Results and pages of one's own runs; not in the repository."""
+"""Directory for the results and pages of one's own runs. It is not part of the repository."""
 CACHE = BUILD / "inputs"
-"""Traces that were made before; may be deleted at any time."""
+"""Directory for traces that were generated before. It may be deleted at any time."""
 PEERS = ROOT / ".venv" / "peers" / "bin"
-"""Programs of the environment that `make peers` makes."""
+"""Directory with the programs that `make peers` installs."""
 CONFIGURATIONS = Path(__file__).parent / "peers"
 PUBLISHED = ROOT / "docs"

@@ -1,4 +1,4 @@
-"""All benchmarks by their names, in the order of the page."""
+"""List all benchmarks by their names, in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as data: what the benchmarks leave on disk, and all that the page is made from."""
+"""Define the results as data: what benchmarks leave on disk, and from what the page is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 Run = dict[str, float]
-"""Figures of one run, by names of `MEASURES`."""
+"""The figures of one run. The keys are names of `MEASURES`."""
 
 
 class Role(StrEnum):
@@ -17,14 +17,15 @@ class Role(StrEnum):
     PEER = "peer"
     REFERENCE = "reference"
     BASE = "base"
-    """Ourselves, at the smallest size of a sweep."""
+    """Name of our own side at the smallest size of a sweep."""
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of those that were measured beside one another, and its runs.
+    """One of the programs that were measured beside one another, and its runs.
 
-    `does` says what it did with the input. `absent` is the command that installs a peer which is not
-    here, and has no runs then."""
+    `does` states what it did with the input. `absent` is the command that installs a peer; if it is set, the peer is
+    not installed and has no runs.
+    """
 
     name: str
     role: Role
@@ -36,9 +37,11 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Case(msgspec.Struct, kw_only=True):
-    """Sides that were measured in turns on the same input; run n of each is beside run n of the others.
+    """Sides that were measured in turns on the same input. Run n of each side was made directly beside run n of the
+    others.
 
-    `at` is where the case lies on the axis of a sweep."""
+    `at` is the place of the case on the axis of a sweep.
+    """
 
     label: str
     sides: list[Side]
@@ -46,7 +49,7 @@ class Case(msgspec.Struct, kw_only=True):
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """Where and when something was measured; `load` is the load average before and after."""
+    """Where and when a benchmark was measured. `load` is the load average before and after."""
 
     cpu: str
     memory: int
@@ -59,7 +62,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The findings of one benchmark. `axis` names what a sweep varies, "" where nothing is varied."""
+    """The result of one benchmark. `axis` names what a sweep varies; it is empty if nothing is varied."""
 
     title: str
     about: str
@@ -67,7 +70,7 @@ class Result(msgspec.Struct, kw_only=True):
     cases: list[Case]
     axis: str = ""
     plotted: list[str] = []
-    """Measures that are drawn over the axis."""
+    """Names of the measures that are drawn over the axis."""
     quick: bool = False
 
 
@@ -78,12 +81,12 @@ class Results(msgspec.Struct):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return the results in a file; none if there is no file."""
+        """Return the results in a file. Return no results if the file does not exist."""
         if not path.exists():
             return cls()
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, path: Path) -> None:
-        """Write all results, in their order."""
+        """Write all results to a file, in their order."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")

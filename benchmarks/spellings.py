@@ -1,4 +1,7 @@
-"""Legal spellings of files with a JSON object a line: what filters and other writers make of a tracer's lines."""
+"""Spell files with one JSON object a line in other legal ways.
+
+Filters and other programs change a tracer's lines in such ways.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ _ESCAPED = r"a \"b\" C:\\x \/ caf\u00e9 \ud83d\ude00 "
 
 
 def _inserted(before: str, text: str) -> Spell:
-    """Insert a text behind the first place of `before` in each line that has it."""
+    """Insert a text after the first occurrence of `before` in each line that contains it."""
     return _each(lambda line: line.replace(before, before + text, 1))
 
 
@@ -78,7 +81,7 @@ def _substituted(pattern: re.Pattern[str], text: str | Callable[[re.Match[str]],
 
 
 def _some(spell: Spell) -> Spell:
-    """Spell each tenth line."""
+    """Respell each tenth line, and leave the others unchanged."""
     return lambda lines: b"".join(
         spell([line]) if i % 10 == 9 else f"{line}\n".encode(errors="surrogatepass")
         for i, line in enumerate(lines)
@@ -86,7 +89,7 @@ def _some(spell: Spell) -> Spell:
 
 
 def _merged(lines: list[str]) -> bytes:
-    """Let the first half of the lines come in turn with those of a second process."""
+    """Merge the first half of the lines with lines of a second process, in turns."""
     others = (line.replace('"pid":', '"pid":1', 1) for line in lines)
     pairs = zip(lines[: len(lines) // 2], others, strict=False)
     return "".join(f"{line}\n{other}\n" for line, other in pairs).encode()
@@ -96,14 +99,14 @@ _unicode = _substituted(_LETTER, lambda found: f"{found[1]}\\u{ord(found[2]):04x
 
 
 def _small(spell: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
-    """Spell integers up to 2^53, which JavaScript keeps exactly."""
+    """Change the spelling of integers up to 2^53, which JavaScript represents exactly."""
     return lambda found: (
         f'"{found[1]}":{spell(found[2]) if abs(int(found[2])) <= 2**53 else found[2]}'
     )
 
 
 def _told(line: str, arguments: str) -> str:
-    """Return an event with more arguments; metadata has its own."""
+    """Return an event with further arguments. Lines of metadata have their own ones."""
     return line if '"ph":4' in line else line.replace('"args":{', f'"args":{{{arguments}', 1)
 
 
@@ -161,7 +164,10 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
 
 
 def respelled(data: bytes, rng: random.Random) -> bytes:
-    """Return lines of which some are spelled in another way, by chance. A line that is no JSON object stays as it is."""
+    """Return lines of which some, chosen by chance, are spelled in another way.
+
+    A line that is no JSON object stays unchanged.
+    """
     found = []
     spellings = [*SPELLINGS.values(), *OF_FORMAT["dftracer"].values(), *OF_FORMAT["jets"].values()]
     spellings.remove(_merged)

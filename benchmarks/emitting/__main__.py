@@ -10,7 +10,10 @@ from benchmarks.emitting.cases import CASES
 
 
 def main(case: str, kind: str, events: str) -> None:
-    """Print nanoseconds of a call: the caller's, the process's, and the slow ones."""
+    """Measure the case that the command line names.
+
+    Print nanoseconds for each call: CPU of the calling thread, CPU of the process, and the duration of slow calls.
+    """
     with CASES[case]() as calls:
         emit = calls.span if kind == "span" else calls.event
         if emit is None:

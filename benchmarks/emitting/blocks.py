@@ -1,7 +1,8 @@
-"""Calls timed in short blocks, of which those count during which the machine was quickest.
+"""Time calls in short blocks, and use only the blocks during which the machine was fastest.
 
-The speed of a virtual machine may change by two within seconds, as its neighbours work or rest. So each
-block of calls is timed between two readings of a yardstick, and the blocks with the best readings count.
+The speed of a virtual machine may change by a factor of two within seconds, because other machines on the host work or
+rest. So some fixed work, the yardstick, is timed before and after each block of calls. The blocks with the shortest
+times of the yardstick count.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from statistics import median
 from typing import NamedTuple
 
 ROUNDS = 8
-"""How often all calls are made and flushed; less often where there are few."""
+"""Maximum number of rounds in which all calls are made and flushed. If there are few calls, fewer rounds are made."""
 BLOCK_NS = 300_000
 SHARE = 1 / 50
-"""The part of a case's blocks that counts."""
+"""Share of the blocks of a case that count: those during which the machine was fastest."""
 
 Emit = Callable[[int], object]
 
 
 class Calls(NamedTuple):
-    """A case: what emits an event, what makes a span of nothing, and what waits for the rest."""
+    """A case: a function that emits an event, one that makes an empty span, and one that waits until all events are
+    processed.
+
+    A function that a library lacks is None.
+    """
 
     event: Emit | None
     span: Emit | None
@@ -29,14 +34,19 @@ class Calls(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some calls: nanoseconds of a call's CPU time in its thread, and what the yardstick read."""
+    """A block of calls: the CPU time of a call in its thread (ns), and the longer of the two times of the yardstick
+    around it (ns).
+    """
 
     call: float
     yardstick: float
 
 
 class Cost(NamedTuple):
-    """Nanoseconds of a call: CPU of its thread, CPU of all threads, and what one call in a thousand exceeds."""
+    """The cost of a call in nanoseconds:
+
+    CPU time of its thread, CPU time of all threads, and the duration that one call in a thousand exceeds.
+    """
 
     caller: float
     process: float
@@ -44,7 +54,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(emit: Emit, flush: Callable[[], object], events: int) -> Cost:
-    """Measure a call; the loop around it is measured, too, and taken off."""
+    """Measure a call. The loop around it is measured separately and subtracted."""
     for number in range(events):
         emit(number)
     flush()
@@ -66,13 +76,13 @@ def _nobody() -> None:
 
 
 def _quickest(emit: Emit, flush: Callable[[], object], events: int) -> float:
-    """Return the median of the calls in the blocks during which the machine was quickest."""
+    """Return the median cost of a call in the blocks during which the machine was fastest."""
     blocks = sorted(_blocks(emit, flush, events), key=lambda block: block.yardstick)
     return median(block.call for block in blocks[: round(len(blocks) * SHARE) or 1])
 
 
 def _process_time(emit: Emit, flush: Callable[[], object], events: int) -> float:
-    """Return the CPU nanoseconds of all threads for a call."""
+    """Return the CPU time (ns) of all threads of the process for each call."""
     before = time.process_time_ns()
     rounds = _rounds(events)
     for _ in range(rounds):
@@ -83,7 +93,7 @@ def _process_time(emit: Emit, flush: Callable[[], object], events: int) -> float
 
 
 def _blocks(emit: Emit, flush: Callable[[], object], events: int) -> list[Block]:
-    """Make as many calls as `_process_time` does, in blocks that take about the same time."""
+    """Make as many calls as `_process_time` does, in blocks that each take about the same time."""
     begun = time.thread_time_ns()
     for number in range(events // 100):
         emit(number)
@@ -105,8 +115,10 @@ def _blocks(emit: Emit, flush: Callable[[], object], events: int) -> list[Block]
 
 
 def _yardstick() -> float:
-    """Return the CPU time of some work of the interpreter that is always the same. It makes no calls: a
-    profiler, which VizTracer is, would make them slower."""
+    """Return the CPU time (ns) of some work of the interpreter that is always the same.
+
+    It makes no calls, because a profiler such as VizTracer would make them slower.
+    """
     begun = time.thread_time_ns()
     for number in range(300):
         _ = (f"{number}", {"number": number}, number * 3)

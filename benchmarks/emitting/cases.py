@@ -1,7 +1,8 @@
-"""The cases: an event and a span with one attribute, by our client and by what people use instead.
+"""Define the cases: an event and a span with one attribute, emitted by our client and by libraries that users choose
+instead.
 
-Ours send to the address in the environment. The peers do what comes nearest, and send nothing:
-OpenTelemetry exports to nobody, VizTracer keeps, logging writes to /dev/null.
+Our client sends to the address in the environment. The others do what is most similar, and send nothing: OpenTelemetry
+exports to nothing, VizTracer keeps the events in memory, and logging writes to /dev/null.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from contextlib import AbstractContextManager, contextmanager
 from benchmarks.emitting.blocks import Calls
 
 KEPT = 50_000
-"""Events that a peer must be able to keep."""
+"""Number of events for which the library that is measured must have room."""
 _FLUSH_SECONDS = 60
 PURE = "TAILRACE_PURE"
 
 
 @contextmanager
 def ours() -> Iterator[Calls]:
-    """Emit by the client of this repository, compiled or not, as the environment says."""
+    """Emit with the client of this repository.
+
+    The environment decides whether its compiled or its Python recorder is used.
+    """
     import tailrace_client
     from tailrace_client import event, span
 
@@ -43,7 +47,7 @@ def ours() -> Iterator[Calls]:
 
 @contextmanager
 def opentelemetry() -> Iterator[Calls]:
-    """Make spans by OpenTelemetry's SDK, in batches that are exported to nobody."""
+    """Emit spans with OpenTelemetry's SDK, in batches that are exported to nothing."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import (
         BatchSpanProcessor,
@@ -69,7 +73,7 @@ def opentelemetry() -> Iterator[Calls]:
 
 @contextmanager
 def viztracer() -> Iterator[Calls]:
-    """Log by VizTracer, which keeps what it gets."""
+    """Log with VizTracer, which keeps the events in memory."""
     from viztracer import VizTracer
 
     tracer = VizTracer(verbose=0, max_stack_depth=0, tracer_entries=KEPT)
@@ -87,7 +91,7 @@ def viztracer() -> Iterator[Calls]:
 
 @contextmanager
 def logging_file() -> Iterator[Calls]:
-    """Log lines to /dev/null."""
+    """Log lines to /dev/null in the calling thread."""
     import logging
 
     with _logged(logging.FileHandler("/dev/null")) as calls:
@@ -96,7 +100,7 @@ def logging_file() -> Iterator[Calls]:
 
 @contextmanager
 def logging_queue() -> Iterator[Calls]:
-    """Log lines to a queue, from which another thread writes them to /dev/null."""
+    """Put log lines into a queue, from which another thread writes them to /dev/null."""
     import logging
     import logging.handlers
     import queue
@@ -127,8 +131,9 @@ def _logged(handler: object) -> Iterator[Calls]:
 
 @contextmanager
 def least() -> Iterator[Calls]:
-    """Do what any client has to do, with compiled functions of the interpreter alone: keep an attribute, read the clock
-    and, for a span, enter and leave a block."""
+    """Do the least that any client must do, with compiled functions of the interpreter alone: keep an attribute, read
+    the clock and, for a span, enter and leave a `with` block.
+    """
     import threading
 
     clock, something = time.perf_counter_ns, threading.Lock()

@@ -1,3 +1,3 @@
-"""Generators of traces, one module a format: the same seed gives the same bytes."""
+"""Generate traces for benchmarks, with one module for each format. The same seed gives the same bytes."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DFTracer, release 2.2.0 with arguments: calls of a training program that reads many files.
+"""Generate files of DFTracer, release 2.2.0 with arguments: calls of a training program that reads many files.
 
-`varied=1` has the calls, arguments and files of such a program: opens, reads with their results and
-offsets, seeks, closes, and regions of the program around them, from eight threads. `varied=0` repeats one call,
-which is what a loop over one file leaves behind. `gz=1` compresses as the tracer does.
+`varied=1` has the calls, arguments and files of such a program: opens, reads with their results and offsets, seeks,
+closes, and regions of the program around them, from eight threads. `varied=0` repeats one call, as a loop over one file
+would write it. `gz=1` compresses as the tracer does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.inputs.trace import Written
 
 PID, THREADS, FILES = 4000, 8, 60
 MEMBER = 2**20
-"""Bytes of lines in a member of a compressed file."""
+"""Size (bytes) of the lines in one gzip member of a compressed file."""
 _BEGUN = 1_795_287_728_000_000
 _HOST = "6882804a826580cd"
 _NAMED = '{"name":"%s","cat":"dftracer","type":1,"pid":4000,"tid":4000,"ph":4,"args":{"hhash":"6882804a826580cd","name":"%s","value":"%s"}}'
@@ -27,7 +27,7 @@ _CALL = '{"id":%d,"name":"%s","cat":"%s","type":%d,"pid":4000,"tid":%d,"ts":%d,"
 
 
 class Call(NamedTuple):
-    """A call of a step: what it is called, how long it takes, and its arguments."""
+    """A call within a step: its name, its duration, and its arguments."""
 
     name: str
     category: str
@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 def write(home: Path, events: int, seed: int, varied: int = 1, gz: int = 0) -> Written:
-    """Write one process's file. Names of files count as events, since they are lines of their own."""
+    """Write the file of one process. Lines that give names of files count as events, too."""
     path = home / ("train.pfw.gz" if gz else "train.pfw")
     content = 0
 
@@ -55,7 +55,7 @@ def write(home: Path, events: int, seed: int, varied: int = 1, gz: int = 0) -> W
 
 
 def _members(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a gzip member for each so many bytes."""
+    """Yield gzip members with the lines. Each member holds about `MEMBER` bytes of lines."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -96,7 +96,7 @@ def _repeated(file: str, step: int) -> list[Call]:
 
 
 def _step(rng: random.Random, file: str, step: int) -> list[Call]:
-    """Return the calls of one sample: the file is opened, read in pieces, and closed, in a region."""
+    """Return the calls for one sample, within a region of the program: its file is opened, read in pieces, and closed."""
     hashed = f'"fhash":"{file}"'
     size = rng.choice((4096, 65536, 262144, 1048576))
     base = 1048576 * rng.randrange(512)

@@ -1,8 +1,9 @@
-"""ET3, the agent's form: methods that call one another, allocate, read and set fields.
+"""Generate a trace of ET3 in the agent's form: methods that call one another, allocate objects, and read and set
+fields.
 
-Shares of lines as the agent writes them of a program of four threads: three lines in five enter or
-leave a method, one in five allocates, one in five updates or reads a field. `varied=1` has object numbers as the
-JVM gives them, all different; `varied=0` has fifty.
+The shares of the kinds of lines are those of a real program of four threads: three lines in five enter or leave a
+method, one in five allocates, one in five updates or reads a field. With `varied=1`, all object numbers are different,
+as in a JVM; with `varied=0`, there are fifty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BLOCK = 4096
 
 
 def write(home: Path, events: int, seed: int, varied: int = 1) -> Written:
-    """Write the agent's file, in which all frames are left at the end."""
+    """Write the agent's file. At its end, all open calls return."""
     path, size = home / "trace", 0
     with path.open("wb") as file:
         for lines in _lines(events, random.Random(seed), varied):
@@ -58,7 +59,7 @@ def _lines(events: int, rng: random.Random, varied: int) -> Iterator[list[str]]:
 
 
 def _inside(kind: float, number: int, rng: random.Random, thread: int) -> str:
-    """Return a line of what a method does."""
+    """Return a line for something that happens within a method: an allocation, or an access to a field."""
     if kind < 0.72:
         return f"N {number} {8 * rng.randrange(2, 12)} {rng.randrange(2, 90)} {rng.randrange(400)} 0 {thread}\n"
     if kind < 0.82:

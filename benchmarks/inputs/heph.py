@@ -1,7 +1,7 @@
-"""Heph: what the runtime writes, in the shares of a run of four workers and eight actors.
+"""Generate a trace of Heph with the shares of events that a run of four workers and eight actors has.
 
-Events are written when they end, so outer ones stand behind the inner ones. One event in eight is on
-stream 0, which all threads share. Packets have 88 bytes on average, as the runtime's.
+Events are written when they end, so enclosing events follow those inside them. One event in eight is on stream 0, which
+all threads share. Packets have 88 bytes on average, as those of the real runtime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "heph_rt::actor::relay"
 
 
 class Step(NamedTuple):
-    """A step of a worker in a turn: how long after its start, for how long (ns), and with which attributes."""
+    """A step of a worker within one turn: its start after the turn's start (ns), its duration (ns), and its attributes."""
 
     name: str
     start: int
@@ -45,7 +45,7 @@ TURN = 7200
 
 
 class Event(NamedTuple):
-    """A step with its bytes behind the header, in as many variants as there are actors."""
+    """A step with the encoded bytes after its header. There is one variant for each actor."""
 
     start: int
     duration: int
@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 def write(home: Path, events: int, seed: int, streams: int = 5) -> Written:
-    """Write one trace of so many streams; every stream gets its share of events."""
+    """Write one trace with the given number of streams. The events are divided among the streams."""
     path, size = home / "heph.trace", 0
     with path.open("wb") as file:
         for piece in _pieces(events, seed, streams):
@@ -62,7 +62,7 @@ def write(home: Path, events: int, seed: int, streams: int = 5) -> Written:
 
 
 def packets(data: bytes) -> Iterator[bytes]:
-    """Yield the packets of a trace one by one."""
+    """Yield the packets of a trace one after the other."""
     at = 0
     while at < len(data):
         end = at + int.from_bytes(data[at + 4 : at + 8], "big")
@@ -71,7 +71,7 @@ def packets(data: bytes) -> Iterator[bytes]:
 
 
 def epoch_packet(epoch: int) -> bytes:
-    """Return the packet with which a producer's life begins."""
+    """Return the packet with which a producer begins: it states the time of tick 0."""
     return EPOCH_PACKET.pack(_METADATA, EPOCH_PACKET.size, 5, b"epoch", epoch)
 
 

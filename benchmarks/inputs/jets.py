@@ -1,7 +1,8 @@
-"""JETS: a core that executes instructions, a line for each that begins, ends, or enters a stage.
+"""Generate a trace of JETS: a core that executes instructions. There is a line for each instruction that begins, ends,
+or enters a stage.
 
-Shares as `jets-tracegen` writes them: a record, its end and up to ten stages an instruction, in the
-order of the clock of each instruction; one in twenty has an annotation. A line has 130 bytes on average.
+The shares of lines are those of `jets-tracegen`: for each instruction a record, its end and up to ten stages, in the
+order of the clock. One instruction in twenty has an annotation. A line has 130 bytes on average.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ANNOTATION = '{"type":"annotation","name":"miss","record_id":%d,"description":"
 _FOOTER = '{"type":"footer","capture_end_clk":%d,"total_records":%d,"total_annotations":%d,"total_events":%d}'
 
 LONGEST = len(_STAGES) + 3
-"""Lines of an instruction with an annotation."""
+"""Maximum number of lines for one instruction: those of an instruction with an annotation."""
 
 
 def write(home: Path, events: int, seed: int) -> Written:
@@ -48,7 +49,7 @@ def write(home: Path, events: int, seed: int) -> Written:
 
 
 def _lines(events: int, seed: int) -> Iterator[list[str]]:
-    """Yield lines until so many events are written, whatever the last instruction lacks then."""
+    """Yield lines until the given number of events is written. The last instruction may be incomplete."""
     rng = random.Random(seed)
     around = [_RECORD % (0, "core_0", "Core", 1, "null", "Core 0", ""), _RECORD % (0, "thread_0", "Thread", 2, "1", "Hart 0", "")]  # fmt: skip
     yield [_HEADER, *around]

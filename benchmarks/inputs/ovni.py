@@ -1,7 +1,7 @@
-"""ovni: a process of nOS-V, in which one thread creates tasks and three run them.
+"""Generate an ovni trace: a process of nOS-V, in which one thread creates tasks and three threads run them.
 
-The order of events and their sizes are those of a program of nOS-V with 200 tasks: a worker is hungry,
-serves the scheduler, takes a task and runs it; here a task also allocates, locks, and submits another.
+The order and the sizes of events are those of a program of nOS-V with 200 tasks: a worker is hungry, serves the
+scheduler, takes a task and runs it. Here a task also allocates, locks, and submits another task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _HEADER = b"ovni\1\0\0\0"
 _RUNS, _LABEL = Struct("<B3sQIiQ"), Struct("<B3sQII")
 
 _WORK = (
-    # MCV of an event, and the time to the next (ns); those of VT have the task's number
+    # The code (model, category and value) of each event, and the time until the next one (ns). Events of the category
+    # VT also have the number of the task.
     (b"VSh", 240), (b"VS[", 330), (b"VS@", 40), (b"VS]", 50), (b"VSf", 80), (b"VTx", 900),
     (b"VMa", 120), (b"VMA", 700), (b"VAl", 90), (b"VAL", 400), (b"VU[", 150), (b"VU]", 2500),
     (b"VMf", 60), (b"VMF", 300), (b"VTe", 150),
@@ -29,7 +30,7 @@ _WORK = (
 
 
 def write(home: Path, events: int, seed: int) -> Written:
-    """Write a stream for each thread; the first one creates the tasks."""
+    """Write one stream for each thread. The first thread creates the tasks."""
     rng = random.Random(seed)
     created = max(events // 8, 2 + len(TYPES))
     shares = [created, *_split(events - created, THREADS - 1)]
@@ -51,7 +52,9 @@ def _split(total: int, parts: int) -> list[int]:
 
 
 def _creator(share: int, rng: random.Random) -> Iterator[bytes]:
-    """Yield the types of tasks, then the tasks, each created and submitted."""
+    """Yield the events of the thread that creates tasks: first the types of tasks, then the tasks, each created and
+    submitted.
+    """
     clock = 1000
     yield _RUNS.pack(0x0F, b"OHx", clock, 0, -1, 0)
     for number, label in enumerate(TYPES, 1):
@@ -71,7 +74,7 @@ def _creator(share: int, rng: random.Random) -> Iterator[bytes]:
 
 
 def _worker(share: int, number: int, rng: random.Random) -> Iterator[bytes]:
-    """Yield the events of a thread that runs every third task."""
+    """Yield the events of one of the three threads that run tasks. It runs every third task."""
     clock, task, left = 2000, number, share - 2
     yield _RUNS.pack(0x0F, b"OHx", clock, number, 7, number)
     while left > 0:

@@ -1,9 +1,10 @@
-"""A store of many spans, written by the store's own writer: what a run of many ranks and threads leaves behind.
+"""Write a store with many spans, with the collector's own table writer. It resembles the store of a run of many ranks
+and threads.
 
-Each rank is a session with its streams. A stream has steps, which hold solves, which hold calls of random length,
-from microseconds to a second; a counter and an instant at each step; and now and then a gap. Half of the sessions
-record depths. Rows come as a collector commits them: a commit has some time of all streams, and spans stand behind
-those that they contain.
+Each rank is a session with several streams. A stream has steps, which contain solves, which contain calls of random
+length, from microseconds to a second. Each step also has a counter and an instant, and gaps follow some steps. Half of
+the sessions record depths. The rows come in the order in which a collector commits them: each commit has some time of
+all streams, and spans follow those that they contain.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from tailrace.store.table import Table
 EPOCH = 1_790_000_000_000_000_000
 SESSIONS = 20
 STREAMS = 8
-"""Streams of a session."""
+"""Number of streams of a session."""
 BATCH = 500_000
-"""Rows of a commit, about."""
+"""Approximate number of rows of a commit."""
 
 CALLS, SOLVES = 10, 10
-"""Calls in a solve, and solves in a step."""
+"""Number of calls in a solve, and number of solves in a step."""
 STEP = CALLS * SOLVES + SOLVES + 3
-"""Rows of a step: its spans, and a counter and an instant."""
+"""Number of rows of a step: its spans, a counter and an instant."""
 SPANS = STEP - 2
 
 MEDIAN_NS, SIGMA = 150_000, 1.6
-"""The durations of calls are log-normal; the mean is some 0.5 ms."""
+"""Parameters of the log-normal distribution of the calls' durations. The mean duration is some 0.5 ms."""
 SHARE_OF_GAPS = 1 / 250
-"""Steps behind which something is missing."""
+"""Share of the steps after which events are missing."""
 
 _SOURCE = "ranks"
 _KINDS = ["span", "counter", "instant"]
@@ -50,7 +51,7 @@ Numbers = NDArray[np.int64]
 
 
 class Shape(NamedTuple):
-    """The size of a store: spans of all streams, and streams."""
+    """The size of a store: the number of spans of all streams, and the number of streams."""
 
     spans: int
     sessions: int = SESSIONS
@@ -58,12 +59,12 @@ class Shape(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Return the steps of each stream."""
+        """Return the number of steps of each stream."""
         return max(self.spans // (SPANS * self.sessions * self.streams), 1)
 
 
 def write(store: Path, shape: Shape, seed: int = 1) -> int:
-    """Write a store; return how many spans it has."""
+    """Write a store. Return its number of spans."""
     made = [_Session(number, shape.streams, seed) for number in range(shape.sessions)]
     table = Table.open(
         str(store), options={}, collector="benchmark", config=StoreConfig(), clock=SystemClock(), refills=lambda _: False
@@ -85,7 +86,7 @@ def write(store: Path, shape: Shape, seed: int = 1) -> int:
 
 
 class _Stream:
-    """The state of one stream between commits."""
+    """The state of one stream between two commits."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -101,7 +102,7 @@ class _Session:
         self._offset = 0
 
     def open(self, batch: Batch) -> None:
-        """Add what the session says of its clock, and the span of each stream that never ends."""
+        """Add the rows at the begin of a stream: what the session states about its clock, and one span that never ends."""
         words = {"clock": "clk", "ticks_per_second": 10**9, "epoch": EPOCH}
         rows = [_row(kind="session", name="header", attributes=json.dumps(words))]
         rows += [
@@ -112,7 +113,7 @@ class _Session:
         self._extend(batch, rows)
 
     def add(self, batch: Batch, steps: int) -> None:
-        """Add steps of each stream, and the gaps behind some of them."""
+        """Add the rows of steps of each stream, and gaps after some of them."""
         made = [self._steps(stream, steps) for stream in self._streams]
         gaps = [gap for number, (_, found) in enumerate(made) for gap in self._gaps(number, found)]
         columns = [np.concatenate(each) for each in zip(*(rows for rows, _ in made), strict=True)]
@@ -136,9 +137,10 @@ class _Session:
         self._extend(batch, gaps)
 
     def _steps(self, stream: _Stream, steps: int) -> tuple[list[Numbers], list[tuple[int, int]]]:
-        """Return the rows of some steps, and the first and the number of each missing range.
+        """Return the rows of some steps as columns: kind, name, begin, end, depth, number.
 
-        The rows are columns: kind, name, begin, end, depth, number."""
+        Also return the first number and the count of each missing range.
+        """
         shape = steps, SOLVES, CALLS
         length = np.minimum(self._random.lognormal(np.log(MEDIAN_NS), SIGMA, shape), 2e9).astype(
             np.int64
@@ -180,13 +182,16 @@ class _Session:
             batch.extend(_day(), _SOURCE, "heph", self._id, columns, 64 * len(rows))
 
     def _next(self, count: int) -> int:
-        """Return where the next rows begin."""
+        """Return the time at which the next rows begin."""
         self._offset += count
         return self._offset - count
 
 
 def _beside_solves(values: Numbers) -> Numbers:
-    """Return the calls' values of each step, with room for each solve behind its calls."""
+    """Return the calls' values of each step in one array.
+
+    After the calls of each solve, there is a place for the solve itself.
+    """
     room: Numbers = np.zeros((len(values), SOLVES, CALLS + 1), np.int64)
     room[:, :, :CALLS] = values
     return room.reshape(len(values), -1)
@@ -218,7 +223,7 @@ def _bits(valid: NDArray[np.bool_]) -> bytes:
 
 
 def _texts(texts: list[str], rows: NDArray[np.bool_]) -> Texts:
-    """Return the texts of some rows, in their order; the other rows have none."""
+    """Return an array of texts: the given texts in the given rows, in order, and none in all other rows."""
     lengths = np.zeros(len(rows) + 1, np.int32)
     lengths[1:][rows] = [len(text) for text in texts]
     return Texts(np.cumsum(lengths, dtype=np.int32).tobytes(), "".join(texts).encode(), _bits(rows))

@@ -1,7 +1,7 @@
-"""A table of many rows, written by the store's own writer without a daemon: 10⁸ rows take 30 s of CPU.
+"""Write a table with many rows, with the collector's own table writer and without a daemon: 10⁸ rows take 30 s of CPU.
 
-The rows are those of ten Heph producers with five streams each. The ingest makes the rows of one second; each commit
-has them again, a second later. So the table has the files that a daemon leaves at 500,000 events a second.
+The rows are those of ten Heph producers with five streams each. The ingest makes the rows of one second. Each commit
+has these rows again, one second later. So the table has the files that a daemon would leave at 500,000 events a second.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PRODUCERS = 10
 COMMIT_ROWS = 500_000
 SECOND = 10**9
 STRETCH = 88
-"""How much slower than in `inputs.heph` time goes, so that the events of a commit fill a second."""
+"""Factor by which time passes more slowly than in `inputs.heph`, so that the events of a commit fill a second."""
 GAPS = 5
-"""Gaps in each commit."""
+"""Number of gaps in each commit."""
 BEGINS = 40
-"""Begins in each commit, if there are any, whose spans come with the next."""
+"""Number of begins without an end in each commit, if begins are requested. The spans come with the next commit."""
 COMMITS_A_CHECKPOINT = 100
 
 
@@ -44,32 +44,34 @@ _EMPTY = Row._make([None] * len(Row._fields))._replace(offset=0)
 
 
 class Made(NamedTuple):
-    """The events, gaps and begins that were added to a table, and how long they last."""
+    """The numbers of events, gaps and begins that were added to a table, and the time that they span."""
 
     events: int
     gaps: int
     begins: int
     seconds: int
-    """From the first event's time, `heph.EPOCH`, to about the last one's."""
+    """Time (seconds) from that of the first event, `heph.EPOCH`, to about that of the last one."""
 
 
 class _Producer(NamedTuple):
-    """The rows of one producer's first second: those of its session, and its events."""
+    """The rows of one producer's first second: the rows about its session, and its events."""
 
     day: int
     session: str
     opening: ListRows
     events: list[BlockRows]
     length: int
-    """Bytes of its events."""
+    """Size (bytes) of the producer's events."""
     streams: dict[str, int]
-    """How many events each stream has."""
+    """Number of events in each stream, by stream."""
 
 
 def write(store: str, events: int, *, begins: bool = False) -> Made:
-    """Add so many events to a new table, rounded up to whole commits, with sessions and gaps, and begins if wanted.
+    """Write a new table with the given number of events, rounded up to whole commits. Add sessions and gaps, and with
+    `begins` also begins without an end.
 
-    The second half stands in the partition of the next day."""
+    The second half of the rows is in the partition of the next day.
+    """
     table = Table.open(
         store, options={}, collector="benchmark", config=StoreConfig(), clock=SystemClock(), refills=lambda _: False
     )  # fmt: skip
@@ -93,7 +95,7 @@ def write(store: str, events: int, *, begins: bool = False) -> Made:
 
 
 def _add(producer: _Producer, batch: Batch, number: int, *, later: bool) -> int:
-    """Append a producer's events of one commit; return how many there are."""
+    """Append a producer's events of one commit to the batch. Return their number."""
     if not number:
         _extend(batch, producer, int(later), producer.opening)
     for rows in producer.events:
@@ -106,7 +108,7 @@ def _extend(batch: Batch, producer: _Producer, later: int, rows: ListRows | Bloc
 
 
 def _moved(rows: BlockRows, producer: _Producer, number: int) -> BlockRows:
-    """Return rows as they come `number` seconds later."""
+    """Return the producer's rows, moved `number` seconds later."""
     block = rows.block
     ticks = number * SECOND
     numbers = pa.array([number * producer.streams[text] for text in block.stream.texts], pa.int64())
@@ -153,7 +155,7 @@ def _findings(number: int) -> Iterator[Row]:
 
 
 def _begins(producer: _Producer, number: int) -> Iterator[Row]:
-    """Yield begins of spans of the next commit."""
+    """Yield rows for begins of spans that end in the next commit."""
     rows = _moved(producer.events[0], producer, number + 1)
     step = max(rows.rows // BEGINS, 1)
     chosen = range(0, step * BEGINS, step)
@@ -192,7 +194,7 @@ def _producer(number: int, events: int) -> _Producer:
 
 
 def _stretched(rows: BlockRows) -> BlockRows:
-    """Return rows with times so far apart that they fill a second."""
+    """Return the same rows with times so far apart that they fill a second."""
     count = rows.rows
     start, end = (_array(values, count) for values in (rows.block.start, rows.block.end))
     longer = pc.multiply(start, STRETCH - 1)
@@ -203,7 +205,7 @@ def _stretched(rows: BlockRows) -> BlockRows:
 
 
 def _entries(session: str, data: bytes) -> Iterator[Entry]:
-    """Yield the spool's entries for one connection, whose bytes come at once."""
+    """Yield the spool's entries for one connection whose bytes arrive all at once."""
     at = 0
     info = OpenInfo(
         source=SOURCE, format="heph", session=session, transport="tcp", peer="127.0.0.1:1", record_max=1 << 20, ledger=LedgerConfig()

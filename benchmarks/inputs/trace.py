@@ -1,9 +1,9 @@
-"""A trace that a generator made, and the cache of those that were made before.
+"""Make a trace with a generator, and keep it in a cache.
 
-A generator is `write(home, events, seed, **shape)` of a module of this package. It writes the files of a
-trace below `home`, and returns what it wrote. `events` counts the packets, lines or binary events by
-which a producer says that something happened or is called something; headers, footers and the tracer's
-remarks about itself come on top of that and are not counted.
+A generator is the function `write(home, events, seed, **shape)` of a module of this package. It writes the files of a
+trace below `home`, and returns a description of them. `events` is the number of packets, lines or binary events by
+which a producer states that something happened or has a name. Headers, footers and the tracer's remarks about itself
+are written in addition and not counted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,19 @@ _FILES, _SAID = "files", "trace.json"
 
 
 class Written(NamedTuple):
-    """The output of a generator: streams by their paths, and how many of their bytes decoders see."""
+    """A description of a generator's output: the paths of the streams, and the number of their bytes that decoders
+    read.
+    """
 
     streams: tuple[str, ...]
     content: int
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A trace on disk. `content` is the size of its streams, inflated; `seed` what it was made from."""
+    """A trace on disk.
+
+    `content` is the size (bytes) of its streams after decompression. `seed` is the seed with which it was generated.
+    """
 
     format: str
     home: str
@@ -46,13 +51,13 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """Return the only stream."""
+        """Return the path of the only stream."""
         (path,) = self.paths
         return path
 
 
 def trace(format_: str, events: int, *, seed: int = 1, cache: Path = CACHE, **shape: int) -> Trace:
-    """Return a trace, made now unless the same generator made it before."""
+    """Return a trace. Take it from the cache if the same generator has made it before."""
     module = import_module(f"benchmarks.inputs.{format_}")
     source = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:10]
     words = [f"{key}{value}" for key, value in sorted(shape.items())]
@@ -60,11 +65,14 @@ def trace(format_: str, events: int, *, seed: int = 1, cache: Path = CACHE, **sh
     if not home.exists():
         _make(home, format_, events, seed, shape)
     made = msgspec.json.decode((home / _SAID).read_bytes(), type=Trace)
-    return msgspec.structs.replace(made, home=str(home / _FILES))  # the checkout may have moved
+    # The directory of the repository may have been moved since then.
+    return msgspec.structs.replace(made, home=str(home / _FILES))
 
 
 def _make(home: Path, format_: str, events: int, seed: int, shape: dict[str, int]) -> None:
-    """Make a trace beside its place, and move it there whole: others may make it at the same time."""
+    """Make a trace beside its place in the cache, and then move it there as a whole: another process may make the same
+    trace at the same time.
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=home.parent) as directory:
         unnamed = Path(directory) / home.name
@@ -73,5 +81,5 @@ def _make(home: Path, format_: str, events: int, seed: int, shape: dict[str, int
         written: Written = module.write(unnamed / _FILES, events, seed, **shape)
         made = Trace(format_, str(home / _FILES), written.streams, events, written.content, seed)
         (unnamed / _SAID).write_bytes(msgspec.json.encode(made))
-        with suppress(OSError):  # another was faster
+        with suppress(OSError):  # Another process has made the trace first.
             unnamed.rename(home)

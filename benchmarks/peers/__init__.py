@@ -1,3 +1,3 @@
-"""Peers: programs that people use instead, each with its configuration beside its module."""
+"""Define the peers: programs that users choose instead of ours. The configuration of each is beside its module."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""dftracer-utils, from PyPI: `dftracer_index` reads finished files and writes an index beside them."""
+"""Run dftracer-utils from PyPI. Its program `dftracer_index` reads finished files and writes an index beside them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _SAMPLE_SECONDS = 0.02
 
 
 def peer() -> Peer:
-    """Return dftracer-utils."""
+    """Return the description of dftracer-utils."""
     does = "an index of the finished file, without its rows; as many threads as cores"
     return Peer("dftracer-utils", version("dftracer-utils"), INSTALL, does, CONFIGURATION)
 
 
 def index(directory: Path, target: Path) -> Done:
-    """Index the traces in a directory, into another; its start counts, which takes some milliseconds."""
+    """Index the traces in a directory.
+
+    Write the index into another directory. The time includes the start of the program, some milliseconds.
+    """
     command = [f"{PEERS}/dftracer_index", "--directory", str(directory), "--index-dir", str(target)]
     command += (CONFIGURATIONS / CONFIGURATION).read_text().split()
     peak, begun = 0, time.monotonic()

@@ -1,4 +1,4 @@
-"""DuckDB: a finished file to a Parquet file, which it does not sync."""
+"""Run DuckDB. It converts a finished file to a Parquet file, which it does not sync."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ JOINED = (
 
 
 def peer(format_: str, *, joined: bool) -> Peer:
-    """Return DuckDB with its statements for a format; `joined` for those that also join lines."""
+    """Return the description of DuckDB with its statements for a format.
+
+    With `joined`, the statements also join lines that belong together.
+    """
     if joined:
         configuration = f"duckdb-{format_}-rows.sql"
         return Peer("DuckDB, joined", duckdb.__version__, INSTALL, JOINED, configuration)
@@ -29,10 +32,11 @@ def peer(format_: str, *, joined: bool) -> Peer:
 
 
 def convert(configuration: str, path: str, output: str) -> Callable[[], int]:
-    """Return work that runs the statements and counts the rows; for a process of its own."""
+    """Return a function that runs the statements and counts the rows. It is meant for a process of its own."""
     statements = (CONFIGURATIONS / configuration).read_text()
     connection = duckdb.connect()
-    connection.execute("SELECT * FROM read_json('/dev/null', columns = {a: 'JSON'})")  # loads
+    # This loads DuckDB's JSON reader before the measurement.
+    connection.execute("SELECT * FROM read_json('/dev/null', columns = {a: 'JSON'})")
 
     def work() -> int:
         Path(output).unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""The environment of peers from PyPI, which `make peers` makes; their versions are in `requirements/peers.txt`."""
+"""Find the environment with the peers from PyPI.
+
+`make peers` installs it, and `requirements/peers.txt` has the versions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ INSTALL = "make peers"
 
 @cache
 def version(package: str) -> str:
-    """Return the version of a package that is installed there, "" if it is not."""
+    """Return the version of a package in this environment; an empty text if it is not installed."""
     if not PYTHON.exists():
         return ""
     program = f"import importlib.metadata; print(importlib.metadata.version('{package}'))"

@@ -1,4 +1,7 @@
-"""One pass in Python over binary records, which no other program stores: headers to tuples, nothing stored."""
+"""Read binary records once in a loop of Python, because no other program reads these formats.
+
+The loop unpacks headers to tuples and stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,18 @@ _OVNI = Struct("<B3sQ")
 
 
 def peer() -> Peer:
-    """Return Python itself."""
+    """Return the description of Python itself as a peer."""
     does = "one `struct` unpack an event to a tuple, nothing stored"
     return Peer("Python loop", platform.python_version(), "make dev", does)
 
 
 def heph(paths: list[str]) -> Callable[[], int]:
-    """Return work that unpacks the header of every event of Heph."""
+    """Return a function that unpacks the header of every Heph event."""
     data = b"".join(Path(path).read_bytes() for path in paths)
 
     def work() -> int:
-        unpack, at, events = _HEPH.unpack_from, 23, []  # behind the epoch
+        # Begin after the packet with the epoch, which has 23 bytes
+        unpack, at, events = _HEPH.unpack_from, 23, []
         while at < len(data):
             event = unpack(data, at)
             events.append(event)
@@ -35,7 +39,7 @@ def heph(paths: list[str]) -> Callable[[], int]:
 
 
 def ovni(paths: list[str]) -> Callable[[], int]:
-    """Return work that unpacks the header of every event of ovni."""
+    """Return a function that unpacks the header of every ovni event."""
     streams = [Path(path).read_bytes() for path in paths]
 
     def work() -> int:

@@ -1,4 +1,4 @@
-"""The file that a peer writes, read while it grows."""
+"""Read the file that a peer writes, while it grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Output:
-    """Counts the lines of a growing file that hold a mark."""
+    """Reads the new lines of a growing file, and finds those that contain a mark."""
 
     def __init__(self, path: Path, mark: bytes) -> None:
         self.count = 0
@@ -15,7 +15,7 @@ class Output:
         self._at = 0
 
     def look(self) -> range:
-        """Return the numbers of those that came since the last look."""
+        """Return the event numbers in those lines that were added since the last call."""
         if not self._path.exists():
             return range(0)
         with self._path.open("rb") as file:

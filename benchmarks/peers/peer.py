@@ -1,4 +1,4 @@
-"""A peer, as the page describes it."""
+"""Define a peer as the page describes it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 
 class Peer(NamedTuple):
-    """A peer on this machine: its version, or "" and the command that installs it.
+    """A peer on this machine. `version` is empty if it is not installed; then the command that installs it is known.
 
-    `does` says what it does with the bytes, `configuration` is a file in this directory, "" for none."""
+    `does` describes what the peer does with the bytes. `configuration` is a file in this directory, or empty if there
+    is none.
+    """
 
     name: str
     version: str
@@ -18,5 +20,5 @@ class Peer(NamedTuple):
 
     @property
     def absent(self) -> str:
-        """Return the command that installs it, "" if it is here."""
+        """Return the command that installs the peer; an empty text if it is installed."""
         return "" if self.version else self.install

@@ -1,4 +1,7 @@
-"""rsyslog, from the distribution: sockets or files to a file, which it does not sync."""
+"""Run rsyslog from the distribution.
+
+It copies what it receives by sockets, or reads from files, to a file that it does not sync.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _POLL_SECONDS = 0.02
 
 
 def peer(configuration: str, does: str) -> Peer:
-    """Return rsyslog with one of its configurations."""
+    """Return the description of rsyslog with one of its configurations."""
     found = shutil.which(PROGRAM) or shutil.which(PROGRAM, path="/usr/sbin:/sbin")
     version = ""
     if found:
@@ -36,15 +39,17 @@ def peer(configuration: str, does: str) -> Peer:
 
 
 class Running(NamedTuple):
-    """A running rsyslog, the address where it listens, and the file that it writes."""
+    """A running rsyslog: the address at which it listens, and the file that it writes."""
 
     process: int
     address: Address
     output: Path
 
     def await_written(self, mark: bytes, expected: int) -> tuple[int, float]:
-        """Wait until the file has so many marks, or has not grown for long. Return how many it has, and the
-        time at which the last one came."""
+        """Wait until the file contains the given number of marks, or has not grown for a long time.
+
+        Return the number of marks, and the time at which the last one appeared.
+        """
         output = Output(self.output, mark)
         grown = time.monotonic()
 
@@ -60,7 +65,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def rsyslog(home: Path, configuration: str, files: str = "") -> Iterator[Running]:
-    """Run rsyslog on a free port, or on `files`, and wait until it is there."""
+    """Run rsyslog on a free port, or on `files`. Wait until it is ready."""
     home.mkdir(parents=True, exist_ok=True)
     kind = socket.SOCK_DGRAM if configuration == "rsyslog-datagrams.conf" else socket.SOCK_STREAM
     port = _free_port(kind)

@@ -1,3 +1,3 @@
-"""Processes that are measured: what they use, and how they are started, fed and ended."""
+"""Start, feed and end the processes that are measured, and measure their usage."""
 
 from __future__ import annotations

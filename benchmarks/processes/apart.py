@@ -1,8 +1,8 @@
-"""Work in a process of its own: prepared first, then measured from a start sign on.
+"""Do work in a process of its own. It is prepared first, and measured from a start sign on.
 
-`run("module:function", argument, …)` lets a new process import the module and call the function with
-the arguments. The function prepares, and returns the work as a callable without arguments. The process
-waits for the start sign, does the work, and says what it took.
+`run("module:function", argument, …)` starts a new process, which imports the module and calls the function with the
+arguments. The function prepares the work, and returns it as a callable without arguments. The process waits for the
+start sign, does the work, and reports its cost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(
     descriptors: tuple[int, ...] = (),
     beside: Callable[[], object] | None = None,
 ) -> Done:
-    """Do some work in a new process; `beside` is done here meanwhile."""
+    """Do some work in a new process. Meanwhile, call `beside` in this process."""
     command = [str(python), "-m", "benchmarks.processes.apart", function, json.dumps(arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, pass_fds=descriptors
@@ -60,7 +60,7 @@ def run(
 
 
 def main() -> None:
-    """Do what `run` asked for."""
+    """Do the work that `run` in another process has requested."""
     module, _, name = sys.argv[1].partition(":")
     work = getattr(import_module(module), name)(*json.loads(sys.argv[2]))
     print(READY, flush=True)
@@ -69,7 +69,7 @@ def main() -> None:
     value = work()
     seconds, cpu = time.monotonic() - begun, time.process_time() - cpu
     print(json.dumps([value, seconds, cpu]), flush=True)
-    sys.stdin.readline()  # until its memory has been looked at
+    sys.stdin.readline()  # Stay alive until the other process has read the memory of this one.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The daemon that is measured: the real one, as a user starts it, on a store of its own."""
+"""Run the daemon that is measured: the real one, started as a user would, on a store of its own."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ files_max = 10000
 
 LONGEST_SECONDS = 1200.0
 STANDSTILL_SECONDS = 30.0
-"""After so long without progress a run has failed. Heartbeats make progress every minute."""
+"""If there is no progress for this time (seconds), a run has failed.
+
+Heartbeats count as progress, and one comes every minute.
+"""
 _POLL_SECONDS = 0.02
 _QUIET_LOOKS = 5
 
 
 class Daemon:
-    """A running daemon."""
+    """A running daemon that is measured."""
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
@@ -53,29 +56,30 @@ class Daemon:
         self.events: Path = collector.store / "events"
 
     def address(self, source: str) -> Address:
-        """Return where a source listens."""
+        """Return the address at which a source listens."""
         host, port = self.collector.address(source)
         return host, port
 
     def status(self) -> dict[str, Any]:
-        """Return what /status answers."""
+        """Return the daemon's answer to a request for /status."""
         found: dict[str, Any] = self.collector.status()
         return found
 
     def source(self, name: str) -> dict[str, Any]:
-        """Return a source's figures."""
+        """Return the figures of a source."""
         found: dict[str, Any] = self.status()["sources"][name]
         return found
 
     def await_committed(self, source: str, content: int) -> None:
-        """Wait until so many bytes of a source are decoded, and their rows committed and durable."""
+        """Wait until the given number of bytes of a source is decoded, and the rows are committed and durable."""
         end, reached, moved = 0, (-1, -1), time.monotonic()
 
         def done() -> bool:
             nonlocal end, reached, moved
             begun = time.monotonic()
             status = self.status()
-            # A page of a thousand sessions takes milliseconds of what is measured: a tenth of the time at most.
+            # The page /status takes milliseconds for a thousand sessions, which count as work of the daemon. So request
+            # it for a tenth of the time at most.
             time.sleep(9 * (time.monotonic() - begun))
             seen, spool = status["sources"][source], status["spool"]
             if reached != (now := (seen["received_bytes"], spool["committed"])):
@@ -89,7 +93,7 @@ class Daemon:
         until(done, f"{content} bytes to be committed", LONGEST_SECONDS, _POLL_SECONDS)
 
     def await_quiet(self, source: str) -> None:
-        """Wait until nothing more comes, and all rows of what came are committed and durable."""
+        """Wait until no more data arrives, and all rows of the received data are committed and durable."""
         looks: list[int] = []
 
         def done() -> bool:
@@ -109,6 +113,7 @@ def daemon(home: Path, sources: str = SOCKETS, more: str = "") -> Iterator[Daemo
     collector = Collector(home, sources=sources, more=more, executable=True)
     try:
         yield Daemon(collector.start())
-        collector.stop()  # a killed one leaves its upkeep, which may write while the directory is removed
+        # Stop the daemon in order. If it is killed, its upkeep may go on and write while the directory is removed
+        collector.stop()
     finally:
         collector.end()

@@ -1,4 +1,4 @@
-"""Decoding alone, in chunks as a source reads them: with a kernel, and in Python."""
+"""Measure decoding alone, in chunks as a source reads them: with a kernel, and in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIMIT = 1 << 20
 
 
 def blocks(format_: str, paths: list[str]) -> Callable[[], int]:
-    """Return work that decodes with the format's kernel, and returns how many records there were."""
+    """Return a function that decodes with the format's kernel and returns the number of records."""
     chunks = _chunks(paths)
     decoder = FORMATS[format_].decoder(_LIMIT, None)
     if not isinstance(decoder, BlockDecoder):
@@ -31,7 +31,7 @@ def blocks(format_: str, paths: list[str]) -> Callable[[], int]:
 
 
 def records(format_: str, paths: list[str]) -> Callable[[], int]:
-    """Return work that decodes in Python, and returns how many records there were."""
+    """Return a function that decodes in Python and returns the number of records."""
     chunks = _chunks(paths)
     decoder = FORMATS[format_].decoder(_LIMIT, None)
     return lambda: sum(len(decoder.feed(chunk)) for chunk in chunks)

@@ -1,4 +1,6 @@
-"""Senders: a file over a connection, datagrams or lines at a rate, traces over many connections."""
+"""Send traces in several ways: a file over a connection, datagrams or lines at a rate, several traces over many
+connections.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,25 @@ from pathlib import Path
 Address = tuple[str, int]
 
 PIECE = 16 * 2**10
-"""Bytes that one of many connections sends at a time."""
+"""Number of bytes that one of many connections sends before the next one sends."""
 MTU_PAYLOAD = 1432
 
 
 def stream(address: Address, path: Path) -> None:
-    """Send a file as fast as the receiver takes it."""
+    """Send a file over a connection, as fast as the receiver reads it."""
     with path.open("rb") as file, socket.create_connection(address) as sock:
         sock.sendfile(file)
 
 
 def datagrams(address: Address, packets: Sequence[bytes], rate: float) -> float:
-    """Send at about `rate` datagrams a second. Return how long it took."""
+    """Send datagrams at about `rate` a second. Return how long this took."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(address)
         return _at_rate(sock, packets, rate)
 
 
 def one_by_one(address: Address, lines: Sequence[bytes], rate: float) -> float:
-    """Send at about `rate` lines a second over a connection, each line at once. Return how long it took."""
+    """Send lines over a connection at about `rate` a second, each in a write of its own. Return how long this took."""
     with socket.create_connection(address) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _at_rate(sock, lines, rate)
@@ -48,7 +50,7 @@ def _at_rate(sock: socket.socket, pieces: Sequence[bytes], rate: float) -> float
 
 
 def packed(packets: Iterable[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
-    """Return packets joined into datagrams of at most `limit` bytes."""
+    """Return packets joined to datagrams of at most `limit` bytes."""
     joined: list[bytes] = []
     group: list[bytes] = []
     size = 0
@@ -62,7 +64,7 @@ def packed(packets: Iterable[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
 
 
 def connections(address: Address, traces: Sequence[bytes]) -> None:
-    """Send each trace over a connection of its own, all at the same time, in turns."""
+    """Send each trace over a connection of its own. All connections are open at the same time and send in turns."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.create_connection(address)) for _ in traces]
         longest = max(map(len, traces))

@@ -1,4 +1,7 @@
-"""The daemon's stages, one behind the other in one process, of bytes that are in memory: a profile by differences."""
+"""Run the daemon's stages one after the other in one process, on bytes that are in memory.
+
+The difference of two stages is the cost of the later one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TIME = 1_700_000_000 * 10**9
 
 
 def decoded(format_: str, paths: list[str]) -> Callable[[], int]:
-    """Return work that decodes, and returns how many records there were."""
+    """Return a function that decodes and returns the number of records."""
     chunks = [list(_chunks(path)) for path in paths]
     readers = [FORMATS[format_].decoder(LIMIT, None) for _ in paths]
 
@@ -39,7 +42,7 @@ def decoded(format_: str, paths: list[str]) -> Callable[[], int]:
 
 
 def ingested(format_: str, paths: list[str]) -> Callable[[], int]:
-    """Return work that also matches begins and ends, and counts; it returns how many rows there were."""
+    """Return a function that decodes, matches begins and ends, and counts numbers. It returns the number of rows."""
     entries = list(_entries(format_, paths))
 
     def work() -> int:
@@ -49,7 +52,10 @@ def ingested(format_: str, paths: list[str]) -> Callable[[], int]:
 
 
 def written(format_: str, paths: list[str], home: str) -> Callable[[], int]:
-    """Return work that also writes the rows to files of the table, and syncs them; without commits."""
+    """Return a function that does the same and also writes the rows to files of the table, and syncs them.
+
+    It makes no commits.
+    """
     entries, root = list(_entries(format_, paths)), Path(home)
 
     def write(ingest: Ingest) -> int:
@@ -67,7 +73,7 @@ def written(format_: str, paths: list[str], home: str) -> Callable[[], int]:
 
 
 def _ingest(entries: list[Entry], take: Callable[[Ingest], int]) -> Iterator[int]:
-    """Apply entries; yield what `take` returns of each commit."""
+    """Apply entries of the spool to an ingest. Yield what `take` returns for each commit."""
     ingest = Ingest()
     for entry in entries:
         ingest.apply(entry)
@@ -77,7 +83,7 @@ def _ingest(entries: list[Entry], take: Callable[[Ingest], int]) -> Iterator[int
 
 
 def _entries(format_: str, paths: list[str]) -> Iterator[Entry]:
-    """Yield the spool's entries for files, or for one connection where the format has no files of its own."""
+    """Yield the spool's entries for files. If the format has no files, yield those for one connection."""
     at = 0
 
     def entry(kind: EntryKind, session: int, payload: bytes) -> Entry:

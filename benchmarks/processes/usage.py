@@ -1,4 +1,4 @@
-"""The usage of a process: CPU time and memory, as the kernel counts them."""
+"""Measure what a process uses: CPU time and memory, as the kernel counts them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from threading import Event, Thread
 from typing import NamedTuple, Self
 
 _SCHEDULED = 2
-"""The clock of scheduled time, one of those that Linux has for each process; it has no coarse ticks."""
+"""Clock of Linux that counts the time for which a process was scheduled.
+
+Every process has it, and it is not rounded to ticks.
+"""
 _SAMPLE_SECONDS = 0.2
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _PRIVATE = re.compile(r"^Private_(?:Clean|Dirty|Hugetlb):\s+(\d+) kB", re.MULTILINE)
 
 
 class Usage(NamedTuple):
-    """CPU seconds of all threads, and the most memory at any time, in bytes.
+    """CPU seconds of all threads, and the maximum memory in bytes.
 
-    `resident` counts pages that others share, such as those of libraries; `private` does not."""
+    `resident` includes pages that are shared with other processes, such as those of libraries; `private` does not.
+    """
 
     cpu: float
     resident: int
@@ -27,24 +31,24 @@ class Usage(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process since it began, its ended threads included."""
+    """Return the CPU time (seconds) of a process since it began, including that of threads that have ended."""
     return time.clock_gettime(~pid << 3 | _SCHEDULED)
 
 
 def resident_peak(pid: int) -> int:
-    """Return the most memory that was resident since the peak was reset."""
+    """Return the maximum memory (bytes) that was resident since the peak was reset."""
     found = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) * 1024 if found else 0
 
 
 def private(pid: int) -> int:
-    """Return the memory that a process shares with nobody."""
+    """Return the memory (bytes) that a process does not share with others."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(kib) for kib in _PRIVATE.findall(rollup)) * 1024
 
 
 class Watch:
-    """Watches a process within a `with` block; `usage` is set behind it."""
+    """Measures a process within a `with` block. Afterwards `usage` is set."""
 
     def __init__(self, pid: int) -> None:
         self.usage = Usage(0.0, 0, 0)
@@ -56,7 +60,8 @@ class Watch:
 
     def __enter__(self) -> Self:
         with suppress(OSError):
-            Path(f"/proc/{self._pid}/clear_refs").write_text("5")  # forget the peak so far
+            # Reset the peak of the resident memory
+            Path(f"/proc/{self._pid}/clear_refs").write_text("5")
         self._begun = cpu_seconds(self._pid)
         self._sampler.start()
         return self

@@ -1,3 +1,3 @@
-"""Physical references: the least work that any collector has to do with the same bytes or rows."""
+"""Define physical references: the least work that any collector must do with the same bytes or rows."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions to a table, asked by our views, and by DuckDB over the bare files."""
+"""Ask questions to a table, both by our views and by DuckDB on the bare files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _BARE_THEN = _BARE | {
 
 
 def ours(store: str, least: int, most: int) -> Callable[[], dict[str, float]]:
-    """Return work that asks each question, and opens the store anew for each. It yields the seconds of each."""
+    """Return a function that asks each question by our views, and opens the store again for each.
+
+    It yields the seconds that each took.
+    """
 
     def ask(statement: str) -> None:
         with tailrace.open(store) as opened:
@@ -51,7 +54,7 @@ def ours(store: str, least: int, most: int) -> Callable[[], dict[str, float]]:
 
 
 def bare(store: str, least: int, most: int) -> Callable[[], dict[str, float]]:
-    """Return work that asks the same of the table's files, without names, clocks or gaps."""
+    """Return a function that asks the same questions to the table's files, without names, clocks or gaps."""
 
     return lambda: _timed(lambda statement: _ask_bare(store, statement), _BARE, least, most)
 
@@ -64,7 +67,7 @@ def _ask_bare(store: str, statement: str) -> None:
 
 
 def ours_then(store: str, since: int, until: int) -> Callable[[], dict[str, float]]:
-    """Return work that asks for a range of time, and further questions, as `ours` does."""
+    """Return a function that asks, as `ours` does, for a range of time and further questions."""
 
     def ask(statement: str) -> None:
         with tailrace.open(store) as opened:
@@ -82,12 +85,12 @@ def ours_then(store: str, since: int, until: int) -> Callable[[], dict[str, floa
 
 
 def bare_then(store: str, since: int, until: int) -> Callable[[], dict[str, float]]:
-    """Return work that asks the same of the table's files, as `bare` does."""
+    """Return a function that asks the same questions to the table's files, as `bare` does."""
     return lambda: _timed(lambda statement: _ask_bare(store, statement), _BARE_THEN, since, until)
 
 
 def upkeep(store: str) -> Callable[[], None]:
-    """Return work that merges all files of a store that can be merged."""
+    """Return a function that merges all files of a store that can be merged."""
 
     def work() -> None:
         run_upkeep(store, StoreConfig(), clock=SystemClock(), everything=True)

@@ -1,4 +1,4 @@
-"""Bytes into nothing: a socket that is drained, a file that is read, and inflated where it is compressed.
+"""Drain bytes without using them: from a socket, or from a file, which is decompressed if necessary.
 
 Each function runs in a process of its own (`processes/apart.py`) and returns its work.
 """
@@ -16,7 +16,7 @@ _SILENCE_SECONDS = 2.0
 
 
 def connection(descriptor: int) -> Callable[[], int]:
-    """Return work that takes one connection and counts its bytes."""
+    """Return a function that accepts one connection and counts its bytes."""
     listener = socket.socket(fileno=descriptor)
     buffer = memoryview(bytearray(_BUFFER))
 
@@ -33,7 +33,7 @@ def connection(descriptor: int) -> Callable[[], int]:
 
 
 def datagrams(descriptor: int, expected: int) -> Callable[[], int]:
-    """Return work that counts datagrams until all have come, or no more do."""
+    """Return a function that counts datagrams until all have arrived, or none arrives any more."""
     sock = socket.socket(fileno=descriptor)
     buffer = memoryview(bytearray(_BUFFER))
 
@@ -52,7 +52,7 @@ def datagrams(descriptor: int, expected: int) -> Callable[[], int]:
 
 
 def files(paths: list[str]) -> Callable[[], int]:
-    """Return work that reads files and counts the bytes of their content."""
+    """Return a function that reads files and counts the bytes of their content."""
 
     def work() -> int:
         return sum(_read(Path(path)) for path in paths)

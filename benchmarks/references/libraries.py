@@ -1,4 +1,7 @@
-"""A process that has our libraries and none of our code: the least memory that a collector can have."""
+"""Run a process that has loaded our libraries and none of our code.
+
+Its memory is the least that a collector can have.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ NAMES = ("trio", "msgspec", "prometheus_client", "pyarrow.parquet", "deltalake")
 
 
 def imported(seconds: float) -> Callable[[], None]:
-    """Import the libraries; return work that waits."""
+    """Import the libraries. Return a function that only waits."""
     for name in NAMES:
         import_module(name)
     return partial(time.sleep, seconds)

@@ -1,7 +1,7 @@
-"""Ready Arrow batches to durable rows: the same rows that the collector has just written.
+"""Write ready Arrow batches to durable rows. The rows are those that the collector has written before.
 
-Each batch becomes a Parquet file, which is synced, and one commit of a Delta table, which is synced, too.
-Columns with few values are dictionaries already, and stay so.
+Each batch becomes a Parquet file, which is synced, and one commit of a Delta table, which is synced, too. Columns with
+few values are dictionary-encoded from the start, and stay so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DAY = "day"
 
 
 def write(events: str, home: str) -> Callable[[], int]:
-    """Read the table `events`, and return work that writes its rows to a new table in `home`."""
+    """Read the table `events`. Return a function that writes its rows to a new table in `home`."""
     schema = DeltaTable(events).schema()
     source = DeltaTable(events).to_pyarrow_dataset().to_table()
     days = source.column(_DAY).unique().to_pylist() if _DAY in source.column_names else [None]

@@ -1,3 +1,3 @@
-"""The page about performance: a function of the results, without a look at anything else."""
+"""Create the page about performance from the results, and from nothing else."""
 
 from __future__ import annotations

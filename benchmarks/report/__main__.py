@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report DIRECTORY`: write the page anew from the results in a directory."""
+"""`python -m benchmarks.report DIRECTORY`: write the page again from the results in a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the published figures are from what was aimed at, and where the time goes that lies between."""
+"""Compare the published figures with their goals. Show where the time goes that lies between them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PARTS = (
     "the rows' files",
     "receiving, the spool and commits",
 )
-"""The cost of each stage beyond the one before."""
+"""For each stage, the cost that it adds to the stage before."""
 
 
 class Goal(NamedTuple):
-    """A figure that was aimed at. `stage` names the case of `stages` that shows where its time goes."""
+    """A figure with a goal. `stage` is the case of `stages` that shows where its time goes."""
 
     benchmark: str
     case: str
@@ -32,7 +32,7 @@ class Goal(NamedTuple):
     aim: float
     stage: str = ""
     over_base: bool = False
-    """Whether the figure is a ratio to the smallest size of the sweep."""
+    """Whether the figure is the ratio to the smallest size of the sweep."""
 
 
 _INTO_TABLE = ("heph-tcp", "jets-tcp", "dftracer", "ovni", "et3")
@@ -75,7 +75,7 @@ GOALS = (
 
 
 class _Found(NamedTuple):
-    """A goal, and the median that was measured."""
+    """A goal, and the median that was measured for its figure."""
 
     goal: Goal
     result: Result
@@ -89,7 +89,7 @@ class _Found(NamedTuple):
 
 
 def section(results: Results) -> Iterator[str]:
-    """Yield the lines of the section; none where nothing was measured that has a goal."""
+    """Yield the lines of this section of the page. Yield none if no figure with a goal was measured."""
     found = [each for goal in GOALS for each in _measured(goal, results)]
     if not found:
         return
@@ -134,7 +134,9 @@ def _cells(found: _Found) -> list[str]:
 
 
 def _distances(found: list[_Found], results: Results) -> Iterator[str]:
-    """Say of each goal that was not reached what takes so much, and what the references took in the same run."""
+    """Return, for each goal that was not reached, a text about the stages that take the time, and about the cost of the
+    references in the same run.
+    """
     missed = [each for each in found if not each.reached]
     for each in missed:
         if said := _why(each, results):
@@ -151,12 +153,12 @@ def _why(found: _Found, results: Results) -> str:
     if goal.measure == "rate":
         return _split(goal.stage, results) + _references(found.case, "cpu")
     if goal.benchmark in _INTO_TABLE:
-        return ""  # said with the rate, and once for all
+        return ""  # The goal for the rate already contains this, so it is not repeated
     return _references(found.case, goal.measure)
 
 
 def _memory(results: Results) -> str:
-    """Say what an idle collector takes, and how much the stages may hold beyond that."""
+    """Return a text about the memory of an idle collector, and how much the stages may use beyond that."""
     idle = _case(results.found.get("idle"), "no sender")
     ours = next((side for side in idle.sides if side.role is Role.OURS), None) if idle else None
     found = spread(ours, "resident") if ours else None
@@ -175,7 +177,7 @@ def _case(result: Result | None, label: str) -> Case | None:
 
 
 def _split(stage: str, results: Results) -> str:
-    """Say what each stage takes of an event's CPU."""
+    """Return a text about each stage's share of an event's CPU time."""
     case = _case(results.found.get("stages"), stage)
     sides = case.sides if case else ()
     cpu = {side.name: found.middle for side in sides if (found := spread(side, "cpu"))}
@@ -189,7 +191,10 @@ def _split(stage: str, results: Results) -> str:
 
 
 def _chunks(case: Case) -> str:
-    """Say how large the chunks are, since each costs all stages something, and how large at the smallest size."""
+    """Return a text about the sizes of chunks, also at the smallest size of the sweep.
+
+    Each chunk costs every stage some time.
+    """
     found = {side.role: spread(side, "chunk") for side in case.sides}
     ours, base = found.get(Role.OURS), found.get(Role.BASE)
     if ours is None or base is None:
@@ -198,7 +203,7 @@ def _chunks(case: Case) -> str:
 
 
 def _references(case: Case, measure: str) -> str:
-    """Say what the references took in the same run."""
+    """Return a text about the cost of the references in the same run."""
     definition = MEASURES[measure]
     said = [
         f"{side.name} {number(found.middle / definition.unit_size)} {definition.unit}"

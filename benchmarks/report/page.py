@@ -1,4 +1,4 @@
-"""The page itself, with its plots, as files by their names."""
+"""Create the page with its plots, as the content of files by their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.results import Machine, Result, Results
 PAGE = "performance.md"
 RESULTS = "performance/results.json"
 PLOTTED = ("rate", "cpu", "resident")
-"""Measures of which all ratios are drawn."""
+"""Measures whose ratios are all drawn."""
 
 _INTRODUCTION = """\
 # Performance
@@ -30,7 +30,7 @@ _UNDERSTATED = " The inputs were short: events a second are understated, since e
 
 
 def files(results: Results) -> dict[str, str]:
-    """Return the page and its plots by their names."""
+    """Return the content of the page and of its plots, by file name."""
     made: dict[str, str] = {}
     lines = [_INTRODUCTION, "## Ratios", ""]
     lines += tables.of_ratios(results)
@@ -48,7 +48,7 @@ def files(results: Results) -> dict[str, str]:
 
 
 def write(results: Results, directory: Path) -> None:
-    """Write the results, the page and its plots into a directory."""
+    """Write the results, the page and its plots to a directory."""
     results.save(directory / RESULTS)
     for name, text in files(results).items():
         (directory / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Plots of the page: ratios of all benchmarks, and the curves of each sweep."""
+"""Draw the plots of the page: ratios of all benchmarks, and the curves of each sweep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLOURS = {Role.PEER: COLOURS[0], Role.REFERENCE: COLOURS[1]}
 
 
 def of_ratios(results: Results, measure: str) -> str | None:
-    """Draw the ratios of one measure; None if there are none."""
+    """Draw the ratios of one measure. Return None if there are none."""
     found = [
         Bar(f"{case.label} / {ratio.other.name}", ratio.spread, _COLOURS[ratio.other.role])
         for result in results.found.values()
@@ -27,7 +27,7 @@ def of_ratios(results: Results, measure: str) -> str | None:
 
 
 def of_sweep(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield the plotted measures of a sweep, and a drawing of each."""
+    """Yield each plotted measure of a sweep with a drawing of it."""
     for measure in result.plotted:
         series = list(_series(result, measure))
         if series:

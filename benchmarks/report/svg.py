@@ -1,4 +1,4 @@
-"""Plots as SVG: points with their spread over an axis, and spreads on one logarithmic axis."""
+"""Draw plots as SVG: curves of points with their spread, and bars of spreads on one logarithmic axis."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Points of one colour that a line joins."""
+    """Points of one colour that are joined by a line."""
 
     name: str
     points: list[Point]
 
 
 class Bar(NamedTuple):
-    """A spread in a line of its own."""
+    """A spread that is drawn as one row."""
 
     name: str
     spread: Spread
@@ -36,7 +36,7 @@ class Bar(NamedTuple):
 
 
 def curves(title: str, across: str, up: str, series: Sequence[Series]) -> str:
-    """Draw series over a logarithmic axis; the other axis is linear and begins at 0."""
+    """Draw series over a logarithmic axis. The other axis is linear and begins at 0."""
     places = sorted({point.at for one in series for point in one.points})
     most = max((point.spread.greatest for one in series for point in one.points), default=1) or 1
     step = _step(most / 5)
@@ -72,7 +72,7 @@ def curves(title: str, across: str, up: str, series: Sequence[Series]) -> str:
 
 
 def bars(title: str, bars: Sequence[Bar]) -> str:
-    """Draw spreads on one logarithmic axis around 1, a line each."""
+    """Draw spreads on one logarithmic axis around 1, one row each."""
     height = _TOP + _ROW * len(bars) + _BOTTOM
     values = [value for bar in bars for value in bar.spread if value > 0] or [1]
     low = math.floor(math.log10(min(*values, 1)))
@@ -98,7 +98,7 @@ def bars(title: str, bars: Sequence[Bar]) -> str:
 
 
 def _step(least: float) -> float:
-    """Return the next round number that is not smaller."""
+    """Return the smallest round number that is at least the given value."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(step * power for step in _STEPS if step * power >= least * 0.999999)
 

@@ -1,4 +1,4 @@
-"""Tables of the page: ratios of all benchmarks, and the figures of one."""
+"""Create the tables of the page: ratios of all benchmarks, and the figures of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WISHED = {Better.MORE: "above 1", Better.LESS: "below 1", Better.NEITHER: ""}
 
 
 def of_ratios(results: Results) -> Iterator[str]:
-    """Yield one table of all ratios."""
+    """Yield the table with the ratios of all benchmarks."""
     rows = []
     for key, result in results.found.items():
         for case in result.cases:
@@ -26,7 +26,7 @@ def of_ratios(results: Results) -> Iterator[str]:
 
 
 def of_figures(result: Result) -> Iterator[str]:
-    """Yield a table of the figures of one benchmark, min / median / max of the runs."""
+    """Yield a table with the figures of one benchmark: minimum, median and maximum of the runs."""
     shown = _shown(result)
     what = result.axis or "input"
     rows = []
@@ -39,7 +39,7 @@ def of_figures(result: Result) -> Iterator[str]:
 
 
 def of_sides(result: Result) -> Iterator[str]:
-    """Yield a list of those that were measured: what each did, its version and configuration."""
+    """Yield a list of the sides that were measured: what each did, its version and its configuration."""
     seen: set[tuple[str, str]] = set()
     for case in result.cases:
         for side in case.sides:

@@ -1,3 +1,3 @@
-"""The benchmarks, a module for each kind; each module has a `BENCHMARKS`."""
+"""Define the benchmarks, with one module for each kind. Each module has a list `BENCHMARKS`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A benchmark: what the page says of it, and the function that measures it."""
+"""Define a benchmark: its description on the page, and the function that measures it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks.results import Case
 
 
 class Judgement(NamedTuple):
-    """Summary of a benchmark's cases, and whether they keep the benchmark's limit."""
+    """A summary of a benchmark's cases, and whether they stay within the benchmark's limit."""
 
     text: str
     kept: bool
 
 
 class Benchmark(NamedTuple):
-    """`cases(options)` measures. A sweep names its axis, and the measures that are drawn over it."""
+    """A benchmark. `cases(options)` measures it. A sweep has an axis, and the measures that are drawn over it."""
 
     title: str
     about: str

@@ -1,4 +1,4 @@
-"""Datagrams at a rate that nobody slows down: what arrives, and what it costs."""
+"""Measure datagrams that are sent at a rate which the receiver cannot slow down: how many arrive, and what they cost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,17 @@ from benchmarks.suite.benchmark import Benchmark
 from benchmarks.suite.into_table import configuration, lost
 
 ESCAPED_MAGIC = b"\xc1\xfc#037\xb7"
-"""The beginning of each event, as rsyslog writes it; numbers and texts of the generator do not have it."""
+"""The magic number at the beginning of each event, as rsyslog writes it.
+
+It does not occur in the generator's numbers and texts.
+"""
 PACKED = 16
-"""Events of a full datagram, about."""
+"""Approximate number of events in a full datagram."""
 DIVISOR = 2
-"""Part of the usual seconds that are sent at a rate: all datagrams are in memory before."""
+"""Divisor of the usual time (seconds) of sending at a rate.
+
+All datagrams are in memory before, so the time must be short.
+"""
 RECEIVE_BUFFER = 8 * 2**20
 _SO_RCVBUFFORCE = 33
 _CONFIGURATION = "rsyslog-datagrams.conf"
@@ -36,7 +42,7 @@ _UNTIL_ENDED = "while True: pass"
 
 
 class Burst(NamedTuple):
-    """Datagrams to send at a rate, with so many events in all."""
+    """Datagrams to send at a rate, and the number of all events in them."""
 
     datagrams: Sequence[bytes]
     events: int
@@ -55,12 +61,12 @@ def busy() -> Iterator[None]:
 
 
 def alone(options: Options) -> list[Case]:
-    """Measure one event a datagram."""
+    """Measure datagrams with one event each."""
     return [_case(_burst(rate, options, packed=False), options) for rate in options.rates]
 
 
 def beside_busy(options: Options) -> list[Case]:
-    """Measure one event a datagram while another process takes what CPU it can get."""
+    """Measure datagrams with one event each, while another process takes as much CPU time as it can get."""
     with busy():
         return alone(options)
 
@@ -124,7 +130,7 @@ def _drained(burst: Burst) -> Run:
 
 
 def _enlarge(sock: socket.socket) -> None:
-    """Ask for a large receive buffer, beyond the host's limit if that is allowed."""
+    """Request a large receive buffer for a socket, if allowed even beyond the host's limit."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER)
     except PermissionError:

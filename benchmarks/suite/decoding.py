@@ -1,4 +1,6 @@
-"""Decoding alone: what a record costs with a kernel, in Python, and in the shortest loop; and in other spellings."""
+"""Measure decoding alone: the cost of a record with a kernel, in Python, and in the shortest loop; and the cost in
+other spellings.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from tailrace import kernels
 FORMATS = ("heph",)
 """Formats that have a kernel."""
 SPELLED = {format_: SPELLINGS | others for format_, others in OF_FORMAT.items()}
-"""The legal spellings of lines, by format. The first is the tracer's own."""
+"""For each format, the legal spellings of its lines. The first is the tracer's own."""
 MIXED_MOST = 200_000
-"""Events of each spelling: there are many."""
+"""Maximum number of events in each spelling. There are many spellings."""
 RATIO_MAX = 3.0
-"""The most CPU that a record in another spelling may take, as a multiple of the tracer's own spelling."""
+"""Maximum CPU time of a record in another spelling, as a multiple of that in the tracer's own spelling."""
 COMPILER = "a C compiler, and then `make dev`"
 
 
@@ -50,7 +52,7 @@ def _sides(format_: str, made: Trace) -> list[Contender]:
 
 
 def mixes(options: Options) -> list[Case]:
-    """Measure each spelling of the same records beside the tracer's own."""
+    """Measure the same records in each spelling, beside the tracer's own spelling."""
     found = []
     with scratch() as directory:
         for format_, spellings in SPELLED.items():
@@ -67,7 +69,10 @@ def mixes(options: Options) -> list[Case]:
 
 
 def judge(cases: list[Case]) -> Judgement:
-    """Name the spelling with the largest ratio. Each side's least CPU counts, because a busy machine only adds to it."""
+    """Return the spelling with the largest ratio.
+
+    The minimum CPU time of each side counts, because a busy machine only adds time.
+    """
     found = []
     for case in cases:
         least = [spread(side, "cpu") for side in case.sides]

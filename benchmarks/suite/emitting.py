@@ -1,4 +1,4 @@
-"""The cost of an event and of a span to the program that emits them, each case in a process of its own."""
+"""Measure the cost of an event and of a span to the program that emits them. Each case runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from benchmarks.results import Case, Role, Run
 from benchmarks.suite.benchmark import Benchmark
 
 MOST = 20_000
-"""Calls before a flush; as many fit the client's buffer, so that nothing is discarded."""
+"""Maximum number of calls before a flush. So many events fit in the client's buffer, so that none is discarded."""
 OWN_PYTHON = Path(sys.executable)
 COMPILER = "a C compiler, and then `make dev`"
 
 
 class Variant(NamedTuple):
-    """A way to use our client; `transport` is "" where tracing is off."""
+    """A way to use our client. `transport` is empty if tracing is off."""
 
     name: str
     pure: bool
@@ -49,7 +49,7 @@ _QUEUED = Peer("logging, queue", platform.python_version(), "", "a line to a que
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure all cases beside a running daemon, which ours send to."""
+    """Measure all cases beside a running daemon, to which our client sends."""
     with scratch() as home, daemon(home) as running:
         events = min(options.events // 10, MOST)
         return [
@@ -60,7 +60,10 @@ def cases(options: Options) -> list[Case]:
 
 
 def _apart(case: Case) -> list[Case]:
-    """Return a case each for the compiled and the pure client, beside the same runs of all others."""
+    """Return one case for the compiled client and one for the client in Python.
+
+    Both have the same runs of the other libraries beside them.
+    """
     others = [side for side in case.sides if side.role is not Role.OURS]
     return [
         Case(label=f"{case.label}, {made}", sides=[*mine, *others])

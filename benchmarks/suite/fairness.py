@@ -1,4 +1,7 @@
-"""Datagrams beside a backlog of files: neither lost, nor seen much later."""
+"""Measure datagrams beside a backlog of files.
+
+None of them must be lost, or become visible much later than without the files.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,18 @@ format = "jets"
 paths = ["{runs}/*.jets"]
 """
 LINES = 500_000
-"""Lines of a file of the backlog."""
+"""Number of lines of each file of the backlog."""
 _LOOK_SECONDS = 0.01
 
 
 class VisibleRows:
-    """Notes, within a `with` block, when each version of the table brought which numbers of a source."""
+    """Records, within a `with` block, when each version of the table added which event numbers of a source."""
 
     def __init__(self, events: Path, source: str) -> None:
         self.seen: list[tuple[float, int, int]] = []
-        """For each version with such rows: when it was there, and its least and greatest number."""
+        """For each version that added rows of the source: the time of the version, and its lowest and highest event
+        number.
+        """
         self._events = events
         self._source = source
         self._ended = Event()
@@ -77,13 +82,13 @@ class VisibleRows:
 
 
 def added(log: Path) -> list[str]:
-    """Return the files that an entry of a Delta log adds."""
+    """Return the files that an entry of a Delta log adds to the table."""
     actions = map(json.loads, log.read_text().splitlines())
     return [unquote(action["add"]["path"]) for action in actions if "add" in action]
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure datagrams alone, and beside files that are there when the daemon starts."""
+    """Measure datagrams alone, and beside files that exist when the daemon starts."""
     rate = options.backlog_rate
     made = trace("heph", max(round(rate * options.seconds), 1), streams=1)
     datagrams = list(packets(made.path.read_bytes()))

@@ -1,4 +1,4 @@
-"""A table that grows: what commits, starts and questions cost when it is large."""
+"""Measure a growing table: the cost of commits, starts and questions when it is large."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from benchmarks.suite.benchmark import Benchmark
 from benchmarks.suite.into_table import configuration
 
 PIECE = 1_000_000
-"""Events that one producer adds, at most."""
+"""Maximum number of events that one producer adds."""
 MOST_ADDED = 50_000
-"""Events that are added to be measured, at most; and at most half of `events`."""
+"""Maximum number of events that are added for one measurement. At most half of `events` are added."""
 RANGE_NS = (1_000_000, 1_200_000)
-"""The range that is asked for; each producer has some 900 events in it."""
+"""Length (ns) of the range of time in the questions. Each producer has some 900 events in it."""
 _OURS = "the daemon on the table, and questions to its views by `tailrace.open`"
 _BARE = "the same questions by DuckDB over the table's bare Parquet files, without names, clocks and gaps"
 
 
 class Table:
-    """A table that grows to some number of rows, and is looked at."""
+    """A table that grows to given numbers of rows, and is measured at each."""
 
     def __init__(self, home: Path, options: Options) -> None:
         self._home = home
@@ -37,13 +37,13 @@ class Table:
         self._producers = 0
 
     def grow(self, rows: int) -> None:
-        """Add events until there are so many."""
+        """Add events until the table has the given number of rows."""
         with daemon(self._home, SOCKETS, configuration(self._options)) as running:
             while self._events < rows:
                 self._add(running, min(rows - self._events, PIECE))
 
     def written(self) -> Run:
-        """Measure a start, and some more events."""
+        """Measure a start of the daemon, and the receipt of some more events."""
         begun = time.monotonic()
         with daemon(self._home, SOCKETS, configuration(self._options)) as running:
             found: Run = {"listening": time.monotonic() - begun}
@@ -58,14 +58,14 @@ class Table:
         return found | {"cpu": watch.usage.cpu / events, "resident": watch.usage.resident}
 
     def asked(self, who: str) -> Run:
-        """Measure three questions in a new process, and the memory that it needed."""
+        """Measure three questions in a new process, and the memory that it needs."""
         store = str(self._home / "store")
         done = apart.run(f"benchmarks.references.asking:{who}", store, *RANGE_NS)
         found: Run = done.value
         return found | {"asking": done.usage.resident}
 
     def _add(self, running: Daemon, events: int) -> None:
-        """Add a producer's events, and wait until they are committed and durable."""
+        """Add the events of a producer, and wait until they are committed and durable."""
         made = trace("heph", events)
         epoch = heph.epoch_packet(heph.EPOCH + self._producers)
         path = self._home / "trace"
@@ -81,7 +81,7 @@ class Table:
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure at each size, while the table grows; each run begins with an empty table."""
+    """Measure the table at each size while it grows. Each run begins with an empty table."""
     found = [_case(rows) for rows in options.rows]
     for number in range(options.runs):
         with scratch() as home:

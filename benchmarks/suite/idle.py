@@ -1,4 +1,4 @@
-"""The cost of a collector to which nobody sends anything."""
+"""Measure the cost of a collector to which no program sends anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATAGRAMS, _FOLLOWED = "rsyslog-datagrams.conf", "rsyslog-files.conf"
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure three sockets without a sender, and files that nobody writes."""
+    """Measure three sockets without a sender, and files that no program writes."""
     return [_sockets(options), *(_files(count, options) for count in options.files)]
 
 
@@ -86,7 +86,8 @@ def _by_rsyslog(home: Path, runs: Path, count: int, options: Options) -> Run:
 
 
 def _watched(process: int, options: Options) -> Run:
-    time.sleep(options.seconds / 2)  # until it looks at files no more often than it has to
+    # Wait until the daemon checks the files as rarely as it ever does
+    time.sleep(options.seconds / 2)
     with Watch(process) as watch:
         time.sleep(options.seconds)
     usage = watch.usage

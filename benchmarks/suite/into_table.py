@@ -1,4 +1,4 @@
-"""Our side of a contest: bytes to rows that are committed and durable, by a daemon that is new each time."""
+"""Run our side of a contest: from bytes to rows that are committed and durable. Each run has a new daemon."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from benchmarks.processes.usage import Usage, Watch
 from benchmarks.results import Run
 
 _NO_EVENTS = ("session", "gap", "heal")
-"""Kinds of records that no producer's event is."""
+"""Kinds of records that are no events of the producer."""
 _STORE = "store/events"
 
 
 def figures(events: int, seconds: float, usage: Usage) -> Run:
-    """Return what a run over so many events took."""
+    """Return the figures of a run over the given number of events."""
     found = {"rate": events / seconds, "cpu": usage.cpu / events, "resident": usage.resident}
     return found | {"private": usage.private} if usage.private else found
 
 
 def lost(running: Daemon, source: str, events: int) -> float:
-    """Return the share of events that the daemon does not have."""
+    """Return the share of the events that the daemon did not receive."""
     records: dict[str, int] = running.source(source)["records"]
     counted = sum(number for kind, number in records.items() if kind not in _NO_EVENTS)
     return 1 - counted / events
 
 
 def chunk(running: Daemon, source: str) -> float:
-    """Return how many bytes a chunk has on average: each costs all stages something."""
+    """Return the average size (bytes) of a chunk. Each chunk costs every stage some time."""
     seen = running.source(source)
     return float(seen["received_bytes"] / seen["chunks"])
 
 
 def configuration(options: Options) -> str:
-    """Return the part of the configuration that options decide."""
+    """Return the part of the daemon's configuration that depends on the options."""
     return f'[store]\ncommit_interval = "{options.commit_interval}"\n'
 
 
 class IntoTable:
-    """Runs that begin with an empty store; the last one's rows stay until the next begins."""
+    """Makes runs that each begin with an empty store. The rows of a run stay until the next run begins."""
 
     def __init__(self, home: Path, options: Options) -> None:
         self.home = home / "ours"
         self.options = options
 
     def sent(self, source: str, events: int, content: int, send: Callable[[sending.Address], object]) -> Run:  # fmt: skip
-        """Send to a socket, as fast as the daemon takes it."""
+        """Send data to a socket, as fast as the daemon reads it."""
         shutil.rmtree(self.home, ignore_errors=True)
         with daemon(self.home, SOCKETS, configuration(self.options)) as running:
             with Watch(running.process) as watch:
@@ -68,7 +68,7 @@ class IntoTable:
         return self.sent(trace.format, trace.events, trace.content, lambda address: sending.stream(address, trace.path))  # fmt: skip
 
     def followed(self, trace: Trace) -> Run:
-        """Let a trace appear whole in a directory that the daemon follows."""
+        """Move a complete trace into a directory that the daemon follows."""
         shutil.rmtree(self.home, ignore_errors=True)
         runs = self.home / "runs"
         runs.mkdir(parents=True)

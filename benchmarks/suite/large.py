@@ -1,4 +1,6 @@
-"""A table of many rows, which the store's own writer makes in minutes: questions before and after upkeep, and a daemon that adds to it."""
+"""Measure a table of many rows, which our table writer makes in minutes: questions before and after upkeep, and a
+daemon that adds rows to it.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from benchmarks.suite.benchmark import Benchmark
 from benchmarks.suite.into_table import configuration
 
 WINDOW_NS = 2_000_000
-"""The range that is asked for: about 1,000 events."""
+"""Length (ns) of the range of time in the questions. It has about 1,000 events."""
 MOST_ADDED = 1_000_000
-"""Events that a daemon adds, at most."""
+"""Maximum number of events that a daemon adds."""
 _OURS = "questions to the views, each by `tailrace.open` on a store that was just opened"
 _BARE = "the same questions by DuckDB over the bare Parquet files, without names, clocks and gaps"
 _TAKEN = "a daemon that starts on the table and takes more events over one connection"
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure each size as the collector leaves the table, and after upkeep."""
+    """Measure a table of each size, as the collector leaves it and after upkeep."""
     found = []
     for rows in options.stored:
         with scratch() as home:
@@ -76,7 +78,7 @@ def _taken(label: str, home: Path, options: Options) -> Case:
 
 
 def _add(home: Path, number: int, options: Options) -> Run:
-    """Let a daemon take a producer's events, and wait until they are committed and durable."""
+    """Let a daemon receive the events of a producer, and wait until they are committed and durable."""
     events = min(options.events // 2, MOST_ADDED)
     made = trace("heph", events)
     with daemon(home, SOCKETS, configuration(options)) as running:

@@ -1,4 +1,4 @@
-"""From the sending of an event until a reader can see it, at a steady rate."""
+"""Measure the time from the sending of an event until a reader can see it, at a steady rate."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from benchmarks.suite.into_table import configuration
 from tests.system.collector import until
 
 RATE = 1000
-"""Events a second."""
+"""Number of events sent in a second."""
 SHORT = "250 ms"
 WARM_UP = 20
-"""Events before those that are measured: a new store's first commit takes longer."""
+"""Number of events that are sent before the measured ones, because the first commit of a new store takes longer."""
 _LATEST_SECONDS = 60.0
 _PAUSE_SECONDS = 0.0005
 _CONFIGURATION = "rsyslog-datagrams.conf"
 
 Visible = Callable[[], Iterable[int]]
-"""Returns the numbers of the events that have become visible since it was called before."""
+"""Function that returns the numbers of the events that have become visible since its last call."""
 
 
 class TableReader:
-    """Sees what each new version of a Delta table adds, from the table's log and files alone."""
+    """Reads what each new version of a Delta table adds, from the table's log and files alone."""
 
     def __init__(self, events: Path, source: str) -> None:
         self._events = events
@@ -62,7 +62,7 @@ class TableReader:
 
 
 def latencies(address: Address, events: Sequence[bytes], visible: Visible) -> list[float]:
-    """Send events at a rate. Return for each, but the first few, how long it took until it was visible."""
+    """Send events at a rate. Return for each event after the warm-up how long it took until it was visible."""
     sent: list[float] = []
     found: list[float] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -98,7 +98,7 @@ def _warm_up(sock: socket.socket, events: Sequence[bytes], visible: Visible) -> 
 def cases(options: Options) -> list[Case]:
     """Measure with the usual interval of commits, and with a short one."""
     count = WARM_UP + max(int(options.seconds * RATE), 10)
-    # The epoch is no event, and the beginning of a life may be seen without it.
+    # Leave out the packet with the epoch: it is no event, and may become visible later than the events.
     _, *events = packets(trace("heph", count, streams=1).path.read_bytes())
     intervals = dict.fromkeys((options.commit_interval, SHORT))
     return [_case(events, msgspec.structs.replace(options, commit_interval=i)) for i in intervals]

@@ -1,4 +1,4 @@
-"""Many streams in one connection, and many connections at once."""
+"""Measure many streams in one connection, and many connections at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.suite.sweep import sweep
 
 
 def streams(options: Options) -> list[Case]:
-    """Measure the same number of events over more and more streams."""
+    """Measure the same number of events in more and more streams."""
     with scratch() as home:
         table = IntoTable(home, options)
 
@@ -28,7 +28,7 @@ def streams(options: Options) -> list[Case]:
 
 
 def connections(options: Options) -> list[Case]:
-    """Measure the same number of events over more and more connections, each a producer of its own."""
+    """Measure the same number of events over more and more connections, each from a producer of its own."""
     with scratch() as home:
         table = IntoTable(home, options)
 
@@ -43,7 +43,7 @@ def connections(options: Options) -> list[Case]:
 
 
 def _of_producer(data: bytes, number: int) -> bytes:
-    """Return a trace as another producer's, which began at another time."""
+    """Return a trace as that of another producer, which began at another time."""
     packet = heph.epoch_packet(heph.EPOCH + number)
     return packet + data[len(packet) :]
 

@@ -1,4 +1,4 @@
-"""Where the CPU goes: the daemon's stages, each with all stages before it."""
+"""Measure where the CPU time goes: each of the daemon's stages together with all stages before it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.suite.into_table import IntoTable
 OVER_TCP = ("heph", "jets")
 FOLLOWED = ("dftracer", "ovni", "et3")
 MANY = 5000
-"""Streams of the trace that shows what they cost."""
+"""Number of streams of the trace that shows what many streams cost."""
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure each format, or one that is streamed and one that is followed."""
+    """Measure each format, or only one that is sent over a connection and one that is followed."""
     some = slice(None if options.varieties else 1)
     found = []
     for format_ in (*OVER_TCP[some], *FOLLOWED[some]):

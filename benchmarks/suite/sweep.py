@@ -1,4 +1,4 @@
-"""Sweeps of our own figures: all sizes in turns, each beside the smallest one."""
+"""Run sweeps of our own figures: all sizes in turns, each beside the smallest one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.results import Case, Role, Run, Side
 
 
 def sweep(axis: str, sizes: Sequence[int], does: str, run: Callable[[int], Run], runs: int) -> list[Case]:  # fmt: skip
-    """Measure at each size; the smallest size is the base of all others."""
+    """Measure each size. The smallest size is the base of all ratios."""
     turns = contest(axis, [ours(does, partial(run, size), name=f"{size} {axis}") for size in sizes], runs)  # fmt: skip
     first = turns.sides[0]
     base = Side(name=f"with {sizes[0]}", role=Role.BASE, does=f"the same with {sizes[0]}", runs=first.runs)  # fmt: skip

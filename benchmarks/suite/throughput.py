@@ -1,4 +1,4 @@
-"""Events to the table as fast as it takes them, each format beside its peers and references."""
+"""Measure how fast events reach the table, each format beside its peers and references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.suite.benchmark import Benchmark
 from benchmarks.suite.into_table import IntoTable, figures
 
 AROUND = 2
-"""Lines of JETS that are no events: header and footer."""
+"""Number of JETS lines that are no events: header and footer."""
 
 Others = Callable[[Path, Trace], list[Contender]]
 
@@ -41,7 +41,7 @@ def over_tcp(label: str, format_: str, others: Others, options: Options) -> Case
 
 
 def of_files(label: str, format_: str, others: Others, options: Options, **shape: int) -> Case:
-    """Measure finished files that appear in a followed directory."""
+    """Measure complete files that appear in a followed directory."""
     made = trace(format_, options.events, cache=CACHE, **shape)
     with scratch() as home:
         table = IntoTable(home, options)
@@ -55,7 +55,7 @@ def of_files(label: str, format_: str, others: Others, options: Options, **shape
 
 
 def drained(made: Trace) -> Run:
-    """Drain the bytes of a trace from a socket."""
+    """Read the bytes of a trace from a socket without using them."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         done = apart.run(
@@ -66,7 +66,7 @@ def drained(made: Trace) -> Run:
 
 
 def read(made: Trace) -> Run:
-    """Read the files of a trace."""
+    """Read the files of a trace without using them."""
     return _figures(made, apart.run("benchmarks.references.drain:files", list(map(str, made.paths))))  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _looped(format_: str, made: Trace) -> Contender:
 
 
 def _converted(format_: str, home: Path, made: Trace) -> list[Contender]:
-    """Return DuckDB twice: as it parses lines, and as it also joins them."""
+    """Return DuckDB as two contenders: one parses lines, and the other also joins them."""
 
     def run(configuration: str) -> Run:
         return _figures(made, apart.run("benchmarks.peers.duckdb:convert", configuration, str(made.path), str(home / "trace.parquet")))  # fmt: skip

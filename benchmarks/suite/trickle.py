@@ -1,4 +1,4 @@
-"""Lines that a producer sends one by one at a rate, as simulators do that flush each event."""
+"""Measure lines that a producer sends one by one at a rate, as simulators do that flush each event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONFIGURATION = "rsyslog-json.conf"
 
 
 class Lines(NamedTuple):
-    """The lines of a trace, header and footer among them, and how many of them are events."""
+    """The lines of a trace, including header and footer, and the number of events among them."""
 
     lines: list[bytes]
     events: int

@@ -1,4 +1,6 @@
-"""Steps of the timeline over a large store: zooms and pans as the page asks for them, and how long it draws."""
+"""Measure steps of the timeline over a large store: the answers to a page's zooms and pans, and the time for drawing
+them.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,24 @@ from tests.program import COMMAND
 from tests.view.viewer import Viewer
 
 PAGE_LANES = 40
-"""Lanes that a page asks for: those in sight, and a screen above and below."""
+"""Number of lanes that a page requests: those in sight, and one screen above and below."""
 PAGE_PIXELS = 2200
-"""Pixels that a page of 1,280 asks for: those in sight, and half as much on both sides."""
+"""Width (pixels) that a page of 1,280 pixels requests: the part in sight, and half as much on both sides."""
 ALL_PIXELS = 1500
 
 FACTOR = 4
 NARROWEST = 1000
-"""Nanoseconds of the last window of a zoom."""
+"""Length (ns) of the last window of a zoom."""
 PANS = (0.5, -0.9)
 """Moves after each zoom, in widths of the window."""
 
 BANDS = (10**10, 10**8, 10**6, 0)
-"""Windows at least as long, in ns, are one case."""
+"""Lower bounds (ns) of the lengths of windows that form one case."""
 _ALL = "all steps"
 
 
 class Asked(NamedTuple):
-    """The question of one kind of reader at each step."""
+    """The question that one kind of reader asks at each step."""
 
     name: str
     lanes: int | None
@@ -60,7 +62,7 @@ READERS = (
 
 
 class Step(NamedTuple):
-    """An answer: how long its window was in ns, how long it took, and the viewer's CPU."""
+    """The answer to a step: the length of its window (ns), its duration, and the CPU time of the viewer."""
 
     length: int
     seconds: float
@@ -68,7 +70,7 @@ class Step(NamedTuple):
 
 
 class Reader:
-    """Asks a viewer as one page does, over one connection."""
+    """Asks a viewer over one connection, as a page does."""
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
@@ -80,7 +82,7 @@ class Reader:
         self._lanes = [json.dumps([each[name] for name in names]) for each in lanes]
 
     def step(self, begin: int, length: int, asked: Asked) -> Step:
-        """Ask for a frame."""
+        """Request a frame of the timeline."""
         window = [("from", begin), ("to", begin + length), ("pixels", asked.pixels)]
         lanes = self._lanes[: asked.lanes or 0]
         cpu, begun = cpu_seconds(self._viewer.pid), time.monotonic()
@@ -102,7 +104,7 @@ class Reader:
 
 
 def windows(begin: int, end: int, chosen: random.Random) -> Iterator[tuple[int, int]]:
-    """Yield the windows of a zoom from all of a range into one place: their begins and lengths."""
+    """Yield the windows of a zoom from the whole range into one place, as begins and lengths."""
     length, place = end - begin, chosen.randrange(begin, end)
     while length >= NARROWEST:
         for pan in (0.0, *PANS):
@@ -112,7 +114,10 @@ def windows(begin: int, end: int, chosen: random.Random) -> Iterator[tuple[int, 
 
 
 def store_of(options: Options) -> Path:
-    """Return a store of so many spans, merged and with roll-ups; made now unless it was made before."""
+    """Return a store with the given number of spans, merged and with roll-ups.
+
+    Use an existing one if it was made before.
+    """
     source = hashlib.sha256(inspect.getsource(spans).encode()).hexdigest()[:10]
     home = CACHE / f"spans-{options.spans}-{source}"
     if not home.exists():
@@ -135,7 +140,7 @@ def viewed(options: Options) -> Iterator[Viewer]:
 
 
 def zoom(options: Options) -> list[Case]:
-    """Measure the steps of each kind of reader; each run has a viewer of its own."""
+    """Measure the steps of each kind of reader. Each run has a viewer of its own."""
     found = {asked: [_case(asked, band) for band in (_ALL, *map(_words, BANDS))] for asked in READERS}  # fmt: skip
     for number in range(options.runs):
         for asked, cases in found.items():
@@ -165,7 +170,7 @@ def drawing(options: Options) -> list[Case]:
 
 
 def _draws(viewer: Viewer, options: Options) -> list[float]:
-    """Return how many seconds each drawing took."""
+    """Return the duration (seconds) of each drawing."""
     from playwright.sync_api import sync_playwright
 
     from tests.view.browser.pages import Watched
@@ -195,7 +200,7 @@ def _draws(viewer: Viewer, options: Options) -> list[float]:
 def _steps(
     reader: Reader, viewer: Viewer, asked: Asked, zooms: int, seed: int
 ) -> tuple[list[Step], int]:
-    """Zoom to several places. Return all steps behind the first, which opens the files, and the most memory."""
+    """Zoom to several places. Return the maximum memory, and all steps after the first one, which opens the files."""
     chosen = random.Random(seed)
     reader.step(reader.begin, reader.end - reader.begin, asked)
     with Watch(viewer.pid) as watch:
