@@ -1,9 +1,10 @@
-"""Check what must be true of the collector itself once all is over.
+"""Check what must hold for the collector itself at the end of a play.
 
-- The log alone decides the rows: an ingest that reads the whole log at once, without kills and
-  checkpoints, makes the rows that the table has, but for begins whose spans the table has. One seed in `REPLAY_EVERY` is read again.
-- Nothing is left: a collector that has ended holds no session, stream, hole or byte, but of files, which
-  go on with the next life.
+- The log alone determines the rows. An ingest that reads the whole log at once, without kills and checkpoints, makes
+  the rows that the table has. Begins are excepted if the table has their spans. One seed in `REPLAY_EVERY` is checked
+  in this way.
+- Nothing is left in memory: a collector that has ended holds no session, stream, hole or byte. Files are excepted,
+  because they continue in the next life.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tests.simulation.tail import format_of
 from tests.simulation.violation import demand
 
 REPLAY_EVERY = 10
-"""Seeds from one whose log is read again (3, 13, …) to the next."""
+"""The log is read again for one seed in this number: 3, 13, …."""
 
 
 def check_aftermath(play: Play) -> None:
-    """Raise Violation for the first thing that must not be."""
+    """Raise Violation for the first rule that does not hold."""
     if play.scenario.seed % REPLAY_EVERY == 3 and not (
         play.collector.rotten or play.collector.losses.for_good
     ):
@@ -37,7 +38,7 @@ def _check_replay(play: Play) -> None:
 
 
 def _seen(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows that readers see. A begin has the day of its commit."""
+    """Return the rows that readers of the table see. The day of a begin is that of its commit."""
     return [row | {"day": None} if row["kind"] == "begin" else row for row in as_seen(found)]
 
 

@@ -1,4 +1,7 @@
-"""The rows of the table in the order in which commits bring them: nothing is taken back, and gaps add up."""
+"""Read the rows of the table in the order in which commits bring them.
+
+Check that no row takes back an earlier one, and that gaps add up.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Row = dict[str, Any]
 
 
 class Numbers:
-    """Events, by program and stream; `count` of them are different."""
+    """Sets of events, by program and stream. `count` is the number of different events."""
 
     def __init__(self) -> None:
         self.of: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
@@ -33,21 +36,21 @@ class Numbers:
 
 
 class _Range(NamedTuple):
-    """A gap of which only some numbers are missing."""
+    """A gap over a range of numbers of which only some are missing."""
 
     numbers: range
     reason: str
 
 
 class _Stream:
-    """A stream of a session, as the rows tell of it."""
+    """A stream of a session, as the rows read so far describe it."""
 
     def __init__(self) -> None:
         self.stored = Spans()
         self.missing: dict[int, str] = {}
-        """By number in a gap that stands: the gap's reason."""
+        """By number in a gap that has not healed: the reason of the gap."""
         self.ranges: Counter[_Range] = Counter()
-        """By gap over a range: how many events it still lacks."""
+        """By gap over a range: how many of its events are still missing."""
 
     def gap(self, row: Row, about: dict[str, Any]) -> None:
         first, count, reason = row["seq"], about["count"], row["name"]
@@ -69,7 +72,9 @@ class _Stream:
                 demand(reason == row["name"], "healed for another reason", (row, reason))
 
     def stands(self, row: Row, count: int) -> bool:
-        """Return whether numbers of a gap's row are stored, and the gap stands for them all the same."""
+        """Return whether events that a gap's row names as missing are stored, although no heal takes them out of the
+        gap.
+        """
         if not self.missing:
             return False
         first = row["seq"]
@@ -86,7 +91,10 @@ class _Stream:
 
 
 class _Named(NamedTuple):
-    """A row that names so many numbers of a stream. `known`: the collector knew by then which of them had come."""
+    """A row that names `count` numbers of a stream.
+
+    `known` states that the collector then knew which of these numbers had arrived.
+    """
 
     stream: _Stream
     row: Row
@@ -95,36 +103,42 @@ class _Named(NamedTuple):
 
 
 class Book:
-    """All rows up to some commit."""
+    """All rows of the table up to some commit, added up."""
 
     def __init__(self, *, forgets: bool = False) -> None:
-        """With `forgets`, the collector may forget gaps. Events of sessions without an announcement from there
-        are stored then, and the gaps stay (ARCHITECTURE.md, "Blind spots")."""
+        """`forgets` states that the collector may forget gaps.
+
+        Then events of sessions without an announcement that come from forgotten gaps are stored, and their gaps stay
+        (ARCHITECTURE.md, "Blind spots").
+        """
         self._forgets = forgets
         self._announced: set[str] = set()
         self.stored = Numbers()
         self.spans: Counter[str] = Counter()
-        """By source, how many events are in the table."""
+        """By source, the number of events in the table."""
         self.missing: Counter[str] = Counter()
-        """By source, how many events its gaps lack, net of heals."""
+        """By source, the number of events that its gaps name as missing, less those that heals take back."""
         self.evicted: set[str] = set()
-        """Sessions that gave up state for want of room."""
+        """Sessions that evicted state to save memory."""
         self._streams: defaultdict[tuple[str, str], _Stream] = defaultdict(_Stream)
         self._read = 0
 
     def reason(self, row: Row, number: int) -> str | None:
-        """Return the reason for which a number is missing in the stream of a row; None if it is not."""
+        """Return the reason with which a number is missing in the stream of a row.
+
+        Return None if the number is not missing.
+        """
         return self._streams[row["session"], row["stream"]].missing.get(number)
 
     def go_on(self, rows: Sequence[Row]) -> None:
-        """Read the rows that are new; `rows` are all rows of the table. Raise Violation."""
+        """Read the new rows; `rows` are all rows of the table. Raise Violation if they contradict earlier rows."""
         new = rows[self._read :]
         self._read = len(rows)
         came: list[_Named] = []
         for row in new:
             kind = row["kind"]
             if format_of(row["source"]) in TRACES:
-                continue  # see `oracle_files`
+                continue  # `oracle_files` checks rows of files
             if kind == "span":
                 self._span(row, came)
             elif kind in ("gap", "heal"):

@@ -1,4 +1,4 @@
-"""Check what the ingest holds: at every step no more than its budgets."""
+"""Check the memory that the ingest holds: it must stay within its budgets at every step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.simulation.limits import ledger
 from tests.simulation.violation import demand
 
 SESSION_BYTES, STREAM_BYTES = 4096, 1024
-"""More than a session and a stream take in a snapshot without what the budgets count."""
+"""Maximum size (bytes) that a session and a stream take in a snapshot, in addition to what the budgets count."""
 
 
 def limits_of(scenario: Scenario) -> LedgerConfig:
-    """Return the limits that a scenario gives its collector."""
+    """Return the configuration of the limits that a scenario gives its collector."""
     limits = ledger(scenario.limits, scenario.places)
     if not scenario.state:
         return limits
@@ -31,7 +31,10 @@ def limits_of(scenario: Scenario) -> LedgerConfig:
 
 
 def check(ingest: Ingest, limits: LedgerConfig) -> None:
-    """Raise Violation if sessions hold more than they may. The sums are made anew from what each holds."""
+    """Raise Violation if sessions hold more memory than they may.
+
+    The sums are computed again from what each session holds.
+    """
     sources: Counter[str] = Counter()
     for holder in ingest.budget._held:
         held = sum(holding.held for holding in holder.holdings)
@@ -48,7 +51,7 @@ def check(ingest: Ingest, limits: LedgerConfig) -> None:
 
 
 def check_snapshot(snapshot: bytes, ingest: Ingest, limits: LedgerConfig) -> None:
-    """Raise Violation if the whole state is larger than budgets, sessions and streams explain."""
+    """Raise Violation if the whole state is larger than the budgets, sessions and streams explain."""
     streams = sum(common.streams for common in ingest.state.commons.values())
     departed = sum(
         SESSION_BYTES + STREAM_BYTES * len(each.streams)

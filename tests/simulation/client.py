@@ -1,4 +1,4 @@
-"""The real Python client in a world, whose clock, threads and chance are the client's."""
+"""Run the real Python client in a simulated world. The world provides its clock, its threads and its random numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Time, World
 
 LOST = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Why events are discarded that a client had taken."""
+"""Reasons with which a client discards events that it had accepted from the program."""
 
 
 class Datagrams:
-    """A client's transport (`tailrace_client._transport.Transport`) of datagrams."""
+    """A client's transport for datagrams in the simulated network (see `tailrace_client._transport.Transport`)."""
 
     packet_max = 65_507
     chunk_bytes = 1432
@@ -46,7 +46,7 @@ class Datagrams:
         self._refused = False
         self.is_open = False
         self.deaf_until = 0
-        """Until when nobody reads what arrives (age, ns)."""
+        """Until this age of the world (ns), the client reads nothing that arrives."""
         self.hearing: Hearing | None = None
 
     def open(self) -> None:
@@ -75,7 +75,7 @@ class Datagrams:
         return self._world.age >= self.deaf_until
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        del to_send  # there is always room
+        del to_send  # The send buffer always has room.
         self._world.wait(
             max(1, round(seconds * SECOND)), lambda: bool(self._received) and self._hears()
         )
@@ -93,7 +93,7 @@ class Datagrams:
 
 
 class Bytes:
-    """A client's transport of a connection."""
+    """A client's transport for a connection in the simulated network."""
 
     packet_max = 2**20
     chunk_bytes = 64 * 1024
@@ -109,7 +109,7 @@ class Bytes:
         self._address = address
         self.connection: Connection | None = None
         self.deaf_until = 0
-        """Until when nobody reads what arrives (age, ns)."""
+        """Until this age of the world (ns), the client reads nothing that arrives."""
         self.hearing: Hearing | None = None
 
     @property
@@ -191,7 +191,7 @@ TRANSPORTS = {"udp": Datagrams, "tcp": Bytes}
 
 
 class Client:
-    """A program's client."""
+    """The client of one simulated program."""
 
     def __init__(
         self,
@@ -204,7 +204,8 @@ class Client:
         acknowledge: bool,
     ) -> None:
         self.transport = TRANSPORTS[transport](world, network, address)
-        imported = tailrace_client._emitter.time.monotonic_ns()  # by the program's clock
+        # This is a reading of the program's own clock.
+        imported = tailrace_client._emitter.time.monotonic_ns()
         with (
             patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport),
             patch.object(tailrace_client._emitter, "_IMPORTED", imported),
@@ -217,20 +218,21 @@ class Client:
             )
         sender = self.emitter._sender
         assert sender is not None
-        tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
+        # The interpreter's exit must not close the senders of simulated programs.
+        tailrace_client._sender._open.discard(sender)
         assert sender.link is not None
         self.link = sender.link
 
     def watched(self, watches: Sequence[Watch], program: int, address: str) -> None:
-        """Hold what the client believes against what it is told."""
+        """Compare what the client believes to be delivered with the answers that it gets."""
         self.hearing = Hearing(watches, program, address, self.link)
         self.transport.hearing = self.hearing
 
     def emit(self, stream: int, number: int, name: str) -> None:
-        """Emit an event. The client gives the event a number of its own beside the attribute."""
+        """Emit an event. Its number is an attribute, because the client gives it another number of its own."""
         self.emitter.use_stream(stream)
         owner, _, _ = name.rpartition("/")
-        self.emitter.event(owner, number=number)  # a name that recurs costs the client less
+        self.emitter.event(owner, number=number)  # A name that recurs takes the client less time.
 
     @property
     def discarded(self) -> int:
@@ -238,8 +240,10 @@ class Client:
 
     @property
     def refused(self) -> int:
-        """Return how many events the client did not take at all. It says of others that it loses that they
-        are not delivered."""
+        """Return how many events the client refused to accept.
+
+        If it loses an event that it had accepted, it reports this event as not delivered.
+        """
         return sum(n for why, n in self.emitter.discarded.items() if why not in LOST)
 
 
@@ -247,16 +251,19 @@ class Client:
 def clients_in(
     world: World, times: Callable[[object], Time | None] = lambda _: None
 ) -> Iterator[None]:
-    """Let clients live in a world. `times` returns the clocks of a group of processes, None for the
-    world's."""
+    """Let all clients use the clocks, threads and network of a world.
+
+    `times` returns the clocks for a group of processes; None stands for the world's own.
+    """
     time = ProgramsTime(world, times)
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1, environ={})
-    host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
+    # The host name is constant, so that a trace is the same on every machine.
+    host = SimpleNamespace(gethostname=lambda: "host")
     native = count(1)
     threads = SimpleNamespace(
         start_new_thread=lambda function, _: world.spawn(function),
-        get_native_id=lambda: next(native),  # no two threads are one
+        get_native_id=lambda: next(native),  # All threads have different ids.
     )
     modules = [getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_emitter")]
     patches = [patch.object(module, "time", time) for module in modules]

@@ -1,4 +1,4 @@
-"""Clocks of hosts: a wall clock that is set and goes at its own pace, and a monotonic clock beside it."""
+"""Simulate the clocks of hosts: a wall clock that may be set and has its own pace, and a monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ MILLION = 10**6
 
 
 class HostClock:
-    """The clocks of a host (`tailrace.clock.Clock`). The monotonic clock is the world's."""
+    """The clocks of one host (see `tailrace.clock.Clock`). The monotonic clock is that of the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._set_at = 0
         self._ahead = 0
         self.pace = 0
-        """How much faster the wall clock goes than the monotonic clock (parts in a million)."""
+        """How much faster the wall clock runs than the monotonic clock (parts per million)."""
 
     def step(self, by: int) -> None:
-        """Set the wall clock ahead (ns)."""
+        """Set the wall clock forward by this time (ns)."""
         self._ahead += by
 
     def run(self, pace: int) -> None:
-        """Let the wall clock go at another pace from now on, without a step."""
+        """Let the wall clock run at another pace from now on, without a step."""
         self._ahead = self.ahead
         self._set_at, self.pace = self._world.age, pace
 
     @property
     def ahead(self) -> int:
-        """Return how far the wall clock is ahead of the world (ns)."""
+        """Return how far the wall clock is ahead of the world's time (ns)."""
         return self._ahead + (self._world.age - self._set_at) * self.pace // MILLION
 
     def wall_ns(self) -> int:
@@ -41,12 +41,15 @@ class HostClock:
 
 
 class HostTime(Time):
-    """The module `time` on a program's host: the wall clock is wrong, and both clocks go at a pace of
-    their own."""
+    """Replaces the module `time` on the host of a program: the wall clock is wrong, and both clocks have a pace of
+    their own.
+    """
 
     def __init__(self, world: World, ahead: int, pace: int) -> None:
-        """The wall clock is `ahead` (ns); the clocks go faster than the world's by `pace` (parts in a
-        million)."""
+        """The wall clock is ahead by `ahead` (ns).
+
+        Both clocks run faster than the world's by `pace` (parts per million).
+        """
         super().__init__(world)
         self._ahead = ahead
         self._pace = pace
@@ -65,10 +68,10 @@ class HostTime(Time):
 
 
 class ProgramsTime(Time):
-    """The module `time` for all programs: to each, the clocks of its host."""
+    """Replaces the module `time` for all programs. Each program gets the clocks of its host."""
 
     def __init__(self, world: World, times: Callable[[object], Time | None]) -> None:
-        """`times` returns the clocks for a group of processes, None for the world's."""
+        """`times` returns the clocks for a group of processes; None stands for the world's own."""
         super().__init__(world)
         self._times = times
 

@@ -1,4 +1,4 @@
-"""A collector: a machine on which one process after another runs the daemon's loops."""
+"""Simulate a collector: a machine on which one process after the other runs the daemon's loops."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
 
 RESTART = 500 * MS
-"""How long a service manager waits before it starts a process again that has failed."""
+"""Time (ns) after which the simulated service manager restarts a process that has failed."""
 STOP_MOST = 100 * SECOND
 NEVER = 2**62
-"""Later than any world gets (ns)."""
+"""An age (ns) that no world reaches."""
 MOVE_AWAY = ("or move it away to begin a new one", "move the directory away to begin a new spool")
-"""The messages of a start that is refused for good."""
+"""Patterns for the messages of a start that is refused until an operator acts."""
 
 
 class Collector:
@@ -62,7 +62,7 @@ class Collector:
         name: str = MAIN,
         store: list[dict[str, Any]] | None = None,
     ) -> None:
-        """`store` are the rows of the collectors with which it shares a table."""
+        """`store` has the rows of all collectors that share the table."""
         self.name = name
         self._chance = "" if name == MAIN else f"{name}/"
         self._random = world.random(f"{self._chance}collector")
@@ -72,13 +72,13 @@ class Collector:
         self.book = self.machine.book
         self.clock = self.machine.clock
         self.dropped = 0
-        """Datagrams that the kernel dropped, in all lives."""
+        """Number of datagrams that the kernel dropped in all lives of the collector."""
         self.failures: list[Exception] = []
-        """The error that ended a process that nobody had ended."""
+        """The errors that ended processes which no fact of the scenario had ended."""
         self.rotten: list[str] = []
-        """The files of which bytes have rotten."""
+        """The files in which bytes have rotted."""
         self.moved_away: list[int] = []
-        """When an operator moved the spool away, as a start that was refused had said (ages, ns)."""
+        """The ages (ns) at which an operator moved the spool away, because a refused start had asked for it."""
         self.life: Life | None = None
         self.losses = Losses(self, world)
         self._world = world
@@ -91,21 +91,21 @@ class Collector:
             sources = self._config.sources | configured(files)
             self._config = replace(self._config, sources=sources)
         self._without: Counter[str] = Counter()
-        """By source, how many reloads have taken it away that are not over."""
+        """By source, the number of reloads that have removed it and are not reversed yet."""
         self._renamed: dict[str, str] = {}
-        """By a source's first name, its present name."""
+        """By the first name of a source, its current name."""
         self.names = {*self._config.sources}
-        """All names that sources ever had."""
+        """All names that sources have ever had."""
         self.works_again = 0
-        """Until when the process does nothing (age, ns)."""
+        """Until this age (ns), the process does nothing."""
         self._stopped = False
         self._power = False
-        """Whether the crash that is due takes the machine with it."""
+        """Whether the next crash also ends the machine, as a power cut does."""
         self._down_since = 0
         self.outages: list[tuple[int, int]] = []
-        """When there was no process: from, to (ages, ns)."""
+        """Intervals without a process, as pairs of ages (ns)."""
         self.unfollowed: list[tuple[int, int]] = []
-        """When no source led to the files of some format: from, to (ages, ns)."""
+        """Intervals in which no source followed the files of a format, as pairs of ages (ns)."""
 
     @property
     def disk(self) -> Disk:
@@ -120,7 +120,7 @@ class Collector:
         return self.table.rows
 
     def start(self) -> None:
-        """Start a process if there is none."""
+        """Start a process if none runs."""
         if self.life is not None:
             return
         random = Random(f"{self._world.seed}/{self._chance}life/{self._world.age}")
@@ -139,7 +139,7 @@ class Collector:
         self.outages.append((self._down_since, self._world.age))
 
     def start_beside(self) -> None:
-        """Start a second process beside the one that runs. Raise Violation if it is let in."""
+        """Start a second process beside the one that runs. Raise Violation if its start is not refused."""
         for open_ in (
             partial(SpoolDisk(self.disk).lock, STORE),
             partial(Spool.open, DIRECTORY, self._config.spool, self.clock, SpoolDisk(self.disk)),
@@ -149,7 +149,7 @@ class Collector:
                 raise Violation("a second collector beside the first", self._world.age)
 
     def kill(self, *, power: bool = False, changes: int | None = None) -> None:
-        """End the process, at once or after so many changes to its disk; with `power`, the machine."""
+        """End the process, at once or after `changes` further changes to its disk. With `power`, end the machine."""
         if changes is not None:
             self.disk.crash_in, self._power = changes, power
             return
@@ -164,7 +164,7 @@ class Collector:
             self.disk.kill()
 
     def rot(self, file: str, share: float) -> None:
-        """Let bytes rot in a file of a kind that nobody writes any more, if there is such a file."""
+        """Let bytes rot in a closed file of the given kind, if there is such a file."""
         names = sorted(name for name in self.disk.names(DIRECTORY) if name.endswith(f".{file}"))
         names = [name for name in names if name[0].isdigit()]
         found = names[-1:] if file == "checkpoint" else names[:-1]
@@ -187,7 +187,10 @@ class Collector:
         return replace(self._config, sources=sources)
 
     def reload(self, limits: LedgerConfig, without: str, duration: int, renamed: str) -> None:
-        """Take other limits for new sessions; do without a source for so many nanoseconds, and call it `renamed` then."""
+        """Reload the configuration: change the limits for new sessions, and remove a source for some nanoseconds.
+
+        Then give the source the name `renamed`.
+        """
         self._config = replace(self._config, ledger=limits)
         if without:
             self._without[without] += 1
@@ -197,7 +200,7 @@ class Collector:
             self.life.reload(self._configured)
 
     def _note_unfollowed(self) -> None:
-        """Note when no source leads to the files of some format."""
+        """Record when no source follows the files of a format."""
         present = {format_of(name) for name in self._configured.sources}
         now, files = self._world.age, self.machine.files
         open_ = self.unfollowed and self.unfollowed[-1][1] == NEVER
@@ -221,13 +224,13 @@ class Collector:
         return self.life is not None and self.works_again <= self._world.age
 
     def suspend(self, duration: int) -> None:
-        """Do nothing for so many nanoseconds (SIGSTOP), while the kernel goes on receiving."""
+        """Suspend the process for some nanoseconds (SIGSTOP). The kernel continues to receive."""
         self.works_again = max(self.works_again, self._world.age + duration)
         if self.life is not None:
             self.life.pause(self.works_again)
 
     def stop(self) -> None:
-        """End in order, for good."""
+        """Stop the process in order, and start no further one."""
         self.works_again = 0
         self.disk.crash_in = self.disk.broken = None
         self.disk.empty()
@@ -269,7 +272,10 @@ class Collector:
         self._world.after(RESTART, self.start)
 
     def _move_away(self, advice: str) -> None:
-        """Do as a start says that is refused. Raise Violation unless it had to be, and says where."""
+        """Do what the message of a refused start asks for.
+
+        Raise Violation if the refusal was wrong, or if the message does not name the place.
+        """
         checkpoints = {name for name in self.disk.names(DIRECTORY) if name.endswith(".checkpoint")}
         excused = self.losses.for_good or checkpoints <= {*self.rotten}
         demand(excused, "a start that is refused too early", advice)
@@ -281,7 +287,7 @@ class Collector:
 
 
 def configuration(random: Random, limits: LedgerConfig, spool_max: int, batch: int) -> Config:
-    """Return the configuration of a collector, with small segments, and checkpoints now and then."""
+    """Return the configuration of a simulated collector. It has small segments and frequent checkpoints."""
     return Config(
         store=StoreConfig(commit_rows=batch),
         spool=SpoolConfig(

@@ -1,4 +1,4 @@
-"""Which datagrams are copies, of a producer that numbers nothing (`docs/decisions`)."""
+"""Decide which datagrams count as copies, if their producer writes no numbers (`docs/decisions`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from tailrace.config.schema import LedgerConfig
 def without_copies(
     datagrams: Iterable[tuple[int, bytes]], limits: LedgerConfig, readable: Callable[[bytes], bool]
 ) -> list[bytes]:
-    """Return the datagrams, given with their times (ns), without those equal to one that came less than
-    `reorder_time` before and is among the last `reorder_events`. Copies of what is not `readable` stay."""
+    """Return the datagrams, given with their times (ns), that are no copies.
+
+    A datagram is a copy if it equals one of the last `reorder_events` datagrams, which arrived less than `reorder_time`
+    before. Copies of datagrams that are not `readable` are returned, too.
+    """
     kept: list[bytes] = []
     known: dict[bytes, int] = {}
     for time, datagram in datagrams:

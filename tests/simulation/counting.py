@@ -1,7 +1,7 @@
-"""Count anew what the ledger says that it holds: marks, ranges, streams, and places by session.
+"""Count again what the ledger states that it holds: marks, ranges, streams, and places by session.
 
-Budgets and shares of places are reckoned with these figures. A figure that is too low lets sessions hold more
-than they may, and a figure that is too high makes them give up what there is room for.
+Budgets and shares of places are computed from these figures. If a figure is too low, sessions hold more than they may;
+if it is too high, they give up state although there is room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.simulation.watch import SOURCES
 
 
 def check(ingest: Ingest) -> None:
-    """Raise Violation for the first figure that is not what is held."""
+    """Raise Violation for the first figure of the ledger that is wrong."""
     for source in SOURCES:
         state = ingest.common(source).state
         streams = ranges = uncounted = 0
@@ -63,7 +63,7 @@ def _counters(ingest: Ingest, source: str) -> Iterator[Counters]:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Hold sessions that give way to what they say that they gave up."""
+    """Compare what sessions state that they gave up with what they really gave up."""
     with (
         patch.object(HeldMarks, "give_way", _watched(HeldMarks.give_way, MARK_BYTES)),
         patch.object(Windows, "give_way", _watched(Windows.give_way, RANGE_BYTES)),

@@ -1,9 +1,9 @@
-"""Say which branches of the code under test the seeds reach, and which no seed reaches.
+"""Find out which branches of the code under test the seeds reach, and which no seed reaches.
 
     python -m tests.simulation.coverage --seeds 0-50
 
-Write COVERAGE.md: by file, how many branches there are, how many are reached, how many by one seed
-in fifty or fewer; then the lines whose branches no seed reaches. Print the seeds that reach a rare branch.
+writes COVERAGE.md: for each file, the number of branches, of reached branches, and of those that at most one seed in
+fifty reaches. Then it lists the lines whose branches no seed reaches, and prints the seeds that reach a rare branch.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ FILES = [
     *(f"collector/tailrace/daemon/loops/{name}.py" for name in ("acknowledge", "commit")),
 ]  # fmt: skip
 RARE = 50
-"""A branch is rare that one seed in so many reaches, or fewer do."""
+"""A branch is rare if at most one seed in this number reaches it."""
 
 
 class Branch(NamedTuple):
     file: str
     line: int
     to: int
-    """The line that follows; negative: the function ends."""
+    """Number of the line that follows the branch; negative if the function ends."""
 
 
 class Reach:
-    """The branches that there are, and the seeds that reach each."""
+    """All branches, and for each the seeds that reach it."""
 
     def __init__(self) -> None:
         self.seeds: dict[Branch, list[int]] = defaultdict(list)
         self.played = 0
 
     def add(self, seed: int, report: dict[str, dict[str, list[list[int]]]]) -> None:
-        """Take what one seed reached and missed."""
+        """Add the branches that one seed reached, and those that it did not reach."""
         self.played += 1
         for file, about in report.items():
             for line, to in about["executed_branches"]:
@@ -68,7 +68,7 @@ class Reach:
                 self.seeds[Branch(file, line, to)] += []
 
     def of(self, file: str) -> list[list[int]]:
-        """Return the seeds of each branch of a file."""
+        """Return the seeds that reach each branch of a file."""
         return [seeds for branch, seeds in self.seeds.items() if branch.file == file]
 
     def is_rare(self, seeds: list[int]) -> bool:
@@ -76,11 +76,11 @@ class Reach:
 
     @property
     def rare_seeds(self) -> list[int]:
-        """Return the seeds that reach a branch that few reach."""
+        """Return the seeds that reach a rare branch."""
         return sorted({seeds[0] for seeds in self.seeds.values() if self.is_rare(seeds)})
 
     def table(self, which: str) -> str:
-        """Return COVERAGE.md."""
+        """Return the content of COVERAGE.md."""
         lines = [
             "# Branches that the simulator reaches",
             "",
@@ -102,7 +102,7 @@ class Reach:
 
 @contextmanager
 def measured(report: dict[str, dict[str, list[list[int]]]]) -> Iterator[None]:
-    """Measure what runs meanwhile, and add the branches by file to a report."""
+    """Measure the code that runs within the `with` block, and add its branches to a report."""
     coverage = Coverage(
         data_file=None, config_file=False, branch=True, include=[f"{ROOT}/{f}" for f in FILES]
     )
@@ -122,8 +122,8 @@ def _paths() -> list[str]:
 
 
 def reach(seeds: Iterable[int]) -> Reach:
-    """Play seeds, and return what they reach."""
-    # Imported here: what runs at import would be taken for reached by the first seed alone.
+    """Play seeds, and return the branches that they reach."""
+    # Import this here. Otherwise code that runs at the import would count as reached by the first seed alone.
     from tests.simulation.generate import generate
     from tests.simulation.verdict import judge
 

@@ -1,4 +1,4 @@
-"""Defects that were mended once, to be put back: a simulator that does not find them tests nothing.
+"""Put defects back that were mended once. A simulator that does not find them tests nothing.
 
     python -m tests.simulation.defects NAME
 
@@ -27,7 +27,7 @@ CLIENT = "clients/python/src/tailrace_client"
 class Defect(NamedTuple):
     file: str
     mended: str
-    """A piece of the code, which is there once."""
+    """A piece of the mended code, which occurs there exactly once."""
     broken: str
 
 
@@ -90,7 +90,7 @@ DEFECTS = {
 
 
 class Found(NamedTuple):
-    """The first seed that finds a defect, what went wrong, and the CPU seconds of all seeds until then."""
+    """The first seed that finds a defect, the failure, and the CPU seconds of all seeds up to it."""
 
     seed: int
     kind: str
@@ -99,7 +99,7 @@ class Found(NamedTuple):
 
 @contextmanager
 def put_back(defect: Defect) -> Iterator[dict[str, str]]:
-    """Put a defect back into a copy of the code; yield the environment in which Python imports the copy."""
+    """Put a defect back into a copy of the code. Yield the environment in which Python imports the copy."""
     with tempfile.TemporaryDirectory() as place:
         for part in ("collector", "clients/python/src"):
             shutil.copytree(ROOT / part, Path(place, part), ignore=shutil.ignore_patterns("*.so", "__pycache__"))  # fmt: skip
@@ -110,7 +110,7 @@ def put_back(defect: Defect) -> Iterator[dict[str, str]]:
 
 
 def hunt(defect: Defect, seeds: Iterable[int]) -> Found | None:
-    """Put a defect back into a copy of the code; play seeds until one fails."""
+    """Put a defect back into a copy of the code. Play seeds until one fails, and return what was found."""
     with put_back(defect) as environ:
         program = [sys.executable, "-m", "tests.simulation.hunting", *map(str, seeds)]
         said = subprocess.check_output(program, env=environ, stderr=subprocess.DEVNULL, text=True)

@@ -1,8 +1,8 @@
-"""A file system in memory (`tailrace.spool.disk.FileSystem`) that fails and forgets as real disks do.
+"""Simulate a file system in memory (`tailrace.spool.disk.FileSystem`) that fails and loses data as real disks do.
 
-A kill leaves all that was written. A power cut takes of what was not synced whatever it takes: each
-sector of a file is as it was at the last sync or as it is now, each name that was made, changed or removed
-without a sync of its directory is as before or as now. Sizes are known by names and count as sectors do.
+A kill keeps everything that was written. After a power cut, each sector that was not synced has either its content of
+the last sync or its current content. Each change of a name without a sync of its directory has either happened or not.
+Sizes are known by names and behave like sectors.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from random import Random
 
 SECTOR = 512
 ROTTEN = 16
-"""Bytes that rot together."""
+"""Number of bytes that rot together."""
 
 
 class Crash(BaseException):
-    """The process, or the machine, ends in the middle of a call."""
+    """Raised in the middle of a call of the file system, when the process or the machine ends."""
 
 
 class Inode:
-    """A file's bytes, and what of them a power cut may take."""
+    """A file's bytes, and those of them that a power cut may lose."""
 
     _numbers = itertools.count(1)
 
@@ -32,15 +32,17 @@ class Inode:
         self.number = next(self._numbers)
         self.data = bytearray()
         self.before: dict[int, bytes] = {}
-        """By number, the sectors that were changed since the last sync, as they were then."""
+        """By number, the earlier content of each sector that was changed since the last sync."""
         self.lost: dict[int, bytes] = {}
-        """By number, the sectors that a failed sync did not write, as they are on the disk: nobody but a
-        power cut shows that, and a new write mends it."""
+        """By number, the content on disk of each sector that a failed sync did not write.
+
+        Only a power cut reveals it, and a new write replaces it.
+        """
         self.size_before: int | None = None
-        """The size at the last sync, if that was changed."""
+        """The size at the last sync, if the size has changed since then."""
 
     def change(self, begin: int, end: int) -> None:
-        """Remember what a part of the file is, before that part is changed."""
+        """Record the content of a part of the file before it is changed."""
         for sector in range(begin // SECTOR, (end + SECTOR - 1) // SECTOR):
             if sector in self.lost:
                 self.before.setdefault(sector, self.lost.pop(sector))
@@ -49,7 +51,7 @@ class Inode:
                 self.before[sector] = part.ljust(SECTOR, b"\0")
 
     def keeps(self, size: int) -> bool:
-        """Return whether a power cut now would leave so many bytes."""
+        """Return whether this many bytes would remain after a power cut now."""
         for sector, part in (self.before | self.lost).items():
             at = sector * SECTOR
             end = min(at + SECTOR, size)
@@ -75,7 +77,7 @@ class Inode:
         self.size_before = None
 
     def rot(self, begin: int) -> None:
-        """Change some bytes, in what a power cut would leave, too."""
+        """Change some bytes, also in the content that a power cut would leave."""
         for at in range(begin, min(begin + ROTTEN, len(self.data))):
             self.data[at] ^= 0x55
             sector, byte = divmod(at, SECTOR)
@@ -86,7 +88,9 @@ class Inode:
                     kept[sector] = bytes(part)
 
     def fail(self, random: Random) -> None:
-        """Be what a failed sync leaves: what was not written reads as before, or as if it had been written."""
+        """Put the file in the state after a failed sync: what was not written reads as before, or as if it had been
+        written.
+        """
         if random.random() < 0.5:
             self.lose(random)
             return
@@ -94,7 +98,7 @@ class Inode:
         self.sync()
 
     def lose(self, random: Random) -> None:
-        """Be what a power cut leaves."""
+        """Put the file in the state after a power cut."""
         for sector, part in self.lost.items():
             at = sector * SECTOR
             end = min(at + SECTOR, len(self.data))
@@ -119,12 +123,12 @@ class Inode:
 
 
 class Names:
-    """Which file has which name, and which changes of that are not synced."""
+    """The names of all files, and those changes of names that are not synced."""
 
     def __init__(self) -> None:
         self.now: dict[Path, Inode] = {}
         self._unsynced: list[dict[Path, Inode | None]] = []
-        """Changes of names, each of which happens as a whole or not at all."""
+        """Changes of names that are not synced. Each of them happens as a whole or not at all."""
         self._synced: dict[Path, Inode] = {}
 
     def change(self, changes: dict[Path, Inode | None]) -> None:
@@ -132,7 +136,7 @@ class Names:
         self._unsynced.append(changes)
 
     def put(self, changes: dict[Path, Inode | None]) -> None:
-        """Let somebody else change names, durably."""
+        """Let another program change names, durably."""
         _apply(self.now, changes)
         _apply(self._synced, changes)
 
@@ -147,7 +151,7 @@ class Names:
         self._unsynced = left
 
     def lose(self, random: Random) -> None:
-        """Be what a power cut leaves."""
+        """Put all names in the state after a power cut."""
         for changes in self._unsynced:
             if random.random() < 0.5:
                 _apply(self._synced, changes)
@@ -158,22 +162,22 @@ class Names:
         return self._synced.get(path) is self.now.get(path)
 
     def all(self) -> list[Inode]:
-        """Return every file that has a name, or may have a name after a power cut."""
+        """Return every file that has a name, or may have one after a power cut."""
         found = [*self.now.values(), *self._synced.values()]
         found += [inode for changes in self._unsynced for inode in changes.values() if inode]
         return list(dict.fromkeys(found))
 
 
 class Disk:
-    """The file system of a machine. `full`, `broken` and `crash_in` are what goes wrong."""
+    """The file system of a machine. `full`, `broken` and `crash_in` define its faults."""
 
     def __init__(self, random: Random) -> None:
         self.full = False
         """Whether no file can grow."""
         self.broken: str | None = None
-        """The kind of call that fails with EIO, once: `write`, `sync`."""
+        """The kind of call that fails with EIO, once: `write` or `sync`."""
         self.crash_in: int | None = None
-        """After so many changes the process ends in the middle of one."""
+        """Number of changes after which the process ends, in the middle of the last one."""
         self._random = random
         self._names = Names()
         self._directories: dict[Path, Inode] = {Path("/"): Inode()}
@@ -183,49 +187,49 @@ class Disk:
         self._ambushes: list[tuple[int, Callable[[], None]]] = []
         self._calls = 0
 
-    # Accidents of the machine
+    # Faults of the machine
 
     def empty(self) -> None:
-        """Have room again."""
+        """End the state in which the disk is full."""
         self.full = False
 
     def kill(self) -> None:
-        """End the process: its files are closed, and what it wrote stays."""
+        """End the process: its files are closed, and everything that it wrote stays."""
         self.crash_in = None
         self._open.clear()
         self._locked.clear()
 
     def cut_power(self) -> None:
-        """End the machine."""
+        """End the machine, as a power cut does."""
         self.kill()
         for inode in self._names.all():
             inode.lose(self._random)
         self._names.lose(self._random)
 
     def keeps(self, path: Path, size: int) -> bool:
-        """Return whether a power cut now would leave so many bytes of a file, and its name."""
+        """Return whether the name and this many bytes of a file would remain after a power cut now."""
         inode = self._names.now[path]
         return self._names.keeps(path) and inode.keeps(size)
 
     def paths(self) -> list[Path]:
-        """Return all files."""
+        """Return the paths of all files."""
         return list(self._names.now)
 
     def length(self, path: Path) -> int:
         return len(self._names.now[path].data)
 
     def rot(self, path: Path, share: float) -> None:
-        """Change some bytes of a file, on the disk and in memory, at a share of its size."""
+        """Change some bytes of a file, both on the disk and in memory. `share` states where in the file."""
         inode = self._names.now[path]
         inode.rot(int(share * len(inode.data)))
 
     def clear(self, directory: Path) -> None:
-        """Let somebody move all files of a directory away, for good."""
+        """Let another program remove all files of a directory for good."""
         self._names.change({path: None for path in self.paths() if path.parent == directory})
         self._names.sync(directory)
 
     def take_away(self, path: Path, aside: Path | None = None) -> None:
-        """Let somebody move a file, or a directory with all in it, to a name that is free, or remove it."""
+        """Let another program remove a file or a directory with its content, or move it to a name that is free."""
 
         def moved(each: Path) -> Path | None:
             return None if aside is None else aside / each.relative_to(path)
@@ -243,7 +247,7 @@ class Disk:
                 self._directories[to] = inode
 
     def copy(self, path: Path, to: Path) -> None:
-        """Let somebody make an empty directory, or another file with the same bytes."""
+        """Let another program create an empty directory, or another file with the same bytes."""
         if path in self._directories:
             self._directories[to] = Inode()
         else:
@@ -252,7 +256,7 @@ class Disk:
             self._names.put({to: inode})
 
     def ambush(self, calls: int, change: Callable[[], None]) -> None:
-        """Let something happen just before the process has made so many more calls."""
+        """Let something happen directly before the process makes the call with this number from now on."""
         self._ambushes.append((self._calls + calls, change))
 
     # Calls of the process (see `Files`)
@@ -297,7 +301,8 @@ class Disk:
             if not data:
                 raise _error(errno.ENOSPC)
         elif len(data) > 1 and self._random.random() < 0.02:
-            data = data[: self._random.randrange(1, len(data))]  # the caller goes on with the rest
+            # The caller writes the remaining bytes with another call.
+            data = data[: self._random.randrange(1, len(data))]
         for part in self._changes("write", data):
             inode.write(part, offset)
         return len(data)
@@ -377,7 +382,7 @@ class Disk:
             self._directories.setdefault(each, Inode())
 
     def make_way(self, path: Path) -> None:
-        """Nothing but files has a file's name here."""
+        """Do nothing: in the simulation, only files have the names of files."""
 
     def largest(self) -> int:
         return 2**62
@@ -392,7 +397,7 @@ class Disk:
         return self._last
 
     def _called(self) -> None:
-        """Let happen what waits for this call."""
+        """Let those things happen that wait for this call."""
         self._calls += 1
         due = [each for each in self._ambushes if each[0] <= self._calls]
         self._ambushes = [each for each in self._ambushes if each not in due]
@@ -406,7 +411,7 @@ class Disk:
         return self._open[fd][0]
 
     def _changes(self, call: str, data: bytes = b"") -> Iterator[bytes]:
-        """Fail, or crash, if that is due; else return what is to be written."""
+        """Fail or crash, if that is due. Otherwise return the bytes to be written."""
         if self.broken == call:
             self.broken = None
             raise _error(errno.EIO)

@@ -1,4 +1,4 @@
-"""Takes the steps of the collector's loops (`tailrace.daemon.loops.steps`) in virtual time."""
+"""Run the steps of the collector's loops (`tailrace.daemon.loops.steps`) in virtual time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from tests.simulation.disk import Crash
 from tests.simulation.world import MS, SECOND, World
 
 WORK = 2 * MS
-"""The time that a blocking call usually takes at most."""
+"""Usual maximum duration (ns) of a blocking call."""
 SLOW, SLOW_SHARE = 500 * MS, 0.01
 STALLED = 4 * SECOND
-"""A disk or an object store that stalls: longer than the interval of commits, so that a batch waits behind another."""
+"""Duration (ns) of a blocking call while a disk or an object store stalls.
+
+It is longer than the interval of commits, so that a batch waits behind another one.
+"""
 
 
 class Driver:
-    """Drives the loops of one process. `failed` is told what a loop raised, or that a call crashed. `stalls` is the share of blocking
-    calls that take seconds; `stalled` is given when."""
+    """Drives the loops of one process.
+
+    `failed` is called with the exception that a loop raised, or that ended a call. `stalls` is the share of blocking
+    calls that take seconds; `stalled` is called with the time of each of them.
+    """
 
     def __init__(
         self,
@@ -32,7 +38,7 @@ class Driver:
     ) -> None:
         self.dead = False
         self.works_again = 0
-        """Until then the process does nothing (age, ns)."""
+        """Until this age of the world (ns), the process does nothing."""
         self._world = world
         self._random = random
         self._ties = Random(0)
@@ -41,11 +47,14 @@ class Driver:
         self._failed = failed
 
     def drive(self, steps: Steps[object], done: Callable[[], None] = lambda: None) -> None:
-        """Begin to take the steps of a loop; `done` is called when there are no more."""
+        """Begin to run the steps of a loop. Call `done` after the last one."""
         _Task(self, steps, done).go(None)
 
     def soon(self, delay: int, step: Callable[[], None]) -> None:
-        """Call after so many nanoseconds, later if the process is stopped then, never if it is dead."""
+        """Call a function after some nanoseconds.
+
+        If the process is suspended then, call it later; if it is dead, never.
+        """
 
         def due() -> None:
             if self.dead:
@@ -64,11 +73,11 @@ class Driver:
             self._failed(error)
 
     def tie(self) -> int:
-        """Return a few nanoseconds, which decide who goes on first."""
+        """Return a few random nanoseconds. They decide which of several tasks continues first."""
         return self._ties.randrange(8)
 
     def duration(self) -> int:
-        """Return how long a blocking call takes."""
+        """Return how long (ns) a blocking call takes."""
         most = SLOW if self._random.random() < SLOW_SHARE else WORK
         if self._stalls and self._ties.random() < self._stalls:
             most = STALLED
@@ -82,11 +91,11 @@ class _Task:
         self._steps = steps
         self._done = done
         self._waits = 0
-        """How many waits are over."""
+        """Number of waits that have ended."""
         self._flag: Flag | None = None
 
     def go(self, result: object, error: Exception | None = None) -> None:
-        """Take the next step."""
+        """Run the next step."""
         try:
             step = self._steps.send(result) if error is None else self._steps.throw(error)
         except StopIteration:
@@ -109,13 +118,13 @@ class _Task:
             step.flag.add(self._set)
 
     def _set(self) -> None:
-        """Go on soon: a flag was set. Tasks that wake at the same time go on in any order."""
+        """Continue soon, because a flag was set. Tasks that wake at the same time continue in any order."""
         number = self._waits
         if not self._driver.dead:
             self._driver.soon(self._driver.tie(), lambda: self._over(number))
 
     def _over(self, number: int) -> None:
-        """Go on, if it is this wait that is over."""
+        """Continue, if the wait that ended is still the current one."""
         if number == self._waits:
             self._waits += 1
             if self._flag is not None:

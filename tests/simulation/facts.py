@@ -1,7 +1,7 @@
-"""A scenario: what happens and when, as data.
+"""Define a scenario: what happens and when, as data.
 
-A seed makes a scenario (`generate`), `play` plays it, `shrink` leaves out what a failure does not need.
-Times are nanoseconds since the world began. A scenario is JSON on disk.
+A seed makes a scenario (`generate`), `play` plays it, and `shrink` leaves out what a failure does not need. Times are
+nanoseconds since the world began. On disk, a scenario is JSON.
 """
 
 from __future__ import annotations
@@ -14,41 +14,44 @@ class _Fact(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Begin(_Fact):
-    """A program begins; who was at the address before is killed."""
+    """A program begins. If another one still runs at its address, it is killed."""
 
     program: int
     transport: str
-    """`udp` or `tcp`: a client's. Without a client: `raw` (Heph in datagrams), `heph-tcp`, `jets-udp`, `jets-tcp`."""
+    """For a program with a client:
+
+    `udp` or `tcp`. For one without a client: `raw` (Heph in datagrams), `heph-tcp`, `jets-udp`, `jets-tcp`.
+    """
     address: str
     buffer: int
-    """Bytes that the client may keep."""
+    """Size (bytes) of the client's buffer."""
     acknowledge: bool = True
-    """Whether the client asks what has arrived."""
+    """Whether the client asks the collector which events have arrived."""
     introduced: bool = False
-    """Whether the program's first datagram arrives once, at once, and before all others of the program."""
+    """Whether the program's first datagram arrives exactly once, without delay, and before all its other datagrams."""
     first: int = 0
-    """Number of the first event of each stream, of a program without a client."""
+    """For a program without a client: number of the first event of each stream."""
     overtaken: bool = False
-    """Whether other events of a stream may arrive before its first one, where that is not number 0."""
+    """Whether other events of a stream may arrive before its first one, if that does not have the number 0."""
     clock: int = 0
     """How far the wall clock of the program's host is ahead (ns)."""
     pace: int = 0
-    """How much faster the clocks of the program's host go (parts in a million)."""
+    """How much faster the clocks of the program's host run (parts per million)."""
     alone: bool = False
-    """Whether the first words of a program without a client travel in a datagram of their own, and once."""
+    """For a program without a client: whether its first packet is sent in a datagram of its own, and only once."""
     on: int | None = None
-    """The program whose connection this program goes on with."""
+    """The program whose connection this program takes over."""
 
 
 class Emit(_Fact):
-    """A program emits events of a stream, over some time (ns)."""
+    """A program emits events of a stream within some time (ns)."""
 
     program: int
     stream: int
     count: int
     over: int = 0
     beside: bool = False
-    """Whether another thread of the program does so, whatever the program is doing."""
+    """Whether another thread of the program emits them, whatever the program is doing meanwhile."""
 
 
 class Flush(_Fact):
@@ -64,22 +67,24 @@ class Close(_Fact):
 
 
 class Kill(_Fact):
-    """A program ends without a word, whatever it is doing."""
+    """A program ends at once, without a goodbye, whatever it is doing."""
 
     program: int
 
 
 class _OfCollector(_Fact, frozen=True, tag=True, kw_only=True):
     collector: int = 0
-    """To which collector it happens."""
+    """The collector to which this happens."""
 
 
 class KillCollector(_OfCollector, frozen=True, tag=True, kw_only=True):
     power: bool = False
-    """Whether the machine's power is cut: the disk loses what was not synced, or parts of it."""
+    """Whether the machine's power is cut. Then the disk loses all or parts of what was not synced."""
     changes: int | None = None
-    """The process ends in the middle of a change to its disk, after so many more changes; its service
-    manager starts the process again."""
+    """The process ends after this number of changes to its disk, in the middle of the last one.
+
+    Its service manager starts it again.
+    """
 
 
 class StartCollector(_OfCollector, frozen=True, tag=True, kw_only=True):
@@ -87,73 +92,78 @@ class StartCollector(_OfCollector, frozen=True, tag=True, kw_only=True):
 
 
 class Suspend(_OfCollector, frozen=True, tag=True, kw_only=True):
-    """The collector does nothing for some time (ns), while the kernel goes on receiving."""
+    """The collector's process is suspended for some time (ns). The kernel continues to receive."""
 
     duration: int
 
 
 class FullDisk(_OfCollector, frozen=True, tag=True, kw_only=True):
-    """The collector's disk takes nothing for some time (ns)."""
+    """The collector's disk is full for some time (ns)."""
 
     duration: int
 
 
 class DiskFails(_OfCollector, frozen=True, tag=True, kw_only=True):
-    """The next call of a kind, `write` or `sync`, that the collector makes to its disk fails (EIO)."""
+    """The next call of this kind (`write` or `sync`) that the collector makes to its disk fails with EIO."""
 
     call: str
 
 
 class Rot(_Fact):
-    """Bytes rot on the collector's disk, in a file that nobody writes any more, if there is such a file."""
+    """Bytes rot on the collector's disk, in a file to which no process writes any more, if there is one."""
 
     file: str
-    """`segment`: a closed one of the spool; `checkpoint`: the newest."""
+    """`segment` is a closed segment of the spool; `checkpoint` is the newest checkpoint."""
     share: float
-    """Which segment, and where in the file, as a share of what there is."""
+    """Selects the segment and the place in the file, as a share of all."""
 
 
 class LoseName(_Fact):
-    """Somebody takes away a name by which the running collector finds what it holds."""
+    """Another program takes away a name by which the running collector finds its files."""
 
     what: str
-    """`lock`: of the spool; `store-lock`; `spare`: the segment that comes next; `segment`: the newest; `closed`: the
-    oldest, if there is another one; `spool`, `store`: the directory with all in it."""
+    """`lock` is the spool's lock; `store-lock` the store's.
+
+    `spare` is the segment that comes next, `segment` the newest, `closed` the oldest if there are several. `spool` and
+    `store` are directories with their content.
+    """
     how: str
-    """`removed`, `renamed`, or `replaced` by a copy of the file, or an empty directory."""
+    """`removed`, `renamed`, or `replaced` by a copy of the file or by an empty directory."""
     undone: bool = False
-    """Whether the name leads there again before the next start."""
+    """Whether the name leads to the original again before the next start."""
     beside: bool = False
-    """Whether a second collector is started at once."""
+    """Whether a second collector is started immediately afterwards."""
     call: int = 0
-    """Happens just before the collector calls its disk so many times more; 0: between two of its steps."""
+    """This happens directly before the collector's call to its disk with this number from now on; with 0, between two
+    of its steps.
+    """
 
     @property
     def is_fatal(self) -> bool:
-        """Return whether the collector cannot go on."""
+        """Return whether the running collector cannot continue after this."""
         return self.what in {"segment", "closed", "spool", "store"}
 
     @property
     def is_for_good(self) -> bool:
-        """Return whether the next start does not find what was acknowledged and is not in the table."""
+        """Return whether the next start cannot find data that was acknowledged and is not in the table."""
         return self.is_fatal and not self.undone
 
 
 class TableDown(_Fact):
-    """Commits fail for some time (ns); `landed`: they are in the table all the same."""
+    """Commits fail for some time (ns). With `landed`, their rows are in the table nevertheless."""
 
     duration: int
     landed: bool
 
 
 class Partition(_OfCollector, frozen=True, tag=True, kw_only=True):
-    """The collector's network carries nothing for some time (ns)."""
+    """The network of the collector carries nothing for some time (ns)."""
 
     duration: int
 
 
 class Reset(_Fact):
-    """The network resets a program's connection."""
+    """The network resets the connection of a program."""
 
     program: int
 
@@ -166,15 +176,20 @@ class Move(_Fact, frozen=True, tag=True, kw_only=True):
 
     program: int
     to: int | None
-    """None: each datagram to any of them, and each connection to any that accepts."""
+    """The new collector. None: each datagram goes to any of them, and each connection to any that accepts it."""
     cut: int | None = None
-    """The client's connection breaks now, and for its collector after so many nanoseconds; None: it stays."""
+    """The client's connection breaks now; its collector notices this after this time (ns).
+
+    None: the connection stays.
+    """
 
 
 class _OfTrace(_Fact, frozen=True, tag=True, kw_only=True):
     trace: int
     call: int = 0
-    """Happens just before the collector calls the system so many times more; 0: between two of its steps."""
+    """This happens directly before the collector's system call with this number from now on; with 0, between two of its
+    steps.
+    """
 
 
 class BeginTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
@@ -182,11 +197,11 @@ class BeginTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
 
     format: str
     path: str
-    """Below the directory of the format's source; an older file there is emptied or makes way."""
+    """Path below the directory of the format's source. If there is an older file, it is emptied or removed."""
     anew: bool = True
-    """A file of its own instead of the older one emptied."""
+    """Whether the program creates a new file instead of emptying the older one."""
     packed: bool = False
-    """The program writes gzip members."""
+    """Whether the program writes gzip members."""
 
 
 class WriteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
@@ -194,19 +209,19 @@ class WriteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
 
     count: int
     held: int = 0
-    """Bytes at the end that wait for the next write: a record or a member is torn."""
+    """Number of bytes at the end that wait for the next write, so that a record or a member is incomplete."""
     garbage: int = 0
-    """Pieces that nobody can read, among the records."""
+    """Number of unreadable pieces among the records."""
     skipped: int = 0
-    """Numbers left out, among the records."""
+    """Number of record numbers that are left out among the records."""
 
 
 class EndTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
-    """A program has written all, and ends."""
+    """A program has written everything, and ends."""
 
 
 class KillWriter(_OfTrace, frozen=True, tag=True, kw_only=True):
-    """A program ends; what it held is never written."""
+    """A program ends at once. Bytes that it held back are never written."""
 
 
 class MoveTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
@@ -214,11 +229,11 @@ class MoveTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
 
 
 class PackTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
-    """gzip makes a compressed copy, over some time (ns), and then deletes the file."""
+    """gzip makes a compressed copy of a file within some time (ns), and then deletes the file."""
 
     over: int
     cut: int = 0
-    """Bytes of content in the first member; 0 for one member."""
+    """Size (bytes) of the content in the first gzip member; 0 if there is only one member."""
 
 
 class DeleteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
@@ -229,21 +244,24 @@ OfTrace = BeginTrace | WriteTrace | EndTrace | KillWriter | MoveTrace | PackTrac
 
 
 class Flood(_Fact):
-    """A peer connects, and sends one epoch after another."""
+    """A peer connects, and sends one epoch packet after the other."""
 
     number: int
     epochs: int
 
 
 class Garble(_Fact):
-    """A program without a client sends what cannot be read (see `producers.GARBLES`)."""
+    """A program without a client sends bytes that cannot be read (see `producers.GARBLES`)."""
 
     program: int
     how: str
 
 
 class Discard(_Fact):
-    """A program without a client discards events of a stream, and `unnumbered` others without numbers, and reports both."""
+    """A program without a client discards events of a stream, and `unnumbered` further events without numbers.
+
+    It reports both.
+    """
 
     program: int
     stream: int
@@ -252,13 +270,13 @@ class Discard(_Fact):
 
 
 class Vanish(_Fact):
-    """A program's host is gone: its connection neither ends nor breaks."""
+    """The host of a program disappears: its connection neither ends nor breaks."""
 
     program: int
 
 
 class Tear(_Fact):
-    """A program finds its connection broken; the collector learns that later (ns)."""
+    """A program finds its connection broken. The collector notices this later, after this time (ns)."""
 
     program: int
     later: int
@@ -272,20 +290,22 @@ class Deaf(_Fact):
 
 
 class SetClock(_Fact):
-    """Somebody sets the wall clock of the collector's host ahead by some time (ns)."""
+    """The wall clock of the collector's host is set forward by some time (ns)."""
 
     by: int
 
 
 class Drift(_Fact):
-    """The wall clock of the collector's host goes faster from now on (parts in a million)."""
+    """From now on, the wall clock of the collector's host runs faster (parts per million)."""
 
     pace: int
 
 
 class Reload(_Fact):
-    """The collector takes another configuration: the limits of new sessions, and which source it has not
-    for some time (ns). A source of files may have another name afterwards."""
+    """The collector reloads its configuration: other limits for new sessions, and one source less for some time (ns).
+
+    A source of files may have another name afterwards.
+    """
 
     reorder_events: int
     reorder_seconds: float
@@ -325,49 +345,60 @@ Fact = (
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """How the collector follows files, and what its file system is like."""
+    """Settings for how the collector follows files, and for its file system."""
 
     tick: int = 4_000_000
-    """The times of files are multiples of so many nanoseconds."""
+    """The times of files are multiples of this number of nanoseconds."""
     reuses: bool = False
-    """A new file may get the inode of a deleted one."""
+    """Whether a new file may get the inode number of a deleted one."""
     descriptors: int = 4096
     places: int = 8192
-    """Files followed at a time."""
+    """Maximum number of files that are followed at the same time."""
     sources: int = 1
-    """How many sources lead to the files of each format."""
+    """Number of sources that follow the files of each format."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     facts: list[Fact]
     fates: dict[str, list[int]]
-    """By `up/17` (to the collector) or `down/17`: delays (ns) of the copies of the 17th datagram; the network
-    loses a datagram without copies. All other datagrams arrive once, after the usual delay."""
+    """Fates of datagrams, by keys such as `up/17` (the 17th datagram to the collector) or `down/17` (from it).
+
+    A fate is a list of delays (ns), one for each copy that arrives; an empty list means that the network loses the
+    datagram. All other datagrams arrive once, after the usual delay.
+    """
     queue: int = 100_000
-    """Datagrams for which the collector's kernel has room."""
+    """Number of datagrams for which the collector's kernel has room."""
     places: int = 16_384
-    """Streams of a source that the collector follows at a time."""
+    """Maximum number of streams of a source that the collector follows at the same time."""
     limits: dict[str, float] = {}
-    """Other limits of the collector's ledger that are not the defaults, by name (see `limits`)."""
+    """Other limits of the collector's ledger that differ from the defaults, by name (see `limits`)."""
     files: Files = Files()
     segment: int = 0
-    """Bytes of a connection that arrive together, at most; 0: all that were sent together."""
+    """Maximum number of bytes of a connection that arrive together.
+
+    With 0, everything that was sent together arrives together.
+    """
     state: int = 0
-    """Bytes of state that a session may make the collector hold; all sessions of a source two times as many, all
-    sources three times. 0: as many as by default."""
+    """Maximum state (bytes) of a session in the collector.
+
+    A source may have twice, and all sources three times as much. 0 stands for the defaults.
+    """
     spool: int = 2**26
-    """Bytes that the collector's spool may hold before its sources wait."""
+    """Maximum size (bytes) of the collector's spool, at which its sources wait."""
     batch: int = 500_000
-    """Rows of a full batch, which may be prepared while the one before lands."""
+    """Number of rows of a full batch. It may be prepared while the batch before is being committed."""
     stalls: float = 0.0
-    """The share of blocking calls that take seconds."""
+    """Share of the blocking calls that take seconds."""
     collectors: int = 1
-    """Collectors that share a table. A network leads to each; the keys of the second one's fates begin with `a/`."""
+    """Number of collectors that share a table.
+
+    Each has its own network; the keys of fates in the second one's network begin with `a/`.
+    """
 
 
 def encode(scenario: Scenario) -> bytes:
-    """Return a scenario as JSON, a fact a line."""
+    """Return a scenario as JSON, with one fact on each line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
         {
@@ -392,5 +423,5 @@ def encode(scenario: Scenario) -> bytes:
 
 
 def decode(data: bytes) -> Scenario:
-    """Return the scenario of JSON text."""
+    """Return the scenario that a JSON text describes."""
     return msgspec.json.decode(data, type=Scenario)

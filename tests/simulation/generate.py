@@ -1,19 +1,20 @@
-"""Makes a scenario of a seed. Each seed switches some kinds of faults off (swarm testing).
+"""Make the scenario of a seed. Each seed switches some kinds of faults off (swarm testing).
 
-The collector cannot tell some things of programs at one address (ARCHITECTURE.md, "Blind spots"; `excluded/`
-has the shortest scenario of each):
+For programs at one address, the collector cannot find out some facts (ARCHITECTURE.md, "Blind spots"; `excluded/` has
+the shortest scenario of each). The generator therefore avoids these cases:
 
-- Whose an event is that comes later than the two programs' beginnings are apart, or later than the collector
-  waits for events of the first one. So no datagram is later, and the collector leaves none unread for longer.
-- Whose an event is that comes before its program said its first word, where the program says it once. So the
-  first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
-  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk. All clients
-  want answers there, since a client that wants none says its first word in a few datagrams.
-- Whose an event is after the wall clock was set while no collector ran, or so late before a kill that the
-  log does not say so.
+- An event may come later than the time between the beginnings of two programs at its address, or later than the
+  collector waits for events of the first one. Then it is unknown whose event it is. So no datagram is later, and the
+  collector leaves no datagram unread for longer.
+- An event may come before its program's first packet, if the program sends this packet only once. Then it is unknown
+  whose event it is. So the first datagram of a program without a client arrives, and arrives first
+  (`Network.introduce`). Its collector runs and has room for it in the kernel, and is not killed until the datagram is
+  on disk. All clients ask for answers there, because a client without answers announces itself only in a few datagrams.
+- The wall clock may be set while no collector runs, or so shortly before a kill that the log does not contain it. Then
+  it is unknown whose later events are.
 
-Where a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: a
-late event from a forgotten gap looks like a copy there ("What came below a gap that is no longer remembered").
+If a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: there, a late
+event from a forgotten gap looks like a copy ("What came below a gap that is no longer remembered").
 """
 
 from __future__ import annotations
@@ -40,32 +41,43 @@ from tests.simulation.world import MS, SECOND
 CLIENTS = ("udp", "tcp")
 LATE = 4 * SECOND
 LATE_SHARED = 1900 * MS
-"""Less than the collector waits for late events of the program before."""
+"""Maximum lateness (ns) of a datagram at an address that several programs use.
+
+It is less than the time for which the collector waits for late events of the program before.
+"""
 SLACK = 60 * MS
-"""How exactly the collector knows how late an event is, and how long a datagram takes in any case."""
+"""Tolerance (ns) with which the collector knows how late an event is, plus the minimum time that a datagram takes."""
 SAVED = 600 * MS
-"""After so long a datagram is on disk, unless the collector does nothing meanwhile: a blocking call may take half a second."""
+"""After this time (ns), a received datagram is on disk, unless the collector is suspended meanwhile.
+
+A blocking call may take half a second.
+"""
 LOOKED = 3 * SECOND
-"""After so long the log says that the wall clock was set."""
+"""After this time (ns), the log contains that the wall clock was set."""
 LONG = 20 * SECOND
 INTRODUCTIONS = 9
-"""Datagrams that an outage takes at the beginning, at times: more than a client that wants no answer announces
-its session in."""
+"""Number of datagrams that an outage at the beginning sometimes takes.
+
+It is more than the number of datagrams in which a client without answers announces its session.
+"""
 PROGRAMS_MAX = 5
 LINGER = 12 * SECOND
-"""A client that does nothing more for so long has sent all it had."""
+"""If a client does nothing for this time (ns), it has sent everything that it had."""
 LIVES_MAX = 11
-"""More programs at one address than epochs are remembered there."""
+"""Maximum number of programs that follow each other at one address.
+
+It is more than the number of epochs that the collector remembers for an address.
+"""
 MIXED = 0.15
-"""Share of the scenarios in which programs write files beside programs that send."""
+"""Share of the scenarios in which some programs write files beside programs that send."""
 _OF_THE_NETWORK = (facts.Partition, facts.Rot)
-"""Troubles that files are not held against."""
+"""Faults of the network; checks of files do not depend on them."""
 DATAGRAMS = 5000
-"""Datagrams in each direction that have a fate of their own, at most."""
+"""Maximum number of datagrams in each direction that have a fate of their own."""
 
 
 def generate(seed: int) -> Scenario:
-    """Return the scenario of a seed. In a share of them, programs write files beside the others."""
+    """Return the scenario of a seed. In some scenarios, programs write files beside programs that send."""
     if crowded := generate_streams.draw(seed):
         return crowded
     scenario, random = _of_the_wire(seed), Random(f"mixed/{seed}")
@@ -143,7 +155,7 @@ def _of_the_wire(seed: int) -> Scenario:
 
 
 def client(random: Random, number: int, at: int) -> facts.Begin:
-    """Return the beginning of a program with a client, at an address of its own."""
+    """Return the fact that a program with a client begins, at an address of its own."""
     transport = random.choice(["udp", "tcp"])
     return facts.Begin(
         at=at, program=number, transport=transport, address=f"{transport}-{number}:1",
@@ -160,7 +172,10 @@ def _stalls(seed: int) -> float:
 
 
 def _with_files(scenario: Scenario, random: Random) -> Scenario:
-    """Return a scenario in which programs write files, too. No damaged log may lack their records."""
+    """Return the scenario with additional programs that write files.
+
+    Faults that damage the log are removed, because their records must not be missing.
+    """
     end = max(fact.at for fact in scenario.facts)
     made = [fact for fact in scenario.facts if not isinstance(fact, facts.Rot)]
     traces = generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
@@ -173,7 +188,7 @@ def _with_files(scenario: Scenario, random: Random) -> Scenario:
 
 
 def generate_of_files(seed: int) -> Scenario:
-    """Return the scenario of a seed in which programs write files only."""
+    """Return the scenario of a seed in which programs only write files."""
     random = Random(f"files/{seed}")
     made = generate_files.traces(random)
     coming = Random(f"sources/{seed}")
@@ -231,12 +246,12 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
             at = max(at + closing, begin + LIFE)
         at += random.choice([0, 100 * MS, 300 * MS, SECOND, 5 * SECOND, 20 * SECOND])
         if not alone and random.random() < 0.5:
-            at = random.randrange(begin, at + 1)  # beside each other
+            at = random.randrange(begin, at + 1)  # These programs run at the same time.
     return made
 
 
 def _apart(made: list[facts.Fact]) -> int:
-    """Return how long (ns) two programs begin after each other at one address, at least; `LONG` at most."""
+    """Return the minimum time (ns) between the beginnings of two programs at one address; at most `LONG`."""
     begun: dict[str, list[int]] = defaultdict(list)
     for fact in made:
         if isinstance(fact, facts.Begin):
@@ -248,7 +263,7 @@ def _apart(made: list[facts.Fact]) -> int:
 
 
 def _first_words(made: list[facts.Fact]) -> list[int]:
-    """Return when programs without a client send their first datagrams (ns)."""
+    """Return the times (ns) at which programs without a client send their first datagrams."""
     raw = {f.program for f in made if isinstance(f, facts.Begin) and f.transport == "raw"}
     first: dict[int, int] = {}
     for fact in made:
@@ -258,12 +273,12 @@ def _first_words(made: list[facts.Fact]) -> list[int]:
 
 
 def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fact]:
-    """Leave out the kills that lose one of the datagrams that are sent at these times."""
+    """Remove those kills that would lose one of the datagrams that are sent at the given times."""
     saved = SAVED + sum(f.duration for f in troubles if isinstance(f, facts.Suspend))
 
     def loses(kill: facts.KillCollector) -> bool:
         if kill.changes is not None:
-            return bool(first_words)  # nobody knows when that is
+            return bool(first_words)  # The time of this kill is not known in advance.
         again = _starts_again(troubles, kill.at)
         return any(kill.at - saved < at <= again for at in first_words)
 
@@ -271,7 +286,10 @@ def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fac
 
 
 def _starts_again(made: list[facts.Fact], killed: int) -> int:
-    """Return when a collector that was killed starts again at the latest: the table has to answer."""
+    """Return the latest time (ns) at which a killed collector runs again.
+
+    Its start has to wait until the table answers.
+    """
     down = [(f.at, f.at + f.duration) for f in made if isinstance(f, facts.TableDown)]
     starts = sorted(f.at for f in made if isinstance(f, facts.StartCollector))
     tries = (at for at in starts if at >= killed)
@@ -279,12 +297,12 @@ def _starts_again(made: list[facts.Fact], killed: int) -> int:
 
 
 def _seen(clocks: list[facts.Fact], made: list[facts.Fact]) -> list[facts.Fact]:
-    """Leave out what sets the clock while no collector runs, or when the next kill comes too soon."""
+    """Remove changes of the clock while no collector runs, and those that a kill follows too soon."""
     kills = [f for f in made if isinstance(f, facts.KillCollector)]
 
     def misses(fact: facts.SetClock, kill: facts.KillCollector) -> bool:
         if kill.changes is not None:
-            return kill.at < fact.at + LOOKED  # nobody knows when it ends
+            return kill.at < fact.at + LOOKED  # The end of this process is not known in advance.
         return kill.at - LOOKED < fact.at <= _starts_again(made, kill.at)
 
     return [
@@ -295,7 +313,7 @@ def _seen(clocks: list[facts.Fact], made: list[facts.Fact]) -> list[facts.Fact]:
 
 
 def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:
-    """Add what a program does; return when it has done it."""
+    """Add the facts of a program's life. Return the time at which it is over."""
     streams = random.sample(range(1, 9), random.randint(1, 3))
     for _ in range(random.randint(1, phases)):
         for stream in random.choices(streams, k=random.randint(1, 6)):
@@ -314,7 +332,7 @@ def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, ph
 
 
 def _strangers(random: Random, end: int, places: int) -> list[facts.Fact]:
-    """Return programs that want more streams than there are places."""
+    """Return programs that use more streams than the collector has places."""
     made: list[facts.Fact] = []
     for number in range(100, 100 + random.randint(1, 4)):
         at = random.randrange(end + 1)
@@ -328,8 +346,10 @@ def _strangers(random: Random, end: int, places: int) -> list[facts.Fact]:
 
 
 def _troubles(random: Random, end: int, longest: int | None) -> list[facts.Fact]:
-    """Return what happens to collector, disk, table and network until some time. The collector reads nothing
-    for the `longest` time (ns) at most."""
+    """Return faults of the collector, disk, table and network, up to a given time.
+
+    The collector reads nothing for at most `longest` (ns).
+    """
     made: list[facts.Fact] = []
 
     def times(share: float, most: int) -> list[int]:
@@ -350,7 +370,8 @@ def _troubles(random: Random, end: int, longest: int | None) -> list[facts.Fact]
     for share, pause in ((0.3, facts.Suspend), (0.2, facts.FullDisk)):
         pauses = [pause(at=at, duration=min(long(), longest or LONG)) for at in times(share, most)]
         if pause is facts.Suspend or longest is None:
-            made += pauses  # a disk that was full is written half a second later, which is too long
+            # After a full disk, data is written half a second later, which would be too long.
+            made += pauses
     if longest is None:
         for at in times(0.15, 2):
             made.append(facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"])))
@@ -373,7 +394,7 @@ def _troubles(random: Random, end: int, longest: int | None) -> list[facts.Fact]
 
 
 def _fates(random: Random, late: int) -> dict[str, list[int]]:
-    """Return the fates of the datagrams that do not arrive once and at once."""
+    """Return the fates of those datagrams that do not arrive once and without delay."""
 
     def some(most: float) -> float:
         return 0.0 if random.random() < 0.4 else random.random() * most

@@ -1,8 +1,9 @@
-"""The files of a scenario: traces that grow in slices, and what befalls them, with few names for all.
+"""Make the files of a scenario: traces that grow in slices, and changes of their names. Few names are used for all of
+them.
 
-A trace is either packed or moved to another name, and a stream of ovni keeps its own: of a file that gets
-another name and is packed between two looks, nothing tells which file it was (ARCHITECTURE.md, "Blind spots"). No program
-empties a file while gzip writes its copy, since nothing then tells that it is one.
+A trace is either packed or moved to another name, and a stream of ovni keeps its own name. If a file gets another name
+and is packed between two checks of the collector, the collector cannot find out which file it was (ARCHITECTURE.md,
+"Blind spots"). No program empties a file while gzip writes its copy, because then nothing shows that it is a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.simulation.world import MS, SECOND
 
 TRACES_MAX = 6
 CALLS = 12
-"""Calls of the collector to the system within which a change may hit."""
+"""A change to the files happens before one of this number of the collector's next system calls."""
 NAMES = {
     "ovni": [
         f"{run}/loom.node.{n}/proc.{1000 + n}/thread.{1000 + n}/stream.obs"
@@ -31,7 +32,7 @@ NAMES = {
 
 
 def files(random: Random) -> Files:
-    """Return how the collector follows files, and what its file system is like."""
+    """Return the settings for how the collector follows files, and for its file system."""
     return Files(
         tick=random.choice([1, 4 * MS, 4 * MS, 4 * MS, SECOND]),
         reuses=random.random() < 0.4,
@@ -41,10 +42,12 @@ def files(random: Random) -> Files:
 
 
 def sources(random: Random, made: list[facts.Fact], files: Files) -> tuple[list[facts.Fact], Files]:
-    """Return reloads that take sources of files away for a while, and how the collector follows files then: in half of
-    all scenarios nobody takes one away. One that comes back may have another name."""
+    """Return reloads that remove sources of files for a while, and the settings for how the collector follows files.
+
+    In half of all scenarios there are none. A source that comes back may have another name.
+    """
     formats = sorted({f.format for f in made if isinstance(f, facts.BeginTrace)})
-    # Where two sources lead to a file, one may read its copy (ARCHITECTURE.md, "Blind spots").
+    # If two sources follow a file, one of them may read its copy (ARCHITECTURE.md, "Blind spots").
     files = replace(files, sources=1)
     end = max(fact.at for fact in made)
     found: list[facts.Fact] = []
@@ -66,7 +69,7 @@ def sources(random: Random, made: list[facts.Fact], files: Files) -> tuple[list[
 
 
 def traces(random: Random, at: int = 0) -> list[facts.Fact]:
-    """Return what programs with files do from a time on (ns), and what is done to the files."""
+    """Return the facts of programs that write files, from a given time (ns) on, and of changes to these files."""
     life = _Swarm(random)
     made: list[facts.Fact] = []
     for number in range(1, random.randint(1, TRACES_MAX) + 1):
@@ -77,7 +80,7 @@ def traces(random: Random, at: int = 0) -> list[facts.Fact]:
 
 
 def _spared(made: list[facts.Fact]) -> list[facts.Fact]:
-    """Return these facts with new files in place of files that are emptied while they are packed."""
+    """Return the same facts, except that a file which would be emptied while it is packed is replaced by a new one."""
     begun = {f.trace: f.path for f in made if isinstance(f, facts.BeginTrace)}
     packing = [
         (begun[fact.trace], fact.at - SECOND, fact.at + fact.over)
@@ -94,7 +97,7 @@ def _spared(made: list[facts.Fact]) -> list[facts.Fact]:
 
 
 class _Swarm:
-    """The changes that may happen in one scenario: each kind of change is left out of some scenarios."""
+    """The kinds of changes that may happen in one scenario. Each scenario leaves some kinds out."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -112,7 +115,7 @@ class _Swarm:
         self._counts = random.choice([[0, 1, 3], [1, 20, 200], [30, 400]])
 
     def trace(self, made: list[facts.Fact], number: int, at: int) -> int:
-        """Add the life of a trace; return when that is over."""
+        """Add the facts of a trace's life. Return the time at which it is over."""
         random, pause = self._random, lambda: random.choice(self._pauses)
         format_ = random.choice(self._formats)
         fate = random.choice(["packed", "moved"])
@@ -165,7 +168,10 @@ class _Swarm:
     def _move(
         self, path: str, format_: str, number: int, at: int, *, packed: bool
     ) -> facts.MoveTrace:
-        """Return a move to another name; of ovni, to the same stream's place in another trace."""
+        """Return a fact that moves a trace to another name.
+
+        A stream of ovni moves to the place of the same stream in another trace.
+        """
         names = NAMES[format_]
         if format_ == "ovni":
             names = [name for name in names if name.partition("/")[2] == path.partition("/")[2]]

@@ -1,8 +1,9 @@
-"""Makes scenarios in which somebody takes names of the running collector away (`python -m tests.simulation --names`).
+"""Make scenarios in which another program takes names of the running collector's files away (`python -m
+tests.simulation --names`).
 
-A collector is neither killed nor short of room then: what only its memory has after a loss of the spool, a kill takes
-with it (ARCHITECTURE.md, "Blind spots"). All programs have clients. Nothing but names may be lost for good, so a table
-that does not answer does so before a stop gives up.
+The collector is neither killed nor does it lack memory in them: after a loss of the spool, some data exists only in
+memory, and a kill would lose it (ARCHITECTURE.md, "Blind spots"). All programs have clients. Only names may be lost for
+good. So a table that does not answer must answer again before a stop gives up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from tests.simulation.world import MS, SECOND
 HARMLESS = ("lock", "store-lock", "spare")
 FATAL = ("segment", "closed", "spool", "store")
 APART = 40 * SECOND
-"""Longer than from a loss to the next start that has taken in what waited."""
+"""Minimum time (ns) between two losses.
+
+It is longer than the time until the next start has received all data that waited.
+"""
 
 
 def generate_of_losses(seed: int) -> Scenario:
@@ -70,7 +74,7 @@ def _at_a_call(fact: facts.Fact, random: Random) -> facts.Fact:
 
 
 def _loss(random: Random, at: int) -> list[facts.Fact]:
-    """Return a loss, and what else is wrong at that time."""
+    """Return a loss, and other faults at the same time."""
     what = random.choice(HARMLESS if random.random() < 0.3 else FATAL)
     how = random.choice(["removed", "renamed", "replaced"])
     undone = how != "removed" and what in FATAL and random.random() < 0.4

@@ -1,7 +1,7 @@
-"""Makes scenarios in which clients move between two collectors of one table (`python -m tests.simulation --moves`).
+"""Make scenarios in which clients move between two collectors of one table (`python -m tests.simulation --moves`).
 
-All programs have clients that ask for answers, each at an address of its own. Disks keep what they were told to keep, so
-all that a client was told is in the log of a collector.
+All programs have clients that ask for answers, each at an address of its own. Disks keep everything that was synced, so
+everything that was acknowledged to a client is in the log of a collector.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.network import KEEPALIVE
 from tests.simulation.world import MS, SECOND
 
 LIMITS = ({}, {}, {"resume_time": 15.0}, {"gap_rows_max": 2})
-"""With `resume_time`, a collector forgets a client while it is at the other one."""
+"""Limits that scenarios may change. With `resume_time`, a collector forgets a client while it is at the other one."""
 AWAY = (20 * MS, SECOND, 5 * SECOND, 20 * SECOND)
 
 
@@ -70,7 +70,10 @@ def _programs(random: Random) -> list[facts.Fact]:
 
 
 def _course(random: Random, made: list[facts.Fact], program: int, at: int) -> int:
-    """Add what a program emits between two moves or so; return when it has done it."""
+    """Add the events that a program emits, about those between two moves.
+
+    Return the time at which it has emitted them.
+    """
     for stream in random.choices([1, 2, 5], k=random.randint(1, 5)):
         count = random.choice([1, 3, 30, 150])
         over = random.choice([0, 0, MS, 30 * MS]) * (1 + count // 30)
@@ -85,7 +88,7 @@ def _move(random: Random, at: int, program: int) -> facts.Move:
 
 
 def _troubles(random: Random, moves: list[int], end: int) -> list[facts.Fact]:
-    """Return what happens to the collectors, mostly about when clients move."""
+    """Return faults of the collectors. Most of them happen about when clients move."""
     made: list[facts.Fact] = []
 
     def times(share: float, most: int) -> list[int]:

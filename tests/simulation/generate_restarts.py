@@ -1,5 +1,6 @@
-"""Draws courses in which defects hid that were mended once: ends that break, lives that follow each other at
-one address, copies that come late, and connections that the collector cuts with bytes in its kernel.
+"""Make courses of events in which defects were found that have been mended: connections that break at their end,
+programs that follow each other at one address, late copies, and connections that the collector closes while bytes wait
+in its kernel.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from tests.simulation.generate_wire import PROGRAMS
 from tests.simulation.world import MS, SECOND
 
 LIFE, QUIET = 500 * MS, 5 * MS
-"""As in `generate`: how long a program lives at least, and is silent after its first datagram."""
+"""The same as in `generate`: the minimum time for which a program lives, and for which it is silent after its first
+datagram.
+"""
 
 Drawn = tuple[list[facts.Fact], dict[str, list[int]]]
-"""Facts and fates."""
+"""The facts and the fates of datagrams that were drawn."""
 
 
 def quick_ends(random: Random) -> Drawn:
-    """Return programs whose connection breaks while they say goodbye."""
+    """Return programs whose connection breaks while they send their goodbye."""
     made: list[facts.Fact] = []
     for program in range(random.randint(2, 5)):
         at = random.randrange(3 * SECOND)
@@ -36,8 +39,10 @@ def quick_ends(random: Random) -> Drawn:
 
 
 def speechless(random: Random) -> Drawn:
-    """Return lives at one address. The first words of the first life are lost, those of the next come
-    alone."""
+    """Return programs that follow each other at one address.
+
+    The first packets of the first program are lost; those of the next one are sent in a datagram of their own.
+    """
     made: list[facts.Fact] = []
     at = 0
     for program in range(2):
@@ -58,10 +63,12 @@ def speechless(random: Random) -> Drawn:
 
 
 def late_copies(random: Random) -> Drawn:
-    """Return two lives at one address, and copies of what the first life sent long before, which come
-    after the second has begun.
+    """Return two programs at one address. Copies of datagrams that the first program sent long before arrive after the
+    second one has begun.
 
-    No copy is later than the lives' beginnings are apart: of such nobody can tell which life it is of."""
+    No copy is later than the time between the beginnings of the programs. Otherwise it would be unknown whose copy it
+    is.
+    """
     address, count = "raw:1", random.choice([900, 1500])
     apart, burst = 1500 * MS, 900 * MS
     made: list[facts.Fact] = [
@@ -84,7 +91,7 @@ def late_copies(random: Random) -> Drawn:
 
 
 def unheard(random: Random) -> Drawn:
-    """Return a client that loses events and hears no answer for longer than 10 s."""
+    """Return a client that loses events and gets no answer for more than 10 s."""
     count = random.choice([150, 600])
     made: list[facts.Fact] = [
         facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=2**20),
@@ -103,7 +110,8 @@ def unheard(random: Random) -> Drawn:
 def starts_between(random: Random) -> Drawn:
     """Return programs that follow each other at one address, and a collector that starts between two of them.
 
-    No datagram is later than the programs' beginnings are apart."""
+    No datagram is later than the time between the beginnings of the programs.
+    """
     made: list[facts.Fact] = []
     apart, slack, many = 700 * MS, 60 * MS, random.choice([2, 2, 3])
     for program in range(many):
@@ -138,8 +146,10 @@ def starts_between(random: Random) -> Drawn:
 
 
 def cut_connections(random: Random) -> Drawn:
-    """Return programs without a client on connections, and a collector that is killed, or loses a source, while
-    their bytes wait in its kernel."""
+    """Return programs without a client on connections.
+
+    Their collector is killed, or loses a source, while their bytes wait in its kernel.
+    """
     made: list[facts.Fact] = []
     for program in range(PROGRAMS, PROGRAMS + random.randint(1, 4)):
         transport = random.choice(["heph-tcp", "heph-tcp", "jets-tcp"])
@@ -185,7 +195,7 @@ KINDS = (quick_ends, speechless, late_copies, unheard)
 
 
 def draw(seed: int) -> Scenario | None:
-    """Return a scenario of one of these courses for a share of the seeds."""
+    """Return a scenario with one of these courses for a share of the seeds; None for the others."""
     random, between, cuts = (Random(f"{kind}/{seed}") for kind in ("restarts", "between", "cuts"))
     if random.random() < 0.15:
         made, fates = random.choice(KINDS)(random)

@@ -1,5 +1,5 @@
-"""Draws programs of which much is to be remembered, and told: with more streams than an answer or the
-collector has room for, with many holes, or with events that overtake the first of their stream.
+"""Make scenarios with programs about which the collector must remember much: with more streams than an answer or the
+collector has room for, with many holes, or with events that overtake the first event of their stream.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from tests.simulation.facts import Scenario
 from tests.simulation.world import MS, SECOND
 
 SHARE = 0.06
-"""The share of the seeds."""
+"""The share of the seeds for which such a scenario is made."""
 PROGRAMS = 3
 BUFFERS = [2**15, 2**20]
-"""A client forgets in a small one what no answer has settled."""
+"""Sizes (bytes) of clients' buffers. With a small one, a client forgets events that no answer has settled."""
 WINDOW = 512
-"""Events whose marks the collector remembers of a stream, by number modulo so many."""
+"""Number of event numbers of a stream for which the collector remembers marks."""
 PLACES = 16_384
 
 
@@ -29,7 +29,7 @@ def draw(seed: int) -> Scenario | None:
 
 
 def _crowd(random: Random, seed: int) -> Scenario:
-    """Return clients with very many streams, some of which find no place."""
+    """Return clients with very many streams. Some of the streams get no place in the collector."""
     made: list[facts.Fact] = []
     for number in range(random.randint(1, PROGRAMS)):
         made += _program(random, number)
@@ -46,8 +46,10 @@ def _crowd(random: Random, seed: int) -> Scenario:
 
 
 def _crumbs(random: Random, seed: int) -> Scenario:
-    """Return a client that sends event by event, loses many of them, and hears few answers. Its second
-    thread goes on while the first one waits."""
+    """Return a client that sends single events, loses many of them, and gets few answers.
+
+    Its second thread continues to emit while the first one waits.
+    """
     made: list[facts.Fact] = [
         facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=random.choice(BUFFERS))
     ]  # fmt: skip
@@ -78,8 +80,10 @@ def _crumbs(random: Random, seed: int) -> Scenario:
 
 
 def _beginnings(random: Random, seed: int) -> Scenario:
-    """Return a program whose last events the kernel drops, and one whose counter begins just below the
-    wrap. The first events of its second stream overtake each other."""
+    """Return a program whose last events the kernel drops, and one whose counter begins directly below its wrap.
+
+    The first events of the second program's second stream overtake each other.
+    """
     made: list[facts.Fact] = [
         facts.Suspend(at=SECOND, duration=SECOND),
         facts.Begin(at=0, program=0, transport="raw", address="raw-0:1", buffer=0),
@@ -147,7 +151,7 @@ def _troubles(random: Random, end: int) -> list[facts.Fact]:
 
 
 def _fates(random: Random) -> dict[str, list[int]]:
-    """Return the losses of a network that loses much, or nothing."""
+    """Return the fates of datagrams in a network that loses many of them, or none."""
     up, down, silent = (
         random.choice([0, 0.05, 0.3]),
         random.choice([0, 0.3]),
@@ -163,7 +167,7 @@ def _fates(random: Random) -> dict[str, list[int]]:
 
 
 def _limits(random: Random) -> dict[str, float]:
-    """Return small limits of what these programs need much of."""
+    """Return small values for those limits that these programs reach."""
     limits: dict[str, float] = {}
     if random.random() < 0.5:
         limits["resume_time"] = 15.0

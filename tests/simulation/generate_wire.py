@@ -1,8 +1,9 @@
-"""Draws what happens on the wire: programs without a client, peers that vanish, and clocks that are set.
+"""Make facts for programs without a client, for peers that vanish, and for clocks that are set.
 
-Things that nobody can tell are left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
-than the next life's header. So a program at the address of another begins after `APART`. Heph behind noise on a
-connection that its program finds broken may come to light once all is over: there is no noise. A program at the address of another is silent for `QUIET` after its header, which arrives, since the
+Cases that the collector cannot distinguish are left out (ARCHITECTURE.md, "Blind spots"). JETS lines in datagrams must
+not be later than the header of the next program, so a program at the address of another one begins after `APART`. If
+Heph follows noise on a connection that its program finds broken, it may become readable only at the end, so there is no
+noise. A program at the address of another one is silent for `QUIET` after its header. The header arrives, because the
 collector and its disk do not fail then.
 """
 
@@ -15,14 +16,14 @@ from tests.simulation.world import MS, SECOND
 
 HOUR = 3600 * SECOND
 APART, QUIET = 8 * SECOND, 5 * MS
-"""More than a datagram is late, and than it takes usually."""
+"""Times (ns) that are longer than the lateness of a datagram, and than its usual delay."""
 TORN = 9
-"""The stream of events that are torn; see `play`."""
+"""The stream for events that are sent incompletely; see `play`."""
 
 GARBLES = ("before", "behind", "torn")
 TRANSPORTS = ("heph-tcp", "jets-tcp", "jets-udp", "raw")
 PROGRAMS = 200
-"""The number of the first program."""
+"""The number of the first program without a client."""
 
 
 def producers(random: Random) -> list[facts.Fact]:
@@ -64,12 +65,15 @@ def producers(random: Random) -> list[facts.Fact]:
 
 
 def are_without_clients(made: list[facts.Fact]) -> bool:
-    """Return whether some programs are held against their bytes, which no damaged log may lack."""
+    """Return whether the scenario has programs whose stored events are compared with the bytes that they sent.
+
+    Then no damaged log may lack these bytes.
+    """
     return any(isinstance(f, facts.Begin) and f.program >= PROGRAMS for f in made)
 
 
 def are_told_by_headers(made: list[facts.Fact]) -> bool:
-    """Return whether nothing but headers in datagrams tells some programs apart."""
+    """Return whether some programs can be distinguished only by headers in datagrams."""
     begun = [f.address for f in made if isinstance(f, facts.Begin) and f.transport == "jets-udp"]
     return len(begun) > len(set(begun))
 
@@ -77,10 +81,11 @@ def are_told_by_headers(made: list[facts.Fact]) -> bool:
 def _course(
     random: Random, made: list[facts.Fact], begin: facts.Begin, at: int, *, garbled: bool
 ) -> int:
-    """Add what a program does; return when it has done it."""
+    """Add the facts of a program's life. Return the time at which it is over."""
     program, heph = begin.program, not begin.transport.startswith("jets")
     streams = random.sample(range(1, 8), random.randint(1, 3))
-    if begin.first:  # which nobody can tell if an event beyond the wrap comes before it
+    # The beginning of this stream is unknown if an event beyond the wrap comes before its first one.
+    if begin.first:
         for stream in (*streams, TORN):
             made.append(facts.Emit(at=at, program=program, stream=stream, count=1))
             at += QUIET
@@ -105,7 +110,7 @@ def _course(
 
 
 def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
-    """Return what happens to the connections and hosts of programs."""
+    """Return faults of the connections and hosts of programs."""
     found: list[facts.Fact] = []
     end = max(fact.at for fact in made)
     share = random.choice([0, 0.2, 0.6])
@@ -132,7 +137,7 @@ def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
 
 
 def floods(random: Random, end: int) -> list[facts.Fact]:
-    """Return connections that begin sessions without number; in most seeds none."""
+    """Return connections that each begin very many sessions. For most seeds, return none."""
     if random.random() < 0.8:
         return []
     return [
@@ -144,7 +149,7 @@ def floods(random: Random, end: int) -> list[facts.Fact]:
 
 
 def clocks(random: Random, end: int) -> list[facts.Fact]:
-    """Return what happens to the collector's wall clock."""
+    """Return changes of the collector's wall clock."""
     found: list[facts.Fact] = []
     if random.random() < 0.7:
         return found
@@ -159,8 +164,11 @@ def clocks(random: Random, end: int) -> list[facts.Fact]:
 
 
 def reloads(random: Random, made: list[facts.Fact], end: int) -> list[facts.Fact]:
-    """Return reloads of the collector's configuration. The source of datagrams stays where programs without
-    a client send: no session of theirs goes on beyond a source that was removed."""
+    """Return reloads of the collector's configuration.
+
+    The source of datagrams is not removed if programs without a client send to it: their sessions do not continue after
+    a source was removed.
+    """
     begun = [f for f in made if isinstance(f, facts.Begin)]
     raw = any(f.transport == "raw" or not f.acknowledge for f in begun)
     found: list[facts.Fact] = []
@@ -169,7 +177,8 @@ def reloads(random: Random, made: list[facts.Fact], end: int) -> list[facts.Fact
     for _ in range(random.randint(1, 3)):
         without = random.choice(["", "", "udp", "tcp", "jets-udp", "jets-tcp"])
         without = "" if raw and without == "udp" else without
-        # A datagram that is late over the removal begins a session of which nobody can tell the start.
+        # If a datagram arrives late, after its source was removed and added again, it begins a session whose start is
+        # unknown.
         duration = APART if without.endswith("udp") else random.choice([10 * MS, SECOND, APART])
         found.append(
             facts.Reload(

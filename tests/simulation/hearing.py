@@ -1,4 +1,7 @@
-"""A client's belief of what is delivered, held against the answers that it got: no more than these said."""
+"""Compare what a client believes to be delivered with the answers that it has received.
+
+It must believe no more than these state.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from tests.simulation.violation import demand
 from tests.simulation.watch import Watch
 
 WHOLLY_EVERY = 16
-"""Answers from one after which all that a client keeps is looked at to the next."""
+"""After this number of answers, everything that a client keeps is compared."""
 
 
 class Hearing:
-    """A client's side of the conversation, as bytes that go and come."""
+    """A client's side of its conversation with the collector, as bytes in both directions."""
 
     def __init__(self, watches: Sequence[Watch], program: int, address: str, link: Link) -> None:
         self._watches = watches
@@ -25,7 +28,7 @@ class Hearing:
         self._link = link
         self._session = link.dialogue.id  # type: ignore[attr-defined]  # a `Session`
         self._said: defaultdict[int, Spans] = defaultdict(Spans)
-        """By stream, the numbers that some answer called durable."""
+        """By stream, the numbers that at least one answer called durable."""
         self._rest = b""
         self._news = False
         self._thoughts = 0
@@ -42,7 +45,7 @@ class Hearing:
             watch.sent(self._program, data)
 
     def heard(self, data: bytes) -> None:
-        """The client reads bytes, and has thought about what it read before."""
+        """The client reads bytes. It has processed everything that it read before."""
         if self._news:
             self._news = False
             self._thoughts += 1
@@ -64,11 +67,12 @@ class Hearing:
                 self._said[int(stream)].add(*span)
 
     def believes(self, ends: Iterable[tuple[int, int]], *, wholly: bool = True) -> None:
-        """Hold what the client believes of its streams, up to an end each, against what it was told.
-        Unless `wholly`, pass over a stream of which the first event that nobody called durable is kept.
+        """Compare what the client believes of its streams with the answers that it received, for each stream up to a
+        given end.
 
-        Raise Violation if more events are neither unsettled nor called durable than the client says
-        that it discarded."""
+        Without `wholly`, skip streams whose first event that no answer called durable is kept by the client. Raise
+        Violation if more events are neither unsettled nor called durable than the client has counted as discarded.
+        """
         lacking = sum(
             self._believed_too_much(stream, end)
             for stream, end in ends

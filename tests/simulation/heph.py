@@ -1,4 +1,4 @@
-"""A program without a client that writes Heph: nobody tells it anything."""
+"""Simulate a program without a client that writes Heph. It gets no answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.world import Time
 
 
 class Heph:
-    """Events with numbers. Its clock began with the program."""
+    """A program that sends Heph events with numbers. Its clock began with the program."""
 
     def __init__(
         self,
@@ -22,8 +22,11 @@ class Heph:
         *,
         introduces: bool,
     ) -> None:
-        """`make` makes the sender, given what greets. `first` is the number of each stream's first event, which
-        `introduces` its stream: it arrives before the others."""
+        """`make` returns the sender, given a function that returns the first packets.
+
+        `first` is the number of each stream's first event. With `introduces`, this event arrives before all others of
+        its stream.
+        """
         self._zero = time.monotonic_ns()
         self.epoch = time.time_ns()
         self._time = time
@@ -42,7 +45,7 @@ class Heph:
         self.sender.send([self._event(stream, number, name)])
 
     def discard(self, stream: int, number: int, count: int, unnumbered: int) -> None:
-        """Say that some events were thrown away."""
+        """Report that some events were discarded."""
         self._next[stream] = number + count
         self._discarded += count + unnumbered
         numbered = stream, (self._first + number) % 2**32, count
@@ -50,7 +53,7 @@ class Heph:
         self.sender.send([Part(report)])
 
     def garble(self, how: str, stream: int, number: int, name: str) -> None:
-        """Send something that cannot be read (see `producers.GARBLES`), beside an event, or, `torn`, in its place."""
+        """Send bytes that cannot be read (see `producers.GARBLES`): beside an event, or with `torn` in place of one."""
         event = self._event(stream, number, name)
         self._next[stream] = number + 1
         random = self._random
@@ -58,14 +61,14 @@ class Heph:
             bytes(random.randrange(128) for _ in range(random.randint(1, 150))), good=False
         )
         if how == "torn":
-            # The epoch behind it begins before the piece can be taken for a whole event.
+            # The epoch packet after this piece begins before the collector can take the piece for a whole event.
             cut = random.randrange(1, len(event.data) - 3)
             self.sender.send([Part(event.data[:cut], good=False), *self._greet()])
         else:
             self.sender.send([event, noise] if how == "behind" else [noise, event])
 
     def close(self) -> None:
-        """Say how far the streams went, and end."""
+        """Send the last number of each stream, and end."""
         finals = {str(s): (self._first + n) % 2**32 for s, n in self._next.items()}
         self.sender.send([Part(heph_goodbye(finals, discarded=self._stated))])
         self.sender.end()

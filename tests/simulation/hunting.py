@@ -1,7 +1,7 @@
-"""Plays seeds until one fails, and says which: `python -m tests.simulation.hunting 3 7 8`.
+"""Play seeds until one fails, and print its number: `python -m tests.simulation.hunting 3 7 8`.
 
-Runs in a process of its own, which imports the code with a defect (see `defects`). Prints nothing
-where no seed fails. A seed that does not end fails, too.
+This runs in a process of its own, which imports the code with a defect (see `defects`). It prints nothing if no seed
+fails. A seed that does not end counts as failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.generate import generate
 from tests.simulation.verdict import judge
 
 SECONDS = 20.0
-"""CPU seconds for a seed; a seed takes half a second."""
+"""Maximum CPU time (seconds) of a seed. A usual seed takes half a second."""
 
 
 def main(*seeds: int) -> None:
@@ -28,7 +28,7 @@ def main(*seeds: int) -> None:
 
     def give_up(*_: object) -> None:
         say(seed, "never ends")
-        os._exit(0)  # threads of the world may be in an endless loop
+        os._exit(0)  # Exit at once, because threads of the world may be in an endless loop.
 
     signal.signal(signal.SIGPROF, give_up)
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""The intakes of sources, whose sessions are noted when they begin."""
+"""Observe the intakes of sources, to record sessions when they begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.spool.payloads import OpenInfo
 
 class Intake(SourceIntake):
     def noted(self, note: Callable[[int, OpenInfo], None]) -> None:
-        """Let each new session be noted."""
+        """Call a function for each new session of an intake."""
         self._note = note
 
     def _register(self, info: OpenInfo) -> int:

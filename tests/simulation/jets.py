@@ -1,7 +1,7 @@
-"""A program that writes JETS: records, events and annotations on them, ends of records, and a footer or none.
+"""Simulate a program that writes JETS: records, events and annotations on them, ends of records, and a footer or none.
 
-A *life* begins with a header; its ids begin at 1. A program whose connection breaks begins a new life with
-the next connection.
+A *life* begins with a header; its ids begin at 1. If the connection of a program breaks, the program begins a new life
+on the next connection.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ NOISE = (
     b'{"clk":5,"type":"record","name":"lacks its id","record_type":"T","description":""}',
     b'{"clk":"five","type":"event","name":"x","record_id":1,"description":""}',
 )
-"""Lines of which nothing can be read."""
+"""Lines that cannot be read."""
 
 
 @dataclass
 class Life:
-    """The lines between two headers."""
+    """The lines from one header up to the next."""
 
     number: int
     emitted: Counter[str] = field(default_factory=Counter)
-    """By kind."""
+    """Number of emitted lines of each kind."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """By event (its name): its kind."""
+    """By event (its name), the kind of its line."""
     begins: dict[int, str] = field(default_factory=dict)
     ends: dict[int, str] = field(default_factory=dict)
-    """By record: the event of its begin, of its end."""
+    """By record, the event of its begin and the event of its end."""
     ended: bool = False
-    """Whether it has said its totals."""
+    """Whether the footer was written."""
 
 
 class Jets:
@@ -50,27 +50,27 @@ class Jets:
         random: Random,
         program: int,
     ) -> None:
-        """`make` makes the sender, given what greets."""
+        """`make` returns the sender, given a function that returns the header."""
         self._time = time
         self._random = random
         self._program = program
         self._open: dict[int, list[int]] = {}
-        """By stream: its open record, and how much of it was written."""
+        """By stream, its open record, and how many of the record's lines were written."""
         self.lives: list[Life] = []
         self.sender = make(self._greet)
         if self.sender.connectionless:
             self.sender.send([])
 
     def event(self, stream: int, number: int, name: str) -> None:
-        """Write a line."""
+        """Write a line for an event."""
         if self._reach():
             self.sender.send([self._line(stream, name)])
 
     def discard(self, stream: int, number: int, count: int) -> None:
-        """Throw events away, and say nothing: JETS has no words for that."""
+        """Discard events. They are not reported, because JETS cannot express this."""
 
     def garble(self, how: str, stream: int, number: int, name: str) -> None:
-        """Send something that cannot be read (see `producers.GARBLES`), beside an event, or, `torn`, in its place."""
+        """Send bytes that cannot be read (see `producers.GARBLES`): beside an event, or with `torn` in place of one."""
         if not self._reach():
             return
         line = self._line(stream, name)
@@ -82,7 +82,7 @@ class Jets:
             self.sender.send([line, noise] if how == "behind" else [noise, line])
 
     def close(self) -> None:
-        """Write the totals, and end."""
+        """Write the footer, and end."""
         if not self._reach():
             return
         life = self.lives[-1]
@@ -97,7 +97,7 @@ class Jets:
         self.sender.end()
 
     def _reach(self) -> bool:
-        """Begin a life if there is none that goes on; return whether one does."""
+        """Begin a life if the last one has ended. Return whether there is an open life now."""
         connection = self.sender.connection
         if not self.lives or (connection is not None and connection.lost):
             before = len(self.lives)

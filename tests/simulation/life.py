@@ -1,4 +1,4 @@
-"""One process of the collector: the daemon's loops, spool and sources, from a start to an end."""
+"""Simulate one process of the collector, from its start to its end: the daemon's loops, its spool and its sources."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from tests.simulation.world import FOR_EVER, SECOND, World
 STORE = Path("/store")
 DIRECTORY = STORE / "spool"
 SOON, LATER = 0.001, 0.05
-"""Seconds until a process that waits for a socket runs, and until a full socket is tried again."""
+"""Time (seconds) until a process that waits for a socket runs, and until a full socket is tried again."""
 ROUND = SECOND
-"""Longer than from a look at the names to the last answer that relies on it (ns)."""
+"""Time (ns) that is longer than the time from a check of the names to the last answer that relies on this check."""
 
 
 DATAGRAM_SOURCES = {"udp": COLLECTOR, "jets-udp": JETS}
@@ -56,35 +56,35 @@ REMOVED = "source removed"
 
 
 class Begun(NamedTuple):
-    """A session's beginning."""
+    """The beginning of a session."""
 
     wall: int
-    """The time that the wall clock showed (Unix ns)."""
+    """The wall clock at this moment (Unix ns)."""
     age: int
-    """How old the world was (ns)."""
+    """The age of the world at this moment (ns)."""
     format: str
     limits: LedgerConfig
 
 
 class Book:
-    """The bytes that collectors took in, for the oracle: of the spool in being."""
+    """The bytes that the collector has received into its current spool. The oracle reads them."""
 
     def __init__(self) -> None:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Know nothing: there is another spool."""
+        """Forget everything, because there is another spool."""
         self.entries: dict[int, Entry] = {}
-        """Bytes that were on disk and read from there, by position."""
+        """Bytes of entries that were read from disk, by their position."""
         self.opened: dict[int, Begun] = {}
-        """By session."""
+        """The beginnings of sessions, by session number."""
         self.names: dict[str, int] = {}
-        """Sessions by name."""
+        """Session numbers, by the name of the session."""
         self.connections: dict[int, Connection] = {}
-        """By session."""
+        """The connections of sessions, by session number."""
 
     def cut(self, end: int) -> None:
-        """Forget the sessions that the log lost before anybody read of them: it gives their numbers to others."""
+        """Forget sessions that the log lost before anything of them was read. The log will reuse their numbers."""
         for number in [n for n in self.opened if n >= end and n not in self.entries]:
             del self.opened[number]
             self.connections.pop(number, None)
@@ -92,7 +92,7 @@ class Book:
 
 @dataclass
 class Machine:
-    """The things that outlive a process."""
+    """The parts of a machine that exist longer than a process."""
 
     disk: Disk
     clock: HostClock
@@ -102,20 +102,25 @@ class Machine:
     table: Table = field(default_factory=Table)
     quarantine: Quarantine = field(default_factory=Quarantine)
     sockets: int = 0
-    """Sockets that there ever were."""
+    """All sockets that have ever existed."""
     names_are_lost: bool = False
-    """Whether somebody takes names away (see `losses`): only then the store has a lock, which is a part of the disk's course."""
+    """Whether the scenario takes names away (see `losses`).
+
+    Only then the store has a lock, because the lock changes the sequence of calls to the disk.
+    """
     spool: str = ""
     """The identity of the newest spool."""
     lost_at: int | None = None
-    """When a name was lost without which the process that runs must end (age, ns)."""
+    """The age (ns) at which a name was lost without which the running process must end."""
     stalled: list[tuple[int, int]] = field(default_factory=list)
-    """When a blocking call of a collector took seconds: from, to (ages, ns)."""
+    """Intervals in which a blocking call of the collector took seconds, as pairs of ages (ns)."""
     behind: list[tuple[str, list[int]]] = field(default_factory=list)
-    """When a source of files waited for the decoder before it could begin: its format; from, to (ages, ns)."""
+    """Intervals in which a source of files had to wait for the decoder before it could begin: the format, and two ages
+    (ns).
+    """
 
     def opened(self, spool: str) -> None:
-        """Note a spool's identity. The table knows nothing of a spool that was made after a loss."""
+        """Record a spool's identity. If the spool was made after a loss, the table knows nothing of it."""
         if self.names_are_lost and self.spool != spool:
             self.table.forget_position()
             self.book.begin_anew()
@@ -123,7 +128,7 @@ class Machine:
 
 
 class Saves(Checkpoints):
-    """Checkpoints that are noted before they are saved."""
+    """Observes checkpoints before they are saved."""
 
     def noted(self, note: Callable[[bytes], None]) -> None:
         self._note = note
@@ -137,7 +142,7 @@ Source = UdpSource | ConnectionSource
 
 
 class Voice:
-    """A source, whose replies are watched, or the place of a source that was removed."""
+    """Observes the replies of a source. It also takes the place of a source that was removed."""
 
     def __init__(self, find: Callable[[], Source | None], watch: Callable[[bytes], None]) -> None:
         self._find = find
@@ -154,7 +159,10 @@ class Voice:
 
 
 class Life:
-    """A process. `ended` is told what ended it: None for a stop in order, else what was raised."""
+    """One process of the collector.
+
+    `ended` is called at its end: with None after a stop in order, otherwise with the exception that was raised.
+    """
 
     def __init__(
         self,
@@ -168,7 +176,7 @@ class Life:
         random: Random,
         ended: Callable[[BaseException | None], None],
     ) -> None:
-        """Open what is on disk. Raise StoreError, FullError, SyncError or Crash."""
+        """Open the files on disk. Raise StoreError, FullError, SyncError or Crash."""
         self._world = world
         self._network = network
         self._machine = machine
@@ -190,7 +198,7 @@ class Life:
         spool = Spool.open(DIRECTORY, config.spool, clock, disk)
         machine.opened(spool.identity)
         machine.book.cut(spool.end)
-        for _, waits in machine.behind:  # of the process before
+        for _, waits in machine.behind:  # These waits belong to the process before.
             waits[1] = min(waits[1], world.age)
         table = machine.table.opened()
         committed = machine.table.position() or 0
@@ -201,7 +209,7 @@ class Life:
         self._connections: dict[Served, Stream] = {}
         self._intakes: dict[str, Intake] = {}
         self._left: dict[str, tuple[object, dict[int, OpenInfo]]] = {}
-        """Sources of files that have not begun yet, each with the sessions that it left open."""
+        """Sources of files that have not begun yet, each with the sessions that an earlier run left open."""
         self._receives = self._ends = self._stopping = False
         self.tail: Tail | None = None
         voices = {
@@ -217,8 +225,8 @@ class Life:
             self._context,
             cut=self._cut,
         )
-        self.loops.log_at_rest = 2**12  # scenarios are short
-        self.loops.decoding.turn_seconds = 0  # each step of an entry is a turn
+        self.loops.log_at_rest = 2**12  # Use a small value, because scenarios are short.
+        self.loops.decoding.turn_seconds = 0  # Each step of an entry takes a turn of its own.
         self._file_sessions = FileSessions(self.loops.gate)
         committing = self.loops.committing
         wake = committing._taken
@@ -229,7 +237,7 @@ class Life:
         self._driver.drive(self._begin())
 
     def _watched(self, watch: Watch, book: Book) -> None:
-        """Let the oracle see what is decoded and taken."""
+        """Let the oracle observe what is decoded and received."""
         ingest = self.ingest
         steps = ingest.steps
 
@@ -249,7 +257,7 @@ class Life:
         budgets.check_snapshot(state, self.ingest, self._current.config.ledger)
 
     def _taken(self) -> None:
-        """Note what the collector says of rows that are about to be committed."""
+        """Record the collector's figures for rows that are about to be committed."""
         self._machine.watch.claimed(self.loops.committing.committed)
         self._machine.watch.taken(self.ingest)
         budgets.check(self.ingest, self._current.config.ledger)
@@ -257,11 +265,11 @@ class Life:
 
     @property
     def dropped(self) -> int:
-        """Return how many datagrams the kernel dropped."""
+        """Return the number of datagrams that the kernel dropped."""
         return self._dropped + sum(socket.dropped for socket in self._sockets.values())
 
     def reload(self, config: Config) -> None:
-        """Run another configuration: other limits, other sources."""
+        """Reload the configuration: use other limits and other sources."""
         before = self._current.config.sources
         self._current.put(Loaded(config, None, ""))
         if not self._receives or self._stopping:
@@ -278,7 +286,7 @@ class Life:
                 self._receive_from(name, self._intake(name, {}))
 
     def _bind(self, name: str) -> None:
-        """Make a socket for datagrams."""
+        """Create the socket of a source of datagrams."""
         self._machine.sockets += 1
         address = DATAGRAM_SOURCES[name]
         self._sockets[name] = Datagrams(
@@ -302,7 +310,7 @@ class Life:
             own.begin(intake)
 
     def _remove(self, name: str) -> None:
-        """Take in what has come to a source, and end its sessions."""
+        """Receive everything that was sent to a source, and end its sessions."""
         source, intake = self._sources.pop(name), self._intakes[name]
         intake.stopped = REMOVED
         if isinstance(source, UdpSource):
@@ -318,14 +326,14 @@ class Life:
                     self._over(served, None, source)
 
     def pause(self, until: int) -> None:
-        """Do nothing until the world is so old (ns)."""
+        """Do nothing until the world has this age (ns)."""
         self._driver.works_again = max(self._driver.works_again, until)
 
     def go_on(self) -> None:
         self._driver.works_again = 0
 
     def end(self) -> None:
-        """Be no more."""
+        """End the process at once."""
         self._driver.dead = True
         if self.tail is not None:
             self.tail.end()
@@ -339,18 +347,18 @@ class Life:
         self._network.listen(None)
 
     def stop(self) -> None:
-        """End in order, in some time."""
+        """Stop the process in order, within some time."""
         if not self._ends:
             self._driver.drive(self._stop())
 
     def _end_with_names(self) -> Steps[None]:
-        """End once a name on disk is lost (see `daemon.daemon`)."""
+        """End the process when a name on disk is lost (see `daemon.daemon`)."""
         yield Wait(flag=self.loops.names.lost)
         if not self._ends:
             yield from self._stop()
 
     def _answer(self, data: bytes) -> None:
-        """Hold an answer against the disk: what is acknowledged outlives a power cut."""
+        """Compare an answer with the disk: acknowledged data must remain after a power cut."""
         self._machine.watch.answered(data)
         if (lost_at := self._machine.lost_at) is not None:
             late = self._world.age - max(lost_at, self._driver.works_again)
@@ -396,7 +404,7 @@ class Life:
         loops.syncing.admit()
 
     def _follow(self, name: str, left: dict[int, OpenInfo]) -> Steps[None]:
-        """Follow the files of a source, once all is decoded that came before (see `daemon.receiving`)."""
+        """Begin to follow the files of a source, once everything before is decoded (see `daemon.receiving`)."""
         files, begins = self._machine.files, object()
         assert files is not None
         self._left[name] = begins, left
@@ -405,7 +413,7 @@ class Life:
         yield from self.loops.decoding.reached(self.loops.spool.end)
         waits[1] = self._world.age
         if self._left.get(name, (None, {}))[0] is not begins or self._stopping:
-            return  # the source was removed meanwhile
+            return  # The source was removed meanwhile.
         del self._left[name]
         driver, gate = self._driver, self.loops.gate
         host = Host(self._clock, lambda: gate.behind, lambda: driver.works_again, driver.attempt)
@@ -413,7 +421,7 @@ class Life:
         self.tail.begin(name, self._intake_of_files(name, files, left))
 
     def _leave(self, name: str) -> None:
-        """Remove a source of files: its sessions wait for another one."""
+        """Remove a source of files. Its sessions wait for another source."""
         if name in self._left:
             left = self._left.pop(name)[1]
         else:
@@ -436,7 +444,7 @@ class Life:
         return intake
 
     def _end_others(self, sources: set[str], ahead: Ahead) -> None:
-        """End the sessions of sources that are configured no more (see `daemon.receiving`)."""
+        """End the sessions of sources that are no longer configured (see `daemon.receiving`)."""
         for name in sources - self._current.config.sources.keys():
             mine = {number: info for number, info in ahead.sessions.items() if info.source == name}
             intake = self._intake(name, mine, ahead)
@@ -468,7 +476,7 @@ class Life:
             yield Wait(flag=self.loops.gate.opened)
 
     def _receive(self, name: str, source: UdpSource) -> Steps[None]:
-        """Receive datagrams (see `UdpSource.run`)."""
+        """Receive datagrams as `UdpSource.run` does."""
         while not self._stopping and self._sources.get(name) is source:
             yield from self._room(lambda: self.loops.gate.shut)
             socket = self._sockets.get(name)
@@ -497,7 +505,7 @@ class Life:
         return True
 
     def _serve(self, served: Served, stream: Stream, source: ConnectionSource) -> Steps[None]:
-        """Take in what comes on a connection (see `ConnectionSource._receive`)."""
+        """Receive bytes of a connection as `ConnectionSource._receive` does."""
         intake = self._intakes[STREAM_SOURCES[stream.connection.target]]
         served.answer(lambda: self._driver.drive(self._send_rest(served)))
         ended = None
@@ -511,7 +519,7 @@ class Life:
         self._over(served, ended, source)
 
     def _note(self, served: Served, stream: Stream) -> None:
-        """Note whose bytes a session has, once it has begun."""
+        """Record whose bytes a session contains, once it has begun."""
         if served.number is not None:
             self._machine.book.connections[served.number] = stream.connection
 
@@ -557,6 +565,6 @@ class Life:
         complete = yield from self.loops.finish(last=self.loops.names.loss is None)
         loss = self.loops.names.loss
         assert complete or loss is not None, "a stop left something in the spool"
-        self.loops.spool.close()  # no loop runs beside it
+        self.loops.spool.close()  # Close the spool while no loop runs.
         self._driver.dead = True
         self._ended(loss)

@@ -1,7 +1,7 @@
-"""Small limits of the ledger, so that what gives way beyond a limit is played, too.
+"""Draw small limits of the ledger, so that the behaviour beyond a limit is tested, too.
 
-Each seed draws a few limits and leaves all others at their defaults (swarm testing). A limit is part of
-the scenario: the collector has it in all its lives.
+Each seed draws a few limits and leaves all others at their defaults (swarm testing). The limits are part of the
+scenario: the collector has them in all its lives.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ FORGETFUL = frozenset(
 
 
 TELLING_RUNS_APART = frozenset({"reorder_time", "streams_max"})
-"""Limits beyond which a late event from a shared address counts for the next program there."""
+"""Limits beyond which a late event from an address that several programs use may count for the next program there."""
 
 
 def draw(random: Random, *, announced: bool, shared: bool) -> dict[str, float]:
     """Return some small limits by name; in every other seed none.
 
-    Leave out limits that make the collector forget gaps unless all programs are `announced`: of
-    others, the collector cannot tell a late event from a copy (ARCHITECTURE.md, "Blind spots"). Where
-    programs have a `shared` address, leave out those that tell whose a late event is."""
+    Unless all programs are `announced`, leave out limits that make the collector forget gaps: without an announcement,
+    a late event looks like a copy (ARCHITECTURE.md, "Blind spots"). If programs have a `shared` address, leave out
+    limits by which the collector knows whose a late event is.
+    """
     if random.random() < 0.5:
         return {}
     names = LIMITS.keys() - (TELLING_RUNS_APART if shared else set())
@@ -63,17 +64,17 @@ def draw(random: Random, *, announced: bool, shared: bool) -> dict[str, float]:
 
 
 def forget_gaps(limits: dict[str, float]) -> bool:
-    """Return whether the collector forgets gaps beyond these limits."""
+    """Return whether the collector forgets gaps with these limits."""
     return not FORGETFUL.isdisjoint(limits)
 
 
 def forgets_connections(limits: Mapping[str, float]) -> bool:
-    """Return whether the collector forgets a connection early that may be followed by another of its program."""
+    """Return whether the collector forgets a connection so early that its program may connect again later."""
     return not limits.keys().isdisjoint({"resume_time", "sessions_max"})
 
 
 def ledger(limits: dict[str, float], places: int) -> LedgerConfig:
-    """Return the ledger's configuration with these limits, and places for so many streams."""
+    """Return the ledger's configuration with these limits, and with places for the given number of streams."""
     types = {"reorder_time": Duration, "resume_time": Duration}
     types |= dict.fromkeys(("session_state_max", "source_state_max", "state_max"), Size)
     values = {name: types.get(name, int)(value) for name, value in limits.items()}

@@ -1,7 +1,8 @@
-"""Somebody takes away a name that the running collector needs: what happens then, and what must be true.
+"""Take names away that the running collector needs, and check what happens then.
 
-A collector whose lock is gone makes it again and lets nobody in. One that cannot go on answers no more (`life.ROUND`), commits
-what it still can, and ends soon with an error that names the loss. The next start finds what is under the name then.
+A collector whose lock is gone creates it again, and lets no other collector start. A collector that cannot continue
+stops answering (`life.ROUND`), commits what it still can, and soon ends with an error that names the loss. The next
+start uses what is then under the name.
 """
 
 from __future__ import annotations
@@ -21,28 +22,35 @@ if TYPE_CHECKING:
     from tests.simulation.collector import Collector
 
 SOON = 25 * SECOND
-"""Longer than a collector takes to end, also while its table does not answer for `DOWN_MOST` or it is suspended (ns)."""
+"""Time (ns) that is longer than a collector takes to end, even if its table does not answer for `DOWN_MOST` or its
+process is suspended.
+"""
 DOWN_MOST = 10 * SECOND
 SUSPENDED_MOST = 3 * SECOND
 
 
 class Losses:
-    """The losses of a collector, one after the other. `fatal` counts those that it cannot outlive, `ends` the processes that
-    they ended."""
+    """The losses of a collector, one after the other.
+
+    `fatal` counts those after which it cannot continue, `ends` the processes that they ended.
+    """
 
     def __init__(self, collector: Collector, world: World) -> None:
         self.fatal = self.ends = 0
         self.for_good = False
-        """Whether a start did not find what an earlier process left."""
+        """Whether a start did not find data that an earlier process had written."""
         self.moved: dict[int, int] = {}
-        """By program, how many events it had emitted when the newest table was lost for good."""
+        """By program, the number of events that it had emitted when the newest table was lost for good."""
         self._collector = collector
         self._world = world
         self._asides = 0
         self._under_way: tuple[facts.LoseName, Path, Path | None, Table] | None = None
 
     def happen(self, fact: facts.LoseName, sent: dict[int, int]) -> None:
-        """Take a name away, if the collector runs and has it. `sent` is how many events the programs have emitted."""
+        """Take a name away, if the collector runs and has it.
+
+        `sent` is the number of events that the programs have emitted.
+        """
         collector, path = self._collector, self._path(fact.what)
         if collector.life is None or self._under_way is not None or path is None:
             return
@@ -74,7 +82,7 @@ class Losses:
         )
 
     def over(self, error: Exception) -> None:
-        """A process has ended with an error: undo what is to be undone before the next start."""
+        """A process has ended with an error. Reverse those losses that must be reversed before the next start."""
         machine = self._collector.machine
         if self._under_way is None:
             return
@@ -95,7 +103,9 @@ class Losses:
             self._collector.moved_away.append(self._world.age)
 
     def _excuse_if_released(self, path: Path) -> None:
-        """Note that the collector outlives the loss of a segment: it released the segment before it looked."""
+        """Record that the collector continues after the loss of a segment, because it had released the segment before
+        it checked the names.
+        """
         life = self._collector.life
         mine = self._under_way is not None and self._under_way[1] == path
         if mine and life is not None and life.loops.spool.begin > segment_first(path):
@@ -103,12 +113,12 @@ class Losses:
             self.fatal -= 1
 
     def _check_made_again(self, path: Path) -> None:
-        """Raise Violation unless a lock that was taken away is there, or the collector has what to end for."""
+        """Raise Violation if a lock that was taken away is not there again, unless the collector has a reason to end."""
         there = self._collector.disk.exists(path) or self._under_way is not None
         demand(there or self._collector.life is None, "a lock that is not made again", path)
 
     def _path(self, what: str) -> Path | None:
-        """Return the path of what is taken away, None if there is no such thing."""
+        """Return the path that a loss takes away. Return None if there is no such file or directory."""
         names = sorted(name for name in self._collector.disk.paths() if name.parent == DIRECTORY)
         segments = [path for path in names if path.suffix == ".segment" and path.name[0].isdigit()]
         paths = {

@@ -1,4 +1,4 @@
-"""Clients that a load balancer moves between collectors of one table."""
+"""Simulate clients that a load balancer moves between collectors of one table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.simulation.play import Play
 from tests.simulation.watch import Watch
 
 SECOND_NAME = "a"
-"""The name of the second collector; the first is `main`."""
+"""The name of the second collector; that of the first is `main`."""
 
 
 class Balancer:
-    """The load balancer of one client. Answers come from each collector to which the client has sent."""
+    """The load balancer of one client. The client gets answers from each collector to which it has sent."""
 
     def __init__(self, networks: Sequence[Network], random: Random) -> None:
         self.to: int | None = 0
-        """The collector that gets the client's bytes; None: either."""
+        """The collector that gets the client's bytes; None: either of them."""
         self._networks = networks
         self._random = random
 
@@ -53,7 +53,7 @@ class Balancer:
 
 
 class Moves(Play):
-    """A play with two collectors, each of which has its own disk, network and watch."""
+    """A play with two collectors. Each has its own disk, network and watch."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -78,7 +78,7 @@ class Moves(Play):
         self._balancers: dict[int, Balancer] = {}
 
     def alone(self) -> Iterator[Play]:
-        """Yield the play as each collector sees it, without the clients' own knowledge of deliveries and ends."""
+        """Yield the play as each collector sees it. What the clients know of deliveries and ends is left out."""
         for network, watch, collector in zip(
             self.networks, self.watches, self.collectors, strict=True
         ):

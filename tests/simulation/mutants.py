@@ -1,10 +1,10 @@
-"""Mutants that today's tests do not kill, and the seeds that kill them.
+"""Keep mutants that today's tests do not kill, and find seeds that kill them.
 
-    python -m tests.simulation.mutants survivors GROUP STAGE   take up what mutmut left alive (tests/MUTANTS.md)
-    python -m tests.simulation.mutants hunt --seeds 0-300      play seeds against each, and write MUTANTS.md
+    python -m tests.simulation.mutants survivors GROUP STAGE    take the mutants that mutmut left alive (tests/MUTANTS.md)
+    python -m tests.simulation.mutants hunt --seeds 0-300       play seeds with each mutant, and write MUTANTS.md
 
-`mutants.json` holds the mutants, each as a change of a file: to hunt them needs no mutmut. A mutant that
-changes nothing that anybody could see has a reason under `equivalent`, and is not hunted.
+`mutants.json` holds the mutants, each as a change of a file, so mutmut is not needed to play them. A mutant without any
+visible effect has a reason under `equivalent`, and is not played.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ HERE = Path(__file__).parent
 MUTANTS = HERE / "mutants.json"
 TABLE = HERE / "MUTANTS.md"
 SOURCES = {"tailrace": "collector", "tailrace_client": "clients/python/src"}
-"""By package, the directory that it is in."""
+"""By package, the directory that contains it."""
 
 
 class Mutant(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
-    """The name that mutmut gives it."""
+    """The name that mutmut gives to the mutant."""
     file: str
     mended: str
-    """A piece of the file, which is there once."""
+    """A piece of the unchanged file, which occurs there exactly once."""
     broken: str
     area: str = ""
-    """The area that it was drawn from."""
+    """The area of the code from which the mutant was drawn."""
     equivalent: str = ""
-    """Why nobody can see the change."""
+    """Why the change has no visible effect."""
     note: str = ""
-    """Why the simulator does not see the change, or what it took."""
+    """Why the simulator does not find the change, or what was needed to find it."""
     found: Found | None = None
 
     @property
@@ -50,7 +50,7 @@ class Mutant(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def load() -> list[Mutant]:
-    """Return the mutants that are kept."""
+    """Return the mutants in `mutants.json`."""
     return msgspec.json.decode(MUTANTS.read_bytes(), type=list[Mutant])
 
 
@@ -61,8 +61,9 @@ def save(mutants: list[Mutant]) -> None:
 
 
 def change(before: str, after: str) -> tuple[str, str]:
-    """Return what differs between two texts, with as many whole lines around it as make it the only
-    such piece of the first text."""
+    """Return the difference between two texts, with as many whole lines around it as are needed to make this piece
+    unique in the first text.
+    """
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     head = blocks[0].size if blocks[0].a == blocks[0].b == 0 else 0
@@ -92,7 +93,7 @@ def survivors(group: str, stage: Path) -> list[Mutant]:
 
 
 def table(mutants: list[Mutant]) -> str:
-    """Return MUTANTS.md."""
+    """Return the content of MUTANTS.md."""
     lines = ["# Mutants that the older tests let live", ""]
     lines += ["Written by `python -m tests.simulation.mutants hunt`, from `mutants.json`.", ""]
     drawn = [m for m in mutants if m.area and not m.equivalent]
@@ -147,7 +148,7 @@ def _label(mutant: Mutant) -> str:
 
 
 def _said(mutant: Mutant) -> str:
-    """Return the lines that differ."""
+    """Return the lines that differ between the two pieces."""
     old, new = mutant.mended.splitlines(), mutant.broken.splitlines()
     gone = " ".join(line.strip() for line in old if line not in new)
     come = " ".join(line.strip() for line in new if line not in old)
@@ -155,7 +156,7 @@ def _said(mutant: Mutant) -> str:
 
 
 def kill(mutant: Mutant, seeds: list[int]) -> Found | None:
-    """Return the first seed that fails with a mutant, and does not fail without."""
+    """Return the first seed that fails with a mutant and does not fail without it."""
     seconds = 0.0
     while seeds and (found := hunt(mutant.defect, seeds)):
         seconds += found.seconds
@@ -166,7 +167,7 @@ def kill(mutant: Mutant, seeds: list[int]) -> Found | None:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds that a text names, in its order: `3,7,10-20`."""
+    """Return the seeds that a text such as `3,7,10-20` names, in its order."""
     seeds: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

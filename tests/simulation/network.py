@@ -1,4 +1,4 @@
-"""A network that carries datagrams and connections, as the fates of a scenario say."""
+"""Simulate a network that carries datagrams and connections, according to the fates of a scenario."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Protocol
 from tests.simulation.world import MS, SECOND, World
 
 WINDOW = 2**16
-"""Bytes of a connection that may be on their way or unread."""
+"""Maximum number of bytes of a connection that may be on their way or unread."""
 
 COLLECTOR = "collector:1"
 JETS = "collector:2"
 """The collector's addresses, by format."""
 
 KEEPALIVE = 120 * SECOND
-"""After so long without its peer, the collector's kernel gives a connection up."""
+"""Time (ns) after which the collector's kernel gives up a connection whose peer has vanished."""
 
 
 class Pipe:
-    """One direction of a connection: bytes in order, then the end."""
+    """One direction of a connection: its bytes in order, then its end."""
 
     def __init__(self) -> None:
         self.data = b""
         self.ended = False
         self.flying = 0
-        """Bytes on their way."""
+        """Number of bytes that are on their way."""
         self.last = 0
-        """When the newest bytes arrive (age, ns)."""
+        """The age of the world (ns) at which the newest bytes arrive."""
 
     @property
     def room(self) -> int:
@@ -49,15 +49,18 @@ class Connection:
         self.target = target
         self.up, self.down = Pipe(), Pipe()
         self.broken = False
-        """The peers have no connection any more; what was unread is lost."""
+        """Whether the connection is broken for both peers. Unread bytes are lost then."""
         self.torn = False
-        """The client has no connection any more; the collector does not know that yet."""
+        """Whether the connection is broken for the client, and the collector has not noticed it yet."""
         self.came: Callable[[], None] = lambda: None
-        """Is called when the collector has something to read."""
+        """Function that is called when the collector can read bytes."""
         self._network = network
 
     def send(self, pipe: Pipe, data: bytes) -> int:
-        """Send what there is room for; return how many bytes. Raise ConnectionResetError."""
+        """Send as many bytes as there is room for.
+
+        Return their number. Raise ConnectionResetError if the connection is broken.
+        """
         if self.broken or (self.torn and pipe is self.up):
             raise ConnectionResetError(104, "Connection reset by peer")
         data = data[: pipe.room]
@@ -68,17 +71,17 @@ class Connection:
         return len(data)
 
     def end(self, pipe: Pipe) -> None:
-        """Send the end of a direction, behind what was sent."""
+        """Send the end of one direction, after everything that was sent before."""
         if not (self.torn and pipe is self.up):
             self._network.carry(pipe, b"", lambda: self._end(pipe))
 
     @property
     def lost(self) -> bool:
-        """Return whether the client has the connection no more."""
+        """Return whether the connection no longer exists for the client."""
         return self.broken or self.torn
 
     def tear(self, later: int) -> None:
-        """Break for the client now, and for the collector after so many nanoseconds."""
+        """Break the connection for the client now, and for the collector after some nanoseconds."""
         self.torn = True
         self._network.later(later, self.reset)
 
@@ -103,7 +106,7 @@ class Connection:
 
 
 class Road(Protocol):
-    """The way of a client to whoever collects."""
+    """The connection between a client and the collectors that receive its data."""
 
     @property
     def parted(self) -> bool: ...
@@ -116,44 +119,47 @@ class Network:
     def __init__(
         self, world: World, fates: Mapping[str, list[int]], segment: int = 0, name: str = ""
     ) -> None:
-        """The keys of this network's fates begin with its name."""
+        """Keys of the scenario's fates belong to this network if they begin with its name."""
         self.segment = segment
-        """Bytes of a connection that arrive together, at most; 0: without limit."""
+        """Maximum number of bytes of a connection that arrive together; 0: no limit."""
         self._world = world
         self._fates = fates
         self._name = name
         self._delays = world.random(f"{name}network")
         self._sent: Counter[str] = Counter()
         self._introduced: dict[str, int | None] = {}
-        """By source, when the datagram arrives that comes before all that follow (age, ns)."""
+        """By source, the age (ns) at which the datagram arrives that comes before all later ones."""
         self._hosts: dict[str, Callable[[str, bytes], None]] = {}
         self._accepts: Callable[[Connection], bool] | None = None
         self._digest = blake2b(digest_size=16)
         self._open_again = 0
-        """When the network carries again what waits (age, ns)."""
+        """The age (ns) from which the network carries data again that waits now."""
 
     def attach(self, address: str, receive: Callable[[str, bytes], None] | None) -> None:
-        """Give an address to a host that takes (source, datagram), or to nobody."""
+        """Give an address to a host, as a function of source and datagram. None: no host has the address."""
         if receive is None:
             self._hosts.pop(address, None)
         else:
             self._hosts[address] = receive
 
     def listen(self, accept: Callable[[Connection], bool] | None) -> None:
-        """Let the collector accept connections (`accept` returns whether it does), or refuse all."""
+        """Let the collector accept connections (`accept` returns whether it does), or refuse all connections."""
         self._accepts = accept
 
     def introduce(self, source: str) -> None:
-        """Carry the next datagram of a source once and at once, whatever its fate, and no later one faster."""
+        """Let the next datagram of a source arrive once and without delay, whatever its fate is.
+
+        Later datagrams do not overtake it.
+        """
         self._introduced[source] = None
 
     def part(self, duration: int) -> None:
-        """Carry nothing for so many nanoseconds: datagrams get lost, connections wait."""
+        """Carry nothing for some nanoseconds: datagrams are lost, and connections wait."""
         self._open_again = max(self._open_again, self._world.age + duration)
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that was sent, and when."""
+        """Return a digest of everything that was sent, with the times."""
         return self._digest.hexdigest()
 
     @property
@@ -162,12 +168,12 @@ class Network:
 
     @property
     def answers_lost_next(self) -> int:
-        """Return how many of the collector's next datagrams get lost one after the other."""
+        """Return how many of the collector's next datagrams are lost one after the other."""
         first = self._sent["down"]
         return next(n for n in count() if self._fate("down", first + n))
 
     def send(self, source: str, target: str, datagram: bytes) -> bool:
-        """Carry a datagram; return whether somebody was at the address when it was sent."""
+        """Carry a datagram. Return whether a host had the address when the datagram was sent."""
         way = "up" if target in {COLLECTOR, JETS} else "down"
         number = self._sent[way]
         self._sent[way] += 1
@@ -196,11 +202,11 @@ class Network:
         return connection
 
     def later(self, delay: int, step: Callable[[], None]) -> None:
-        """Take a step after so many nanoseconds."""
+        """Call a function after some nanoseconds."""
         self._world.after(delay, step)
 
     def carry(self, pipe: Pipe, what: bytes, arrive: Callable[[], None]) -> None:
-        """Let something arrive behind all that a pipe carries."""
+        """Let something arrive after everything that a pipe carries now."""
         self._note("", what)
         age = max(self._world.age, self._open_again)
         pipe.last = max(pipe.last + 1, age + self._usual())

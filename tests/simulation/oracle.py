@@ -1,7 +1,7 @@
-"""Check what must be true after a play. Shares no code with the ledger or the client.
+"""Check what must be true after a play. This module shares no code with the ledger or the client.
 
-Left out is what no collector can tell (ARCHITECTURE.md, "Blind spots"): the tail of a program that did
-not end in order. For programs at one address, the generator leaves out the rest.
+What no collector can know is left out (ARCHITECTURE.md, "Blind spots"): the last events of a program that did not end
+in order. For programs at one address, the generator leaves out the other cases.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from tests.simulation.words import Event, event_of, is_whole
 from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
-"""Longer than a client waits between two tries, and than the collector takes to answer."""
+"""Time (ns) that is longer than a client waits between two attempts, and than the collector takes to answer."""
 
 RETRIED = 10 * SECOND
-"""As long as a collector waits at most between two tries of a table that does not answer. It waits twice as long each time."""
+"""Maximum time (ns) for which a collector waits between two attempts to reach a table that does not answer.
+
+The time doubles after each attempt.
+"""
 
 AMPLE = 2**26
-"""Bytes that no scenario fills a spool with."""
+"""Size (bytes) of a spool that no scenario fills."""
 AMPLE_BATCH = 500_000
-"""Rows that no scenario fills a batch with while the table does not answer."""
+"""Number of rows of a batch that no scenario fills while the table does not answer."""
 
 
 def check(play: Play) -> None:
-    """Raise Violation for the first thing that must not be."""
+    """Raise Violation for the first rule that does not hold."""
     rows = [row for row in play.collector.rows if row["format"] == "heph"]
     excused = _excused(play, rows)
     spans = [(row, event_of(row)) for row in of(rows, "span")]
@@ -89,13 +92,13 @@ def check(play: Play) -> None:
 
 
 def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
-    """Return the programs of which nothing is demanded: the rows of their sessions say that the disk has
-    lost a part of the log, or they had begun when both checkpoints were lost to the disk and an operator moved
-    the spool away.
+    """Return the programs of which nothing is demanded, because a part of the log may be lost.
 
-    Shortest scenario: an event is acknowledged, its segment rots before the commit, and the collector is
-    killed. Whose sessions have no row at all, or have one that never ended, is excused if any row says that the
-    log is damaged: how the session began is lost."""
+    Either the rows of their sessions state that the disk has lost a part of the log, or they had begun when the disk
+    lost both checkpoints and an operator moved the spool away. In the shortest scenario, an event is acknowledged, its
+    segment rots before the commit, and the collector is killed. If a program's session has no row at all, or never
+    ended, it is excused if any row states that the log is damaged: then the beginning of the session is lost.
+    """
     moved = max(play.collector.moved_away, default=-1)
     before = {number for number, program in play.programs.items() if program.began <= moved}
     if not any(name.endswith(".segment") for name in play.collector.rotten):
@@ -116,8 +119,10 @@ def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
 
 
 def _namesakes(rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the sessions that clients announced, each with the first session of the client's: nothing may have come
-    in the session of a client that came back to a collector which had forgotten its first."""
+    """Yield the sessions that clients announced, each with the first session of its client.
+
+    If a client came back to a collector that had forgotten its first session, nothing may have arrived in the new one.
+    """
     first: dict[str, str] = {}
     for row in of(rows, "session"):
         if row["name"] == "tailrace.session":
@@ -126,7 +131,7 @@ def _namesakes(rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def announced(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
-    """Yield the sessions that clients announced, with their programs: no event may have come."""
+    """Yield the sessions that clients announced, with their programs. Some of these sessions may have no event."""
     known = {
         program.client.emitter.session: number
         for number, program in play.programs.items()
@@ -138,8 +143,10 @@ def announced(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int
 
 
 def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
-    """Yield the sessions that connections of programs without a client began, with their programs: no
-    event may have come."""
+    """Yield the sessions of connections of programs without a client, with their programs.
+
+    Some of these sessions may have no event.
+    """
     known = {
         program.producer.epoch: number
         for number, program in play.programs.items()
@@ -151,7 +158,7 @@ def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int
 
 
 def stored_in(play: Play) -> Counter[Event]:
-    """Return how often each event is in the table."""
+    """Return how many times each event is in the table."""
     spans = of(play.collector.table.store, "span")
     return Counter(event_of(row) for row in spans if row["format"] == "heph")
 
@@ -163,8 +170,11 @@ def _check_delivered(programs: dict[int, Program], stored: Counter[Event]) -> No
 
 
 def _check_losses(play: Play) -> None:
-    """Demand that events which a client called delivered are stored, also of programs of which nothing else is demanded.
-    Events that a lost store had are where somebody moved it."""
+    """Check that events which a client called delivered are stored, even for programs of which nothing else is
+    demanded.
+
+    Events of a store that was lost are in the place to which it was moved.
+    """
     losses, stored = play.collector.losses, stored_in(play)
     demand(losses.ends == losses.fatal, "lost and not ended", (losses.ends, losses.fatal))
     for number, program in play.programs.items() if losses.for_good else ():
@@ -180,7 +190,10 @@ def _check_gaps(
     uncounted: Uncounted,
     said: set[int],
 ) -> None:
-    """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
+    """Check that each gap names events that are not stored, once.
+
+    Each event that is not stored must be in a gap, except the last ones of a program.
+    """
     exact = {event: times for event, times in gaps.exact.items() if event.program in judged}
     twice = [event for event, times in exact.items() if times > 1]
     none("in two gaps", [event for event in twice if event not in uncounted])
@@ -211,8 +224,11 @@ def _check_gaps(
 
 
 def _check_unnumbered(program: Program, gaps: Gaps, stored: Counter[Event], *, said: bool) -> None:
-    """A gap has the events that a program threw away without a number. Events that no row names may be in it as well. Events that
-    the network lost may hide as many of it, and so may numbers that another session has."""
+    """Check the gap with the events that a program discarded without a number.
+
+    The gap may also contain events that no row names. Events that the network lost may reduce it by as many, and so may
+    numbers that another session has.
+    """
     owner, named = program.begin.program, gaps.unnumbered[program.begin.program]
     nowhere = sum(event not in stored and event not in gaps for event in program.sent)
     demand(named <= program.unnumbered + nowhere, "discarded and numbered", (owner, named))
@@ -222,7 +238,7 @@ def _check_unnumbered(program: Program, gaps: Gaps, stored: Counter[Event], *, s
 
 
 def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[int]:
-    """Return the programs whose goodbye is stored, with all its parts."""
+    """Return the programs whose goodbye is stored with all its parts."""
     said = defaultdict[str, list[dict[str, Any]]](list)
     for row in of(rows, "session"):
         if row["name"] == "tailrace.goodbye":
@@ -232,13 +248,14 @@ def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[
 
 
 class Uncounted:
-    """The streams of which the collector knows nothing but what came: those that it says it did not
-    follow, those of programs whose sessions it says it forgot too early, and, where it forgets gaps,
-    those that had a gap without an announcement, or began before it. The collector does not say that it forgot a
-    connection of a program without a client.
+    """The streams of which the collector knows only the events that arrived.
 
-    Nobody can tell where a stream began that begins before the wrap of its counter and whose first
-    event did not arrive (ARCHITECTURE.md, "Blind spots")."""
+    They are the streams that it states it did not follow, and those of programs whose sessions it states it forgot too
+    early. If it forgets gaps, they also include streams that had a gap without an announcement, or began before it. The
+    collector does not state that it forgot a connection of a program without a client. If a stream begins before the
+    wrap of its counter and its first event did not arrive, nothing shows where it began (ARCHITECTURE.md, "Blind
+    spots").
+    """
 
     def __init__(
         self,
@@ -278,21 +295,21 @@ class Uncounted:
 
 
 class Gaps:
-    """Return what the rows of gaps and heals say, all in all."""
+    """The sums of all gap rows and heal rows."""
 
     def __init__(
         self, play: Play, rows: list[dict[str, Any]], programs: dict[str, set[int]]
     ) -> None:
         self.exact: Counter[Event] = Counter()
-        """How often an event is in a gap that names all its numbers, and not healed."""
+        """By event, how many gaps that have not healed contain it, among gaps that name all their numbers."""
         self.missing: Counter[tuple[int, int]] = Counter()
-        """How many events of a program's stream are missing."""
+        """By program and stream, the number of missing events."""
         self.reasons: Counter[str] = Counter()
         self.unnumbered: Counter[int] = Counter()
-        """How many events without numbers a program has discarded, as the rows say."""
+        """By program, the number of events without numbers that it has discarded, according to the rows."""
         self.sessions = Counter(owner for owners in programs.values() for owner in owners)
         self._ranges: dict[tuple[int, int], list[range]] = defaultdict(list)
-        """Gaps over a range, of which only how many events they lack is said."""
+        """Gaps over a range of numbers, of which only the number of missing events is known."""
         for row in of(rows, "gap") + of(rows, "heal"):
             about, sign = attributes(row), 1 if row["kind"] == "gap" else -1
             self.reasons[row["name"]] += sign * about["count"]
@@ -330,16 +347,17 @@ class Gaps:
 
 
 def _check_reasons(play: Play, reasons: Counter[str]) -> None:
-    """No reason is given for what did not happen."""
+    """Check that no gap has a reason that did not happen."""
     if not play.collector.dropped:
         demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
 
 
 def check_ends(play: Play) -> None:
-    """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time and it read
-    all answers.
+    """Check that a client that ends in order does so in time, if nothing was wrong in the last `CALM` of its time and
+    it read all answers.
 
-    Datagrams may get lost again and again: there, only clients without such a network are judged."""
+    If datagrams may be lost again and again, the client is not checked.
+    """
     excused = _excused(play, [row for row in play.collector.rows if row["format"] == "heph"])
     wrong = troubles(play)
     for number, program in play.programs.items():
@@ -365,17 +383,20 @@ def check_ends(play: Play) -> None:
 
 
 def _check_failures(play: Play) -> None:
-    """A collector fails only when its disk does, once for each failure of the disk at most; and it does not
-    start while its table does not answer."""
+    """Check that a collector fails only because its disk failed, at most once for each failure.
+
+    Also check that it does not start while its table does not answer.
+    """
     found = [error for error in play.collector.failures if str(error) != DOWN]
-    found = [error for error in found if not isinstance(error, LostError)]  # see `losses`
+    # `losses` checks these errors
+    found = [error for error in found if not isinstance(error, LostError)]
     none("failed", [error for error in found if not isinstance(error, SyncError)])
     broken = sum(isinstance(fact, facts.DiskFails) for fact in play.scenario.facts)
     demand(len(found) <= broken, "failed with a good disk", found)
 
 
 def troubles(play: Play) -> list[tuple[int, int]]:
-    """Return when something was wrong with collector or network: from, to (ages, ns)."""
+    """Return the intervals in which something was wrong with the collector or the network, as pairs of ages (ns)."""
     found = _of_collector(play)
     for fact in play.scenario.facts:
         if isinstance(fact, facts.Partition):
@@ -383,32 +404,35 @@ def troubles(play: Play) -> list[tuple[int, int]]:
         elif isinstance(fact, facts.Reset | facts.Move):
             found.append((fact.at, fact.at))
         elif isinstance(fact, facts.TableDown) and play.scenario.batch < AMPLE_BATCH:
-            # Two batches are full soon; decoding and its answers wait until the collector tries the table again.
+            # Two batches are full soon. Then decoding and answers wait until the collector tries to reach the table
+            # again.
             until_tried = min(RETRIED, 2 * fact.duration + SECOND)
             found.append((fact.at, fact.at + fact.duration + until_tried))
     return found
 
 
 def _of_collector(play: Play) -> list[tuple[int, int]]:
-    """Return when the collector could not work: from, to (ages, ns)."""
+    """Return the intervals in which the collector could not work, as pairs of ages (ns)."""
     found: list[tuple[int, int]] = []
     for collector in play.collectors:
         found += collector.outages + [(0, at) for at in collector.moved_away]
         found += collector.machine.stalled + collector.unfollowed
-        # While two batches wait for the table, the decoder does, too, and so does a source that was added again.
+        # While two batches wait for the table, the decoder waits, too, and so does a source that was added again.
         found += [
             (since, until)
             for _, (since, until) in collector.machine.behind
             if until - since > SECOND
         ]
     if play.scenario.spool < AMPLE:
-        found.append((0, play.world.age))  # receiving waits while the spool is full
+        found.append((0, play.world.age))  # Receiving waits while the spool is full.
     pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))
     return found + [(fact.at, fact.at + fact.duration) for fact in pauses]
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:
-    """Return whether a program was killed, its host vanished, or its address was taken before a time."""
+    """Return whether, before a given time, a program was killed, its host vanished, or another program took its
+    address.
+    """
     address = play.programs[number].begin.address
     return any(
         fact.at <= until
@@ -430,7 +454,7 @@ def _check_balance(play: Play) -> None:
     except AssertionError as error:
         raise Violation("out of balance", error) from error
     if play.collector.rotten or play.collector.losses.for_good:
-        return  # the figures or the rows of some time are lost
+        return  # The figures or the rows of some time are lost.
     unknown: Counter[str] = Counter()
     for row in play.collector.rows:
         if row["kind"] in ("gap", "heal") and row["missing"] is None:

@@ -1,9 +1,9 @@
 """Check what must be true of times, however clocks are set.
 
 - The log's time never goes back.
-- A session's first row has the time that the collector's wall clock showed, but for what is too little to be
-  a step, and for steps since the collector last looked.
-- An event has the time that its program's host showed.
+- The first row of a session has the time of the collector's wall clock. It may differ by less than a step, and by steps
+  since the collector last checked its clock.
+- The time of an event is that of the clock of its program's host.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.simulation.world import BEGIN, SECOND
 
 SLACK = STEP_NS + 10**6
 LOOKS = round(2 * TICK_SECONDS * SECOND)
-"""The collector has looked at its clock within so long, unless it was suspended."""
+"""Maximum time (ns) between two checks of its clock by the collector, unless it is suspended."""
 
 
 def check(play: Play) -> None:
-    """Raise Violation for the first thing that must not be."""
+    """Raise Violation for the first rule that does not hold."""
     _check_log(play)
     _check_opened(play)
     _check_events(play)
@@ -51,8 +51,7 @@ def _check_opened(play: Play) -> None:
 
 
 def _check_events(play: Play) -> None:
-    """An event ends when its program's clock has at least come to when the program began, and not later
-    than now."""
+    """Check that an event does not end before its program began, nor later than now, according to its program's clock."""
     for row in play.collector.rows:
         if row["kind"] != "span" or row["format"] != "heph" or row["time"] is None:
             continue

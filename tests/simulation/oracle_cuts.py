@@ -1,10 +1,10 @@
-"""Check what must be true of connections that did not end with their program's last byte: nothing that was handed to
-the kernel and that the collector did not take in is called complete.
+"""Check connections that did not end with the last byte of their program. Nothing that was handed to the kernel and not
+received by the collector may be called complete.
 
-- A session whose end was not read has a gap of unknown size (`truncated`, `cut`), unless its program had said its end, or
-  its streams go on.
-- Once the gap has healed, each event that was lost is in a gap of its own; but nobody can tell of a stream all of which
-  was lost (ARCHITECTURE.md, "Blind spots").
+- A session whose end was not read has a gap of unknown size (`truncated`, `cut`), unless its program had stated its
+  end, or its streams continue elsewhere.
+- If this gap has healed, each lost event is in a gap of its own. Streams of which all events were lost are excepted,
+  because they are unknown (ARCHITECTURE.md, "Blind spots").
 - A session whose end was read has no such gap.
 """
 
@@ -38,7 +38,7 @@ class Ended:
 
     @property
     def healed(self) -> bool:
-        """Return whether the streams go on elsewhere: the gap has healed, or there was none."""
+        """Return whether the streams continue elsewhere: the gap has healed, or there was none."""
         return self.gaps == self.heals
 
     @property
@@ -47,8 +47,11 @@ class Ended:
 
 
 def check(play: Play, accounted: Callable[[Event], bool]) -> None:
-    """Raise Violation for the first thing that must not be. `accounted` returns whether an event of Heph is stored, in a
-    gap, or of a stream that is not counted."""
+    """Raise Violation for the first rule that does not hold.
+
+    `accounted` returns whether a Heph event is stored, is in a gap, or belongs to a stream whose numbers are not
+    checked.
+    """
     rows = _rows(play)
     known = {
         event_of(r)[:2]
@@ -73,8 +76,11 @@ def check(play: Play, accounted: Callable[[Event], bool]) -> None:
 
 
 def _lost(play: Play) -> Iterator[tuple[int, list[object]]]:
-    """Yield the connections of programs without a client that brought something, each with the events that the
-    collector did not take in: those of Heph as such."""
+    """Yield the connections of programs without a client that brought data, each with the events that the collector did
+    not receive.
+
+    For Heph, these are events; for other formats, lines.
+    """
     heph = {event.name: event for program in play.programs.values() for event in program.sent}
     for number, (parts, _) in oracle_wire.taken(play).items():
         connection = play.collector.book.connections.get(number)

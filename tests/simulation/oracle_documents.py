@@ -1,9 +1,9 @@
-"""Check what must be true of the documents beside files after a play.
+"""Check the documents beside files after a play.
 
-- The last program's document beside its file is told in the file's session, if it stood there for `STAY` while
-  the collector could work and the session was open.
-- No name is told that was never written beside a session's file. (It may be the next program's, if that began at
-  the same path: ARCHITECTURE.md, "Blind spots".)
+- If the last program's document stood beside its file for `STAY`, while the collector could work and the session was
+  open, its content is in the rows of the session.
+- The rows contain no name that was never written beside a session's file. (It may be the name of the next program, if
+  that began at the same path: ARCHITECTURE.md, "Blind spots".)
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ def check(
     opened: Mapping[str, int],
     unfollowed: set[str],
 ) -> None:
-    """Raise Violation for the first thing that must not be. `of_trace`: the name of the session of each trace;
-    `stood`: whether there was time enough between two ages (ns); `opened`: when sessions began; `unfollowed`: sessions
-    whose files no source follows, or has a place for."""
+    """Raise Violation for the first rule that does not hold.
+
+    `of_trace` has the name of each trace's session. `stood` returns whether there was enough time between two ages
+    (ns). `opened` has the beginnings of sessions. `unfollowed` has the sessions whose files no source follows, or has a
+    place for.
+    """
     told = _told(play)
     for (format_, _), document in play.yard.documents.items():
         file, session = play.yard.files[document.trace], of_trace.get(document.trace, "")
@@ -39,7 +42,7 @@ def check(
 
 
 def _told(play: Play) -> defaultdict[str, set[int]]:
-    """Return by session the traces whose last document is told."""
+    """Return for each session the traces whose last document is in its rows."""
     told = defaultdict[str, set[int]](set)
     for row in play.collector.rows:
         if row["format"] == "et3" and row["kind"] == "name":

@@ -1,9 +1,9 @@
-"""Check what must be true of files after a play. Shares no code with the tail or the decoders.
+"""Check files after a play. This module shares no code with the sources of files or the decoders.
 
-A record that stood in its file for `STAY`, while the collector was there and could work, is stored. Records
-that stood for a shorter time may be stored. A loss is named if the system ever told the collector
-that the bytes were there, unless the collector was killed since. When it was said that a process is gone is
-known only where nobody sets the collector's clock.
+A record is stored if it stood in its file for `STAY` while the collector ran and could work. Records that stood for a
+shorter time may be stored. A loss must be reported if the system ever told the collector that the bytes existed, unless
+the collector was killed since then. The time at which the end of a process was reported is known only if the
+collector's clock is never set.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.simulation.world import BEGIN, SECOND
 from tests.simulation.writers import File
 
 STAY = 6 * SECOND
-"""Longer than it takes to find a file and to read its end."""
+"""Time (ns) that is longer than it takes to find a file and to read it to its end."""
 START = SECOND
-"""Longer than it takes a collector to go on after a trouble."""
+"""Time (ns) that is longer than it takes a collector to continue after a fault."""
 UNSAYING = 2
-"""First bytes of a file that the checksum of its close leaves out."""
+"""Number of first bytes of a file that the checksum of its close leaves out."""
 REASONS = {
     "deleted": {"deleted", "replaced"},
     "replaced": {"deleted", "replaced"},
     "emptied": {"truncated", "rewritten"},
 }
-"""Why the session of a file may end, by how the file was lost."""
+"""By how a file was lost, the reasons for which its session may end."""
 OF_DAMAGE = {"overwritten", "hole", "bad_member", "torn_member", "spool_damaged"}
 
 Range = tuple[int, int]
@@ -47,21 +47,21 @@ class Session:
     name: str
     format: str
     owners: set[int] = field(default_factory=set)
-    """The traces whose records are in it."""
+    """The traces whose records are in the session."""
     stored: set[int] = field(default_factory=set)
-    """Numbers of its records."""
+    """Numbers of the records that are stored."""
     gaps: list[Row] = field(default_factory=list)
-    """Return what the rows of gaps say, with their name as `reason`."""
+    """The rows about gaps, with the name of the gap as `reason`."""
     rests: list[tuple[int, Row]] = field(default_factory=list)
-    """When (age, ns) what was said of its rest."""
+    """The ages (ns) at which rows state that the file is silent."""
     opened: int = 0
-    """When it began (age, ns)."""
+    """The age (ns) at which the session began."""
     close: Row | None = None
     quarantined: list[QuarantineFrame] = field(default_factory=list)
 
     @property
     def unfollowed(self) -> bool:
-        """Return whether no source follows the file at last, as far as the rows say."""
+        """Return whether the last rows state that no source follows the file."""
         return self.close is None and bool(self.rests) and self.rests[-1][1]["rest"] == "unfollowed"
 
     def sum(self, detail: str, of: str = "count") -> int:
@@ -69,8 +69,10 @@ class Session:
 
 
 def check(play: Play, troubles: list[Range]) -> None:
-    """Raise Violation for the first thing that must not be; `troubles` are when the collector could not work
-    (ages, ns)."""
+    """Raise Violation for the first rule that does not hold.
+
+    `troubles` are the intervals in which the collector could not work, as pairs of ages (ns).
+    """
     files = play.yard.files
     sessions = _read(play)
     of_trace: dict[int, Session] = {}
@@ -145,11 +147,14 @@ def _read(play: Play) -> dict[str, Session]:
 
 
 def _never_read(session: Session, files: dict[int, File]) -> int | None:
-    """Return the trace of which a session has no record and says that it was lost; None if it says more.
+    """Return the trace to which a session belongs that has no record and reports a loss. Return None if the session
+    reports more.
 
-    `files` are those that no other session is of, and those with a packed copy. Several may have had the inode: it is the last of which the
-    collector was told so many bytes, or else the last that was large enough. (So the sessions that lost most are
-    asked first.) It was lost before the session began, unless something of it was read."""
+    `files` are those without another session, and those with a packed copy. Several files may have had the session's
+    inode. The result is the last one of which the collector was told this number of bytes, or otherwise the last one
+    that was large enough. (So sessions that lost most are checked first.) The file was lost before the session began,
+    unless something of it was read.
+    """
     unread = session.sum("unread", "bytes")
     if session.close is None or not unread:
         return None
@@ -167,14 +172,16 @@ def _never_read(session: Session, files: dict[int, File]) -> int | None:
 
 
 def _may_lack(file: File, inode: int, unread: int) -> tuple[bool, bool, int]:
-    """Return a key that is greater for a file that is likelier the one of which so many bytes were lost. A packed copy
-    has another inode and another size than its original."""
+    """Return a sort key that is greater for a file that more probably lost this number of bytes.
+
+    A packed copy has another inode and another size than its original.
+    """
     most = len(file.raw) if file.unpacked and inode == file.inode else _most(file)
     return min(most, max(file.sizes, default=0)) >= unread, most >= unread, file.gone_at
 
 
 def _most(file: File) -> int:
-    """Return how large a file ever was, packed or not."""
+    """Return the maximum size of a file, packed or not."""
     return max(len(file.raw), file.given)
 
 
@@ -187,11 +194,11 @@ def _check_place(files: dict[int, File], record: tuple[int, int], row: Row) -> N
 
 
 def _check_stored(play: Play, file: File, session: Session, troubles: list[Range]) -> None:
-    """All is stored that stood for long enough, and what nobody can read is in the quarantine."""
+    """Check that everything is stored that stood long enough, and that unreadable bytes are in the quarantine."""
     if _waits_for_a_place(play, file):
         return
     sure = _sure(play, file, troubles)
-    # The collector has stopped, so the last line has been read though its newline may be lacking.
+    # The collector has stopped, so it has read the last line even if its newline is missing.
     whole = sure + (file.trace.format == "dftracer" and not file.packed)
     records = [p for p in file.trace.pieces if p.number is not None and p.end <= whole]
     lacking = [p.number for p in records if p.number not in session.stored]
@@ -212,13 +219,13 @@ def _check_stored(play: Play, file: File, session: Session, troubles: list[Range
 
 
 def _waits_for_a_place(play: Play, file: File) -> bool:
-    """Whether there may have been more files than the collector follows at a time."""
+    """Return whether there may have been more files than the collector follows at the same time."""
     others = [f for f in play.yard.files.values() if f.trace.format == file.trace.format]
     return len(others) > play.scenario.files.places
 
 
 def _sure(play: Play, file: File, troubles: list[Range]) -> int:
-    """Return how much of the content stood for long enough while the collector could work."""
+    """Return how many bytes of the content stood long enough while the collector could work."""
     end = file.gone_at if file.gone else play.world.age
     sure = 0
     for at, size in file.readable:
@@ -228,7 +235,7 @@ def _sure(play: Play, file: File, troubles: list[Range]) -> int:
 
 
 def _calm(begin: int, end: int, troubles: list[Range]) -> Iterator[Range]:
-    """Yield the times without trouble between two times."""
+    """Yield the intervals without faults between two times."""
     for start, until in sorted(troubles):
         if until + START > begin:
             if start > begin:
@@ -238,8 +245,10 @@ def _calm(begin: int, end: int, troubles: list[Range]) -> Iterator[Range]:
 
 
 def _looks_grown(file: File, files: dict[int, File]) -> bool:
-    """Whether a file of which nothing was read was emptied and has grown past its size since: nobody can
-    tell that from growth (ARCHITECTURE.md, "Blind spots")."""
+    """Return whether a file, of which nothing was read, was emptied and has grown beyond its earlier size.
+
+    This looks like growth (ARCHITECTURE.md, "Blind spots").
+    """
     same = (f for f in files.values() if file.inode in {f.inode, f.unpacked})
     return file.gone == "emptied" and any(
         other.begun >= file.gone_at and _most(other) >= file.told for other in same
@@ -247,7 +256,7 @@ def _looks_grown(file: File, files: dict[int, File]) -> bool:
 
 
 def _was_let_go(play: Play, file: File) -> bool:
-    """Whether a file was lost while no source led to it, before anything of it was read."""
+    """Return whether a file was lost while no source followed it, before anything of it was read."""
     behind = [
         waits for format_, waits in play.collector.machine.behind if format_ == file.trace.format
     ]
@@ -256,8 +265,9 @@ def _was_let_go(play: Play, file: File) -> bool:
 
 
 def _may_be_copied(play: Play, file: File) -> bool:
-    """Whether there was another file that may have been the copy of one that waited for a place
-    (ARCHITECTURE.md, "Blind spots")."""
+    """Return whether another file may have been the copy of one that waited for a place (ARCHITECTURE.md, "Blind
+    spots").
+    """
     others = (f for f in play.yard.files.values() if f.trace.format == file.trace.format)
     return _waits_for_a_place(play, file) and any(
         other is not file
@@ -269,8 +279,9 @@ def _may_be_copied(play: Play, file: File) -> bool:
 
 
 def _may_go_on(file: File, files: dict[int, File]) -> bool:
-    """Whether there is a packed file of a gone one's name whose content so far is the gone one's, but for the first
-    bytes: it may be the beginning of a copy (ARCHITECTURE.md, "Blind spots")."""
+    """Return whether a packed file with the name of a lost file may be the beginning of its copy: except for the first
+    bytes, its content so far is the same (ARCHITECTURE.md, "Blind spots").
+    """
     for other in files.values():
         if other is file or other.gone or not other.packed or not _streams(file) & _streams(other):
             continue
@@ -281,33 +292,35 @@ def _may_go_on(file: File, files: dict[int, File]) -> bool:
 
 
 def _streams(file: File) -> set[str]:
-    """Return what the paths of a file have in common with those of its copies."""
+    """Return the part of a file's paths that the paths of its copies have in common."""
     names = {path.removesuffix(".gz") for path in file.paths}
     return {name.partition("/")[2] for name in names} if file.trace.format == "ovni" else names
 
 
 def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:
-    """Return, by format, how many files that have no name the collector said at its end that it keeps open
-    until there is a place for them."""
+    """Return for each format the number of files without a name that the collector states, at its end, to keep open
+    until there is a place for them.
+    """
     tail = play.collector.life.tail if play.collector.life else None
     held = Counter({f: tail.without_place(f) for f in play.yard.formats} if tail else {})
     for number, file in play.yard.files.items():
-        recorded = any(
-            piece.number is not None for piece in file.trace.pieces
-        )  # else of no session
+        # Other files belong to no session.
+        recorded = any(piece.number is not None for piece in file.trace.pieces)
         waits = not file.gone and file.raw and recorded and number not in of_trace
         held[file.trace.format] -= bool(waits)
     return held
 
 
 def _lost(file: File, session: Session) -> list[int | None]:
-    """Return the records that the collector was told of, that are not stored, and that no row calls lost.
-    Check that not more is called lost than there was."""
+    """Return the records of which the collector was told, and that are neither stored nor reported as lost.
+
+    Also check that no more is reported as lost than existed.
+    """
     unread = session.sum("unread", "bytes")
     torn = any(gap.get("detail") == "torn_member" for gap in session.gaps)
     demand(not unread or bool(file.gone), "unread and there", (file.trace.id, unread))
     if file.packed or file.moved:
-        return []  # the sizes are of other bytes
+        return []  # The sizes are those of other bytes.
     known = [p for p in file.trace.pieces if p.number is not None and p.end <= file.told]
     lost = [p.number for p in known if p.number not in session.stored]
     if unread and session.close:
@@ -328,14 +341,16 @@ def _check_quarantine(file: File, session: Session) -> None:
 
 
 def _check_course(play: Play, file: File, session: Session) -> None:
-    """The session ends when its file does, for a reason that is true, and rests only when the file does."""
+    """Check that a session ends when its file does and for a true reason, and that rows call it silent only when the
+    file is.
+    """
     id_, close = file.trace.id, session.close
     if close is None:
         gone = file.gone and play.world.age - file.gone_at >= STAY
         goes_on = gone and _may_go_on(file, play.yard.files)
         demand(not gone or goes_on or session.unfollowed, "open, and the file is gone", id_)
     else:
-        there = not file.gone and not file.copied  # a copy of what was read is known for one
+        there = not file.gone and not file.copied  # A copy of what was read is recognised.
         demand(not there, "closed, and the file is there", (id_, close))
         others = (other for other in play.yard.files.values() if other is not file)
         reused = any(file.inode in {other.inode, other.unpacked} for other in others)
@@ -357,7 +372,9 @@ def _check_course(play: Play, file: File, session: Session) -> None:
 
 
 def _check_missing(file: File, session: Session) -> None:
-    """Things that the formats themselves count are counted; no end is missed that was read."""
+    """Check that losses which the formats themselves show are counted, and that no end is reported as missing that was
+    read.
+    """
     trace = file.trace
     read = session.close["file"]["size"] if session.close else len(trace.content)
     whole = trace.ended and not session.unfollowed and read == len(trace.content)
@@ -368,7 +385,7 @@ def _check_missing(file: File, session: Session) -> None:
         demand(said or whole, "a missing end without a word", trace.id)
     garbage = sum(piece.number is None for piece in trace.pieces)
     if trace.format == "dftracer" and whole and len(session.stored) == trace.records:
-        # Rows beyond `gap_rows_max` are one, which says no detail.
+        # The rows beyond `gap_rows_max` are one row, which has no detail.
         missing = sum(gap["count"] for gap in session.gaps if gap["reason"] == "network")
         expected = max(0, len(trace.skipped) - garbage)
         demand(missing == expected, "another number is missing", (trace.id, missing, expected))
