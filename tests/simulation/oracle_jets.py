@@ -1,15 +1,16 @@
-"""Check what must be true of JETS: its lines have no numbers, but ids, references and totals.
+"""Check JETS after a play: its lines have no numbers, but ids, references and totals.
 
-- A run is of one life of a program, and a life is one run, unless its session ended, or its header or a copy of
-  it came late, which looks like another life's (ARCHITECTURE.md, "Blind spots").
-- Each line is stored at most once, but for copies that the collector cannot know (see `copies`).
-- Each record that a stored line refers to is stored or one gap (`unresolved`), and no other is. A session that
-  says that it gave up so many references may keep so many gaps of records that came, and of those that it names twice.
-  Below the highest id that it knew then, it may miss no record.
-- Where the totals are stored, all gaps together are what is not stored, to the line. A line that cannot be
-  read may be one of these, or none: so there the sum has as much play as there are such lines. A copy that
-  the collector cannot know hides a line that is lost (ARCHITECTURE.md, "Blind spots").
-- Without totals, nothing but references and unreadable lines says that anything is missing.
+- Each run in the table is one life of a program, and each life is one run. There are two exceptions: its session ended,
+  or its header (or a copy of it) came late, which looks like the header of another life (ARCHITECTURE.md, "Blind
+  spots").
+- Each line is stored at most once, except for copies that the collector cannot recognise (see `copies`).
+- Each record to which a stored line refers is either stored or one gap (`unresolved`), and there are no other such
+  gaps. If a session states that it evicted some references, it may keep this number of gaps for records that arrived,
+  and for records that it names twice. Below the highest id that it knew then, it may miss no record.
+- If the totals are stored, all gaps together are exactly the lines that are not stored. A line that cannot be read may
+  be one of these, or none, so the sum may differ by the number of such lines. A copy that the collector cannot
+  recognise hides a lost line (ARCHITECTURE.md, "Blind spots").
+- Without totals, only references and unreadable lines show that anything is missing.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from tests.simulation.violation import demand, none
 Row = dict[str, Any]
 
 BEGUN = {"begin", "span"}
-"""Kinds of rows that a record's begin makes: while it is open, and with its end."""
+"""Kinds of rows that the begin of a record makes: the row of an open record, and the row at its end."""
 NAMED = {*BEGUN, "instant", "annotation"}
-"""Kinds of rows of lines that have a name and may refer to another record."""
+"""Kinds of rows whose lines have a name and may refer to another record."""
 
 
 class Of(NamedTuple):
-    """A life of a program."""
+    """The life of a program to which lines belong."""
 
     program: int
     life: int
 
 
 def check(play: Play) -> None:
-    """Raise Violation for the first thing that must not be."""
+    """Raise Violation for the first rule that does not hold."""
     sessions = _sessions(play)
     lives = _lives(play, sessions)
     none("two lives in a session", [s for s, some in lives.items() if len(some) > 1])
@@ -65,7 +66,7 @@ def check(play: Play) -> None:
 
 
 def stored(play: Play) -> Counter[str]:
-    """Return how often each line of JETS is stored, by its event."""
+    """Return by event how many times its JETS line is stored."""
     found: Counter[str] = Counter()
     sessions = _sessions(play)
     for session, some in _lives(play, sessions).items():
@@ -120,7 +121,7 @@ class Run:
 
 
 def _given_up(rows: list[Row]) -> tuple[int, int]:
-    """Return how many references a session says that it gave up, and the highest id that it knew then."""
+    """Return how many references a session states that it evicted, and the highest id that it knew then."""
     count = joined = 0
     for row in of(rows, "session"):
         if row["name"] == "evicted" and (some := attributes(row)["evicted"].get("references", 0)):
@@ -148,7 +149,7 @@ def _sessions(play: Play) -> dict[str, list[Row]]:
 
 
 def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
-    """Return by session the lives of which it has lines."""
+    """Return for each session the lives whose lines it contains."""
     of_line = _of_line(play)
     found: dict[str, set[Of]] = {}
     for session, rows in sessions.items():
@@ -161,8 +162,10 @@ def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
 
 
 def _of_ends(play: Play, rows: list[Row]) -> set[Of]:
-    """Return the life of which a session has nothing but ends of records, which have no names; nothing if several
-    lives from its address ended such records."""
+    """Return the life of a session that contains only ends of records, which have no names.
+
+    Return None if several lives at its address ended such records.
+    """
     ids = {row["id"] for row in of(rows, "end")}
     peers = {attributes(row)["peer"] for row in of(rows, "session") if row["name"] == "open"}
     lives = {
@@ -176,7 +179,7 @@ def _of_ends(play: Play, rows: list[Row]) -> set[Of]:
 
 
 def _of_line(play: Play) -> dict[object, Of]:
-    """Return by event whose line it is."""
+    """Return for each event the life to which its line belongs."""
     return {
         event: Of(number, life.number)
         for number, program in play.programs.items()
@@ -187,12 +190,12 @@ def _of_line(play: Play) -> dict[object, Of]:
 
 
 def _announced(header: Row) -> Of:
-    """Return the life that a header is of."""
+    """Return the life to which a header belongs."""
     return Of(*map(int, header["metadata"]["life"].split("/")))
 
 
 def _headed_late(play: Play) -> set[Of]:
-    """Return the lives of which a line came in a datagram more than `reorder_time` before their header."""
+    """Return the lives of which a line arrived in a datagram more than `reorder_time` before their header."""
     of_line, book = _of_line(play), play.collector.book
     first: dict[Of, int] = {}
     headed: dict[Of, bool] = {}

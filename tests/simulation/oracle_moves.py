@@ -1,7 +1,7 @@
 """Check what readers see of clients that move between collectors of one table.
 
-The real views read the rows of all collectors from a real table, while these run and after all is over. The oracle compares
-the views with the events that the clients emitted, and with those that any collector received.
+The real views read the rows of all collectors from a real table, during the play and after it. The oracle compares the
+views with the events that the clients emitted, and with those that any collector received.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GAPS = "SELECT session, stream, reason, first, last, remaining, attributes FROM
 
 @contextmanager
 def looking(play: Moves) -> Iterator[None]:
-    """Look at the table of the play within, while it is played and after the checks."""
+    """Look at the table of the play within the `with` block: during the play, and after the checks."""
     place: dict[str, Any] = {"dir": MEMORY} if MEMORY.is_dir() else {}
     with TemporaryDirectory(prefix="simulation-", **place) as store:
         names = property(lambda _: [name for name, each in _named(play) if each.life is not None])
@@ -69,15 +69,18 @@ class _Table:
         known = dict(announced(play, self.rows))
         for row in of(self.rows, "session"):
             closed = attributes(row).get("closed", "")
-            if closed.startswith("resumes "):  # these two are one
+            if closed.startswith("resumes "):  # These two sessions count as one.
                 pair = {row["session"], closed.removeprefix("resumes ")}
                 known |= {each: known[other] for each in pair for other in pair & known.keys()}
         self.owners = {session: event.program for session, event in self.spans} | known
-        """By session, the program whose client announced it, or sent its events."""
+        """By session, the program whose client announced it, or whose events it contains."""
         datagrams = {row["session"] for row in of(self.rows, "span") if row["source"] == "udp"}
         self.strays = {each for each in datagrams - known.keys() if stays_in_doubt(self.rows, each)}
-        """The sessions of datagrams without an announcement, or with an announcement that came alone. Readers cannot link them to a
-        client that has moved (ARCHITECTURE.md, "Blind spots"), so they show the events twice, and report earlier ones as missing."""
+        """Sessions of datagrams without an announcement, or with an announcement that came alone.
+
+        Readers cannot link them to a client that has moved (ARCHITECTURE.md, "Blind spots"). So they show the events
+        twice, and report earlier ones as missing.
+        """
 
 
 class _Looker(Reader):
@@ -100,10 +103,10 @@ class _Looker(Reader):
         self.look(rows, beside(self._engine, partial(_live, self._moves)))
         self._check_shown(_Table(self._moves))
 
-    # At the end
+    # Checks at the end of a play
 
     def check_clients(self) -> None:
-        """Compare the views of each client with the events that the client emitted. Raise Violation."""
+        """Compare the views of each client with the events that the client emitted. Raise Violation if they differ."""
         play = self._moves
         table = _Table(play)
         stored = self._check_shown(table)
@@ -122,7 +125,7 @@ class _Looker(Reader):
             self._check_end(number, program, unknown[number], table)
 
     def _check_shown(self, table: _Table) -> set[Event]:
-        """Demand that each event of the table is shown once; return the events."""
+        """Check that each event of the table is shown once. Return the events."""
         shown = Counter(
             event_of({"name": name, "attributes": about})
             for name, about in self._engine.rows(_SHOWN)
@@ -146,7 +149,7 @@ class _Looker(Reader):
             demand(said[key] == events, "another sum of the missing", about)
 
     def _check_gaps(self, truth: Truth, table: _Table) -> Counter[int]:
-        """Demand that gaps name what is missing; return how many ends of each program are missing."""
+        """Check that gaps name what is missing. Return for each program how many of its ends are missing."""
         ends, named = Counter[int](), defaultdict[tuple[int, int], Spans](Spans)
         for session, stream, reason, first, last, remaining, about in self._engine.rows(_GAPS):
             row = (session, stream, reason, first, last, remaining, about)
@@ -158,7 +161,7 @@ class _Looker(Reader):
                     ends[program] += 1
                 continue
             if first is None:
-                continue  # discards without numbers
+                continue  # This gap stands for discarded events without numbers.
             demand(program is not None, "a gap of nobody", row)
             assert program is not None
             lacking = truth[program, int(stream)]
@@ -173,7 +176,7 @@ class _Looker(Reader):
         return ends
 
     def _check_end(self, number: int, program: Program, unknown: int, table: _Table) -> None:
-        """Demand that a goodbye closes one of the client's sessions, or that one gap names the end as missing."""
+        """Check that a goodbye closes one of the client's sessions, or that one gap names the end as missing."""
         sessions = {each for each, owner in table.owners.items() if owner == number} - table.strays
         rows = [row for row in of(table.rows, "session") if row["session"] in sessions]
         left = any(Facts(each).took_leave(number) for each in self._moves.alone())
@@ -186,7 +189,7 @@ class _Looker(Reader):
         return Rows(rows, _Table(self._moves).strays)
 
     def _owners(self, session: str, known: Rows) -> set[int]:
-        # A client may have announced itself to a collector that got no event of it.
+        # A client may have announced its session to a collector that got none of its events.
         return set[int]().union(*(known.owners.get(each, ()) for each in known.together(session)))
 
     def _lives(self, owner: int, known: Rows) -> int:
@@ -194,8 +197,9 @@ class _Looker(Reader):
 
 
 def _lacking(play: Moves, program: int, stream: int, emitted: int, stored: set[Event]) -> Spans:
-    """Return the events of a stream that no collector has, up to the last number that an event, a report or a goodbye has shown
-    to any collector."""
+    """Return the events of a stream that no collector has, up to the last number that an event, a report or a goodbye
+    has shown to any collector.
+    """
     address = play.programs[program].begin.address
     below = max([e.number + 1 for e in stored if e[:2] == (program, stream)], default=0)
     for watch in play.watches:

@@ -1,5 +1,6 @@
-"""Check what must be true of the bytes of programs without a client: what the collector took in whole is stored, and
-what cannot be read is in the quarantine, to the byte."""
+"""Check the bytes of programs without a client: everything that the collector received in whole is stored, and the
+bytes that cannot be read are in the quarantine, exactly.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ EPOCH = len(heph_epoch(0))
 
 
 def check(play: Play) -> None:
-    """Raise Violation for the first thing that must not be."""
+    """Raise Violation for the first rule that does not hold."""
     stored = {row["name"] for row in play.collector.rows if row["format"] == "heph"}
     lines = oracle_jets.stored(play)
     unreadable, damaged = _unreadable(play), _damaged(play)
@@ -41,8 +42,11 @@ def check(play: Play) -> None:
 
 
 def _check_floods(play: Play, unreadable: Counter[int]) -> None:
-    """Each epoch of a flood begins a session or is in the quarantine. No second has more beginnings than the limit, and
-    the first of a connection."""
+    """Check that each epoch packet of a flood begins a session or is in the quarantine.
+
+    In each second, at most as many sessions begin as the limit allows, in addition to the first session of a
+    connection.
+    """
     book = play.collector.book
     stored = Counter(
         number for number, row in _of_the_log(play, "session") if row["name"] == "epoch"
@@ -62,16 +66,20 @@ def _check_floods(play: Play, unreadable: Counter[int]) -> None:
 
 
 class Taken(NamedTuple):
-    """The bytes of a session that the collector took in."""
+    """The bytes of a session that the collector received."""
 
     parts: list[Part]
     copies: list[Part]
-    """Bytes that may be taken for a copy or for more of the same, since the session gave up what it knew of copies."""
+    """Number of bytes that may count as a copy, or as more of the same, because the session has evicted what it knew of
+    copies.
+    """
 
 
 def taken(play: Play) -> dict[int, Taken]:
-    """Return by session what the collector took in of programs without a client, without copies where
-    these are no events."""
+    """Return for each session what the collector received of programs without a client.
+
+    Copies that are no events are left out.
+    """
     known = play.sent.datagrams
     forgetful = _forgetful(play)
     found = {number: Taken(list(parts), []) for number, parts in _streams(play)}
@@ -94,7 +102,7 @@ def taken(play: Play) -> dict[int, Taken]:
 
 
 def _forgetful(play: Play) -> set[int]:
-    """Return the sessions that say that they gave up what they knew of copies."""
+    """Return the sessions that state that they evicted what they knew of copies."""
     return {
         number
         for number, row in _of_the_log(play, "session")
@@ -103,7 +111,7 @@ def _forgetful(play: Play) -> set[int]:
 
 
 def _damaged(play: Play) -> set[int]:
-    """Return the sessions that say that a rotten segment of the log may have held some of their bytes."""
+    """Return the sessions that state that a damaged segment of the log may have held some of their bytes."""
     if not any(name.endswith(".segment") for name in play.collector.rotten):
         return set()
     return {
@@ -114,11 +122,14 @@ def _damaged(play: Play) -> set[int]:
 
 
 def _of_the_log(play: Play, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a kind, each with its session's number in the log. After the loss of all checkpoints the log
-    begins again, and the sessions before have no number."""
+    """Yield the rows of a kind, each with its session's number in the log.
+
+    After the loss of all checkpoints the log begins again, and sessions from before have no number.
+    """
     names = play.collector.book.names
     for row in of(play.collector.rows, kind):
-        about = attributes(row) if row["attributes"] else {}  # blank lines of DFTracer have none
+        # Blank lines of DFTracer have no attributes.
+        about = attributes(row) if row["attributes"] else {}
         number = names.get(about.get("quarantine_of", row["session"]).partition(".")[0])
         if number is not None:
             yield number, row
@@ -138,13 +149,13 @@ def _streams(play: Play) -> Iterator[tuple[int, Iterator[Part]]]:
         if entry.kind == EntryKind.DATA:
             sizes[entry.session] += len(entry.payload)
     for number, size in sizes.items():
-        connection = play.collector.book.connections.get(number)  # none of a file's session
+        connection = play.collector.book.connections.get(number)  # Leave out the sessions of files.
         if connection in play.sent.streams:
             yield number, play.sent.parts(connection, size)
 
 
 def _datagrams(play: Play) -> dict[int, list[tuple[int, bytes]]]:
-    """Return by session the datagrams, each with its time."""
+    """Return for each session its datagrams, each with its time."""
     found: dict[int, list[tuple[int, bytes]]] = {}
     for entry in sorted(play.collector.book.entries.values()):
         if entry.kind == EntryKind.DATAGRAMS:
@@ -154,7 +165,7 @@ def _datagrams(play: Play) -> dict[int, list[tuple[int, bytes]]]:
 
 
 def _unreadable(play: Play) -> Counter[int]:
-    """Return by session how many bytes are in its quarantine."""
+    """Return for each session the number of bytes in its quarantine."""
     found: Counter[int] = Counter()
     for number, row in _of_the_log(play, "gap"):
         if "quarantine" in attributes(row):

@@ -1,4 +1,4 @@
-"""A client that is left alone sends what it has, though nobody flushes: nothing waits for ever."""
+"""Check that a client sends what it has even if the program never flushes, so that no event waits forever."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tests.simulation.words import Event
 from tests.simulation.world import SECOND
 
 PATIENCE = 10 * SECOND
-"""Twice as long as a client waits at most between two tries."""
+"""Time (ns) that is twice the maximum wait of a client between two attempts."""
 
 
 def check_patience(play: Play, stored: Counter[Event]) -> None:
-    """Raise Violation for an event that a client kept to itself for too long before it was killed.
+    """Raise Violation for an event that a client kept for too long before it was killed.
 
-    Judged are clients that ask what arrived, on a network that carries what they send, whose host and
-    connection stay (no `Vanish` or `Tear`), and a collector that is not reloaded."""
+    Only some clients are checked: those that ask which events arrived, on a network that carries what they send, and
+    whose host and connection stay (no `Vanish` or `Tear`). The collector must not be reloaded.
+    """
     gone = {f.program for f in play.scenario.facts if isinstance(f, facts.Vanish | facts.Tear)}
     if any(isinstance(fact, facts.Reload) for fact in play.scenario.facts):
         return

@@ -1,4 +1,4 @@
-"""Plays a scenario: programs with real clients, a network, and a collector with the real ingest."""
+"""Play a scenario: programs with real clients, a network, and a collector with the real ingest."""
 
 from __future__ import annotations
 
@@ -28,24 +28,28 @@ from tests.simulation.world import MS, SECOND, World
 from tests.simulation.yard import Yard
 
 SETTLE = 30 * SECOND
-"""Longer than the collector waits for late events."""
+"""Time (ns) that is longer than the collector waits for late events."""
 BOOT = MS
-"""Longer than a program runs before its clock begins, and then before its first event. No two programs run
-equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
+"""Time (ns) that is longer than a program runs before its clock begins, and then before its first event.
+
+No two programs run equally long, because the collector takes events of equal times and sizes for the same event
+(ARCHITECTURE.md, "Blind spots").
+"""
 COURSE = facts.Emit | facts.Flush | facts.Close | facts.Garble | facts.Discard
-"""Facts that a program does itself, one after the other."""
+"""Facts that happen within a program, one after the other."""
 FLOOD, FLOODS_BEGAN = "flood-", 10**17
-"""The address of a flood, before its number, and its first epoch, which no program has."""
+"""The address of a flood, to which its number is appended, and its first epoch, which no program has."""
 TORN = 9
-"""The stream of events that are sent beside noise, or torn."""
+"""The stream of events that are sent beside noise, or incompletely."""
 
 
 @dataclass
 class Program:
     """The events of one program, and what its client told it.
 
-    `delivered` are the events that the program had emitted when it asked whether all was delivered, and the
-    client last said so; `excused`: how many events the client had refused to take by then."""
+    `delivered` are the events that the program had emitted when it asked whether everything was delivered and the
+    client last confirmed it. `excused` is the number of events that the client had refused to accept by then.
+    """
 
     begin: facts.Begin
     sent: list[Event] = field(default_factory=list)
@@ -53,23 +57,23 @@ class Program:
     delivered: int = 0
     excused: int = 0
     ended: bool = False
-    """Whether the client said goodbye, and knew that all was delivered."""
+    """Whether the client sent a goodbye, and knew that everything was delivered."""
     over: bool = False
-    """Whether the program was killed, or has ended in order."""
+    """Whether the program was killed or has ended in order."""
     client: Client | None = None
     producer: Producer | None = None
-    """Programs that live without a client."""
+    """The producer, if the program has no client."""
     time: HostTime | None = None
-    """The clocks of its host."""
+    """The clocks of the program's host."""
     began: int = 0
-    """How old the world was when it began (ns)."""
+    """The age of the world (ns) when the program began."""
     torn: set[Event] = field(default_factory=set)
     """Events of which only a piece was sent, or nothing."""
     thrown: int = 0
     unnumbered: int = 0
-    """Events that were thrown away with a number, and without one."""
+    """Events that were discarded, with a number and without one."""
     closing: tuple[int, int] | None = None
-    """When the program began to end in order, and by when the client had to be done (ages, ns)."""
+    """The age (ns) at which the program began to end in order, and the age by which the client had to be done."""
 
 
 class Play:
@@ -102,7 +106,7 @@ class Play:
         self._addresses: dict[str, Program] = {}
 
     def run(self) -> None:
-        """Play all facts, wait until nothing can be late, and stop the collector."""
+        """Play all facts, wait until nothing can be late any more, and stop the collector."""
         world = self.world
         courses: dict[int, list[facts.Fact]] = defaultdict(list)
         times = lambda group: group.time if isinstance(group, Program) else None  # noqa: E731
@@ -129,8 +133,9 @@ class Play:
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that went through the network and into the log from files, and when, and of
-        the table."""
+        """Return a digest of everything that went through the network, and from files into the log, with the times, and
+        of the table.
+        """
         return "-".join(map(_trace, self.networks, self.collectors)) + self.yard.trace
 
     def alone(self) -> Iterator[Play]:
@@ -142,7 +147,7 @@ class Play:
         return self.programs[program].begin.first
 
     def _road(self, program: int) -> Road:
-        """Return by what a program's client reaches collectors."""
+        """Return the network or the balancer through which a program's client reaches collectors."""
         del program
         return self.network
 
@@ -240,7 +245,7 @@ class Play:
                 program.producer.sender.end()
 
     def _vanish(self, number: int) -> None:
-        """End a program and its host; nobody tells the collector, whose kernel finds out by itself."""
+        """End a program and its host. The collector is not told; its kernel notices by itself."""
         program, connection = self.programs.get(number), self._connection(number)
         if program is not None:
             program.over = True
@@ -337,7 +342,7 @@ class Play:
                     pass
 
     def _number(self, program: Program, stream: int, count: int) -> list[Event]:
-        """Return the next events of a stream."""
+        """Return the numbers of the next events of a stream."""
         first = program.numbers[stream]
         events = [Event(program.begin.program, stream, first + n) for n in range(count)]
         program.numbers[stream] += count
@@ -356,7 +361,7 @@ class Play:
     def _told(
         self, program: Program, client: Client, sent: int, numbers: Mapping[int, int]
     ) -> None:
-        """The client says that so many events are delivered, those below some numbers."""
+        """Record that the client calls this number of events delivered: those below the given numbers."""
         if program.begin.acknowledge:
             program.delivered, program.excused = sent, client.refused
             assert client.hearing is not None

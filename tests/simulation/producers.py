@@ -1,4 +1,4 @@
-"""Programs without a client, by transport."""
+"""Return programs without a client, by transport."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.simulation.world import World
 
 TRANSPORTS = ("raw", "heph-tcp", "jets-udp", "jets-tcp")
 GARBLES = ("before", "behind", "torn")
-"""Noise before an event, noise behind an event, or only a piece of the event."""
+"""Ways to send unreadable bytes: noise before an event, noise after an event, or only a piece of the event."""
 
 Producer = Heph | Jets
 
 
 def producer(world: World, network: Network, sent: Sent, begin: Begin, time: HostTime) -> Producer:
-    """Return the producer that is to live as a program."""
+    """Return the producer that acts as a program without a client."""
     jets, stream = begin.transport.startswith("jets"), begin.transport.endswith("tcp")
     where = {"source": begin.address, "target": JETS if jets else COLLECTOR}
     chance = world.random(f"program/{begin.program}")

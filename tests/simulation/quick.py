@@ -1,7 +1,7 @@
-"""Programs that take each other's place at one address within a second or so.
+"""Make programs that replace each other at one address within about a second.
 
-Datagrams of two or three of them are on their way at once, and the collector has little but clocks and the
-words of clients to tell whose a datagram is.
+Datagrams of two or three of them are on their way at the same time. The collector has little more than clocks and the
+clients' packets to find out whose a datagram is.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tests.simulation import facts
 from tests.simulation.world import MS, SECOND
 
 LIFE = 100 * MS
-"""How long a program lives at least before another one gets its address."""
+"""Minimum time (ns) for which a program lives before another one gets its address."""
 
 
 def programs(random: Random) -> list[facts.Fact]:
-    """Return what some programs do, one after the other."""
+    """Return the facts of some programs, one after the other."""
     made: list[facts.Fact] = []
     transport = random.choice(["udp", "udp", "raw"])
     at = 0

@@ -1,7 +1,7 @@
-"""Readers of the table, during a play and after it: what the real views say of it is true.
+"""Read the table during a play and after it. Check that everything that the real views show is true.
 
-The rows go into a real table, commit by commit, and a reader asks the real views, their completeness, and
-a certificate's evidence. All that they say is held against what programs emitted and what the collector took in.
+The rows go into a real table, commit by commit. A reader asks the real views, their completeness, and the evidence for
+a certificate. All answers are compared with what programs emitted and what the collector received.
 """
 
 from __future__ import annotations
@@ -31,40 +31,44 @@ from tests.simulation.watch import SOURCES
 from tests.simulation.words import event_of
 
 EVERY = 20
-"""Seeds from one of which the table is read to the next."""
+"""The table is read for one seed in this number."""
 SNAPSHOTS = 3
 MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own in it
 
 
 def is_read(seed: int) -> bool:
-    """Return whether readers look at a play of this seed."""
+    """Return whether readers look at the table in a play of this seed."""
     return seed % EVERY == 7
 
 
 class Rows:
-    """Return what rows say of events, without views."""
+    """The contents of rows about events, computed without views."""
 
     def __init__(self, rows: Sequence[Row], strays: Container[str] = ()) -> None:
-        """`strays` are the sessions that nobody can tell are a client's: of its events, only the others prove anything."""
+        """`strays` are the sessions that readers cannot assign to a client: of its events, only those in other sessions
+        prove anything.
+        """
         self._clients = _clients(rows)
         rows = self._once(rows)
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
-        """By session, the programs whose events it has."""
+        """By session, the programs whose events it contains."""
         self.stored: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
-        """By program and stream, the numbers of the events."""
+        """By program and stream, the numbers of the stored events."""
         self.events = Counter[tuple[str, str]]()
-        """By session and stream, how many events there are."""
+        """By session and stream, the number of events."""
         self.counted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        """By session and stream, the numbers of the events that the collector numbered."""
+        """By session and stream, the numbers of those events that the collector numbered."""
         self.unknown = Counter[str]()
-        """By session, the gaps which say that a stream had no place, or that a packet was torn, and that a session with all
-        its events may have. `reasons.py` says whether they are true."""
+        """By session, the gaps which state that a stream had no place or that a packet was incomplete.
+
+        A session with all its events may have such gaps. `reasons.py` checks whether they are true.
+        """
         self.ended: dict[str, str] = {}
-        """By session, why it ended."""
+        """By session, the reason for which it ended."""
         self._unnamed: defaultdict[tuple[str, str], Spans] = defaultdict(Spans)
         """By session and stream, the numbers of the events that came before the session was announced."""
         self._gaps: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        """By session and stream, the ranges that gaps lie in."""
+        """By session and stream, the ranges in which gaps lie."""
         announced = set[str]()
         for row in rows:
             if row["kind"] == "gap" and row["seq"] is not None:
@@ -92,13 +96,13 @@ class Rows:
                 announced.add(row["session"])
 
     def together(self, session: str) -> tuple[str, ...]:
-        """Return the sessions of the same client, which readers count as one."""
+        """Return the sessions of the same client. Readers count them as one."""
         client = self._clients.get(session)
         others = (each for each, its in self._clients.items() if its == client)
         return tuple(others) if client else (session,)
 
     def _once(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows without events that an earlier session of their client has."""
+        """Return the rows without those events that an earlier session of the same client has, too."""
         first: dict[tuple[object, ...], str] = {}
         keys = []
         for row in rows:
@@ -117,8 +121,9 @@ class Rows:
         ]
 
     def stored_in_gaps(self, session: str, stream: str) -> int:
-        """Return how many events of a stream are stored although a gap may name them: they came from a
-        forgotten gap, before the session was announced (ARCHITECTURE.md, "Blind spots")."""
+        """Return how many events of a stream are stored although a gap may name them: they came from a forgotten gap,
+        before the session was announced (ARCHITECTURE.md, "Blind spots").
+        """
         key = session, stream
         gaps, stored = Spans(), self._unnamed[key]
         for span in self._gaps[key]:
@@ -133,7 +138,7 @@ _SAME = ("stream", "seq", "substream", "name", "start", "end", "attributes")
 
 
 def _clients(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the names of the clients that announced themselves, by session: also where the announcement came alone."""
+    """Return for each session the name of the client that announced it, even if the announcement came alone."""
     said: defaultdict[str, set[str]] = defaultdict(set)
     resumed: dict[str, str] = {}
     for row in rows:
@@ -149,7 +154,7 @@ def _clients(rows: Sequence[Row]) -> dict[str, str]:
 
 
 class Stream(NamedTuple):
-    """A stream, as the view says."""
+    """A stream, as the view `streams` shows it."""
 
     session: str
     stream: str
@@ -175,24 +180,26 @@ class Reader:
         self._written = 0
         self._engine = Engine(self._store)
         self._told = NOBODY
-        """The collector's word at the commit before."""
+        """What the collector stated at the commit before."""
         last = max((fact.at for fact in play.scenario.facts), default=0)
         random = play.world.random("reader")
         self._due = sorted(random.randrange(last + 1) for _ in range(SNAPSHOTS))
-        """When the reader looks (ages, ns)."""
+        """The ages (ns) at which the reader looks at the table."""
 
     def close(self) -> None:
         self._engine.close()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Take over the rows that are new in the table."""
+        """Add the new rows of the play's table to the store."""
         if len(rows) > self._written:
             tables.commit(self._store, rows[self._written :])
             self._written = len(rows)
 
     def committed(self, rows: Sequence[Row], now: Live) -> None:
-        """The table has taken a commit; look, if it is time to. The reader is slow: this commit comes after
-        its first question to the collector."""
+        """The table has accepted a commit.
+
+        Look at it, if it is time. The reader is slow: this commit comes after its first question to the collector.
+        """
         told = self._told
         self._told = now
         if self._due and self._due[0] <= self._play.world.age:
@@ -207,8 +214,10 @@ class Reader:
             self.look(rows, beside(self._engine, ask))
 
     def look(self, rows: Sequence[Row], live: Live) -> None:
-        """Hold a snapshot against the rows and what was taken in. Raise Violation for what a reader must not
-        see, while the collector runs."""
+        """Compare a snapshot with the rows and with what was received.
+
+        Raise Violation for anything that a reader must not see while the collector runs.
+        """
         known = self._known(rows)
         seen = self._engine.count("SELECT * FROM stored")
         demand(seen == len(rows), "a snapshot of other rows", (seen, len(rows)))
@@ -238,8 +247,11 @@ class Reader:
             demand(stream.completeness == whole, "another completeness", stream)
 
     def _check_complete(self, session: str, known: Rows) -> None:
-        """Called complete, a session has all below its last event but what was taken in and is not committed
-        yet (ARCHITECTURE.md, "Blind spots")."""
+        """Check sessions that are called complete.
+
+        They have all events below their last one, except those that were received and are not committed yet
+        (ARCHITECTURE.md, "Blind spots").
+        """
         for program in known.owners[session]:
             for (owner, stream), stored in known.stored.items():
                 if owner != program:
@@ -252,10 +264,10 @@ class Reader:
                 about = (session, owner, stream, lacking)
                 demand(not lacking, "called complete and lacks events", about)
 
-    # At the end
+    # Checks at the end of a play
 
     def conclude(self, rows: Sequence[Row]) -> None:
-        """Hold what the views say after the play against what the programs emitted. Raise Violation."""
+        """Compare what the views show after the play with what the programs emitted. Raise Violation if they differ."""
         self.write(rows)
         self._engine.refresh()
         self.look(rows, NOBODY)
@@ -273,7 +285,8 @@ class Reader:
             about = (session, owner, whole, lacks, end_known, sessions[session])
             demand(not (whole.complete and (lacks or end_known is False)), "called complete", about)
             if sum(other.startswith(session) for other in sessions) > 1:
-                continue  # a selection is by the beginning of a name, so there are others in it
+                # A selection is by the beginning of a name, so it contains other sessions, too.
+                continue
             demand(whole.complete == (not missing and not unknown), "views that disagree", about)
             alone = all(each in together for each, other in known.owners.items() if owners == other)
             if alone and end_known and not lacks:
@@ -282,8 +295,10 @@ class Reader:
         self._check_evidence(known)
 
     def _truth(self, program: int, known: Rows) -> tuple[int, bool | None]:
-        """Return how many events a program lacks at least, and whether its end is known: True once its goodbye
-        came, None where nobody can tell."""
+        """Return the minimum number of missing events of a program, and whether its end is known:
+
+        True if its goodbye arrived, None if this cannot be known.
+        """
         play = self._play
         leaves = [Facts(each).took_leave(program) for each in play.alone()]
         left = None if None in leaves else any(leaves)
@@ -295,9 +310,11 @@ class Reader:
         return lacks, left
 
     def _check_sums(self, known: Rows) -> None:
-        """Programs lack exactly what the view of streams says. If a session was forgotten, the next
-        one of its program misses what the forgotten one has. A forgotten gap stays though its events come
-        (ARCHITECTURE.md, "Blind spots")."""
+        """Check that programs lack exactly the events that the view of streams shows as missing.
+
+        If a session was forgotten, the next session of its program misses the events that the forgotten one has. A
+        forgotten gap stays although its events arrive (ARCHITECTURE.md, "Blind spots").
+        """
         missing: defaultdict[int, int] = defaultdict(int)
         standing: defaultdict[int, int] = defaultdict(int)
         forgets, uncounted = self._play.watch.forgets, set()
@@ -322,11 +339,14 @@ class Reader:
             demand(lacks <= missing[owner] <= most, "another sum of the missing", about)
 
     def _owners(self, session: str, known: Rows) -> set[int]:
-        """Return the programs whose events a session has, or could have."""
+        """Return the programs whose events a session contains, or may contain."""
         return known.owners.get(session, set())
 
     def _lives(self, owner: int, known: Rows) -> int:
-        """Return how many sessions of a program each miss what the others have. Those that its client announced are one."""
+        """Return the number of sessions of a program that each miss the events of the others.
+
+        Sessions that its client announced count as one.
+        """
         sessions = {
             known.together(session) for session, owners in known.owners.items() if owner in owners
         }
@@ -337,7 +357,7 @@ class Reader:
         return len(sessions) if silently or forgotten else 1
 
     def _check_evidence(self, known: Rows) -> None:
-        """A certificate says what the views say."""
+        """Check that a certificate states the same as the views."""
         sessions = {session for session, *_ in self._engine.rows(_SESSIONS)}
         totals = total(stream_evidence(self._engine, sessions))
         streams = list(self._streams())
@@ -350,8 +370,7 @@ class Reader:
 
 
 def live(ingest: Ingest) -> Live:
-    """Return what a running collector says of its awaited events, as `/status` does, once all rows are in
-    the table."""
+    """Return what a running collector states about awaited events, as `/status` does, once all rows are in the table."""
     found = [
         AwaitedEvents(source, "heph", *each)
         for source in SOURCES
@@ -362,7 +381,9 @@ def live(ingest: Ingest) -> Live:
 
 @contextmanager
 def reading(play: Play) -> Iterator[None]:
-    """Let a reader look at the table of the play within, and of the checks after it, if the seed is one of those."""
+    """Let a reader look at the table of the play within the `with` block, and of the checks after it, if the seed is
+    chosen for this.
+    """
     if not (is_read(play.scenario.seed) and play.watch.sees):
         yield
         return

@@ -1,6 +1,6 @@
-"""Whether the reasons of gaps are true: each is held against what happened in the world.
+"""Check whether the reasons of gaps are true, by comparing each with what happened in the world.
 
-A reason without a check here is one that nothing in a play can give.
+If a reason has no check here, nothing in a play can cause it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from tests.simulation.violation import demand
 from tests.simulation.words import Event, event_of
 
 FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
-"""Why the collector forgets a session to which its client may come back."""
+"""Reasons for which the collector forgets a session to which its client may come back."""
 
 
 def may_be_forgotten(closed: str, limits: Mapping[str, float]) -> bool:
-    """Return whether the collector may have forgotten a session that ended so before its client came back. A
-    client that said goodbye and was not answered comes back, too; limits may leave no place until then."""
+    """Return whether the collector may have forgotten a session that ended in this way before its client came back.
+
+    A client that sent a goodbye and got no answer comes back, too. Until then, limits may leave no place for it.
+    """
     return closed in FORGOTTEN or (closed == "goodbye" and forgets_connections(limits))
 
 
 class Gap(NamedTuple):
-    """A gap's row. `owner` is the program whose session it is of; None where nothing of it is stored."""
+    """The row of a gap. `owner` is the program of its session; None if no event of the session is stored."""
 
     row: Row
     about: dict[str, Any]
@@ -39,7 +41,7 @@ class Gap(NamedTuple):
 
     @property
     def events(self) -> Iterator[Event]:
-        """Yield the missing events, where the row names them all."""
+        """Yield the missing events, if the row names all of them."""
         first = self.row["seq"]
         if self.owner is None or first is None or self.about.get("of_range"):
             return
@@ -49,7 +51,7 @@ class Gap(NamedTuple):
 
 
 class Facts:
-    """The losses that a play's world knows of."""
+    """The losses that happened in the world of a play."""
 
     def __init__(self, play: Play) -> None:
         watch = play.watch
@@ -58,35 +60,43 @@ class Facts:
         begins = [fact for fact in play.scenario.facts if isinstance(fact, facts.Begin)]
         uses = Counter(begin.address for begin in begins)
         self.alone = {begin.program: begin.address for begin in begins if uses[begin.address] == 1}
-        """By program that had its address to itself, the address."""
+        """By program that had its address for itself, this address."""
         self.session_places = limits_of(play.scenario).streams_max
 
     def took_leave(self, program: int) -> bool | None:
-        """Return whether a program's goodbye came; None where nobody can tell whose goodbye came, or
-        there is no client to say goodbye."""
+        """Return whether a program's goodbye arrived.
+
+        Return None if it is unknown whose goodbye arrived, or if the program has no client to send one.
+        """
         address = self.alone.get(program)
         has_client = self.play.programs[program].client is not None
         return address in self.watch.goodbyes if has_client and address else None
 
     def kernel(self, gap: Gap) -> bool:
-        """The collector's kernel dropped datagrams; where the row is no estimate, these very events."""
+        """Return whether the collector's kernel dropped datagrams.
+
+        If the row is no estimate, it must have dropped exactly these events.
+        """
         if gap.row["source"] != "udp" or not self.play.collector.dropped:
             return False
         return bool(gap.about.get("estimate")) or all(e in self.watch.dropped for e in gap.events)
 
     def sender(self, gap: Gap) -> bool:
-        """The client said that it discarded them."""
+        """Return whether the client reported that it discarded the events."""
         reported = self.watch.reported
         return all(event.number in reported[event[:2]] for event in gap.events)
 
     def elsewhere(self, gap: Gap) -> bool:
-        """The client had an acknowledgement for them."""
+        """Return whether the client had an acknowledgement for the events."""
         durable = [watch.durable for watch in self.play.watches]
         return all(any(event in each for each in durable) for event in gap.events)
 
     def network(self, gap: Gap) -> bool:
-        """They did not arrive, and no report of the client named them as discarded. If the collector forgot the session, only
-        reports to that session count. A gap that is forgotten keeps its reason."""
+        """Return whether the events did not arrive and no report of the client named them as discarded.
+
+        If the collector forgot the session, only reports to that session count. A gap that is forgotten keeps its
+        reason.
+        """
         if self.watch.forgets:
             return True
         address = self.alone.get(-1 if gap.owner is None else gap.owner, "")
@@ -98,7 +108,7 @@ class Facts:
 
     @cached_property
     def _reported(self) -> defaultdict[tuple[str, str], Spans]:
-        """By session and stream, the numbers in the reports that the session got."""
+        """By session and stream, the numbers in the reports that the session received."""
         found: defaultdict[tuple[str, str], Spans] = defaultdict(Spans)
         for row in self.play.collector.rows:
             if row["kind"] == "session" and row["name"] == "tailrace.report":
@@ -107,8 +117,11 @@ class Facts:
         return found
 
     def late_join(self, gap: Gap) -> bool:
-        """The first event of the stream that came was a later event. For a client that came back to a collector that
-        had forgotten its session, the first event that came then."""
+        """Return whether the first event of the stream that arrived has a higher number.
+
+        For a client that came back to a collector which had forgotten its session, this is the first event that arrived
+        then.
+        """
         first = dict(self.watch.first)
         if gap.owner in self._forgotten:
             stream = gap.row["session"], gap.row["stream"]
@@ -137,7 +150,7 @@ class Facts:
         return began
 
     def truncated(self, gap: Gap) -> bool:
-        """The client did not say goodbye, or its connection was cut or ended within a packet."""
+        """Return whether the client sent no goodbye, or its connection was cut or ended within a packet."""
         if gap.about.get("detail") == "cut":
             return gap.row["session"] in self._cut
         if gap.about.get("detail") == "no_goodbye":
@@ -147,8 +160,10 @@ class Facts:
         return session.partition(".")[0] in self.watch.torn
 
     def _was_forgotten(self, session: str) -> bool:
-        """Return whether the collector may have forgotten a session before its client came back. A goodbye is then a
-        later session's."""
+        """Return whether the collector may have forgotten a session before its client came back.
+
+        The goodbye is then that of a later session.
+        """
         return session in self._left
 
     @cached_property
@@ -164,7 +179,7 @@ class Facts:
 
     @cached_property
     def _streams(self) -> dict[int, set[int]]:
-        """By program, the streams of which events came, or a word of its client."""
+        """By program, the streams of which events or packets of its client arrived."""
         programs, named = self.play.programs, self.watch.named
         streams = {n: set(named[program.begin.address]) for n, program in programs.items()}
         for program, stream in self.watch.durable.of:
@@ -184,7 +199,7 @@ class Facts:
         }
 
     def uncounted(self, gap: Gap) -> bool:
-        """More streams came than there are places, of the source or of the session."""
+        """Return whether there were more streams than places, in the source or in the session."""
         streams = self._streams
         total = sum(map(len, streams.values()))
         came = total if gap.owner is None else len(streams[gap.owner])
@@ -202,8 +217,10 @@ TRUE = {
 
 
 def check(play: Play, rows: Sequence[Row], programs: Mapping[str, set[int]]) -> None:
-    """Raise Violation for the first gap of which the reason is not true. `programs`: by session, those
-    whose events it has."""
+    """Raise Violation for the first gap whose reason is not true.
+
+    `programs` has for each session the programs whose events it contains.
+    """
     known, unknown_end = Facts(play), defaultdict[int, bool](bool)
     for row in rows:
         if row["kind"] != "gap":

@@ -1,4 +1,4 @@
-"""Seeds, and their verdicts from processes with hash seeds of their own."""
+"""Choose seeds, and get their verdicts from processes that each have a hash seed of Python of their own."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.simulation.world import SECOND
 
 DAY = 86_400 * SECOND
 A_DAY = 200
-"""Seeds of a date."""
+"""Number of seeds for a date."""
 SLICE = 10
-"""Seeds that a process takes at a time."""
+"""Number of seeds that a process gets at a time."""
 
 
 def seeds_of(text: str) -> range:
-    """Return the seeds that a text means."""
+    """Return the seeds that a text describes."""
     if text == "today":
         day = SystemClock().wall_ns() // DAY
         return range(day * 1000, day * 1000 + A_DAY)
@@ -35,12 +35,12 @@ Generate = Callable[[int], Scenario]
 def verdicts(
     generate: Generate, seeds: range, jobs: int, hash_seeds: list[str]
 ) -> Iterator[tuple[int, Verdict]]:
-    """Yield seeds and verdicts, as they come, once for each hash seed."""
+    """Yield each seed with its verdict, as soon as it is known, once for each hash seed of Python."""
     slices = [seeds[first : first + SLICE] for first in range(0, len(seeds), SLICE)]
     with ExitStack() as stack:
         results = []
         for hash_seed in hash_seeds:
-            os.environ["PYTHONHASHSEED"] = hash_seed  # read by Python when it starts
+            os.environ["PYTHONHASHSEED"] = hash_seed  # Python reads this variable when it starts.
             pool = ProcessPoolExecutor(max(1, jobs // len(hash_seeds)), get_context("spawn"))
             stack.enter_context(pool)
             results += [pool.submit(_judge, generate, some) for some in slices]

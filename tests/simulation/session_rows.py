@@ -1,4 +1,4 @@
-"""Check what the rows of sessions say: how each began and ended is true, and said in the words that are known."""
+"""Check the rows of sessions: they state truly how each session began and ended, and use only known words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS = frozenset(
     }
 )  # fmt: skip
 _TELLING = {"event", "tailrace.goodbye", "tailrace.report"}
-"""Rows of what tells whether a program is the one before."""
+"""Kinds of rows by which it can be known whether a program is the same as the one before."""
 _CLOCK = {"clock", "ticks_per_second", "epoch"}
 
 
@@ -41,9 +41,8 @@ def check_session_rows(play: Play) -> None:
             why = about["closed"]
             known = why in _ENDS or why in _RESTARTS or why.startswith(("resumes ", "reset: "))
             demand(known, "an end that nobody knows", row)
-            alone = (
-                row["format"] == "heph" and lives[peer] == 1
-            )  # a copied JETS header is a restart
+            # A copy of a JETS header looks like a restart.
+            alone = row["format"] == "heph" and lives[peer] == 1
             true = not (why in _RESTARTS and alone) or stays_in_doubt(
                 play.collector.rows, row["session"]
             )
@@ -56,8 +55,9 @@ def check_session_rows(play: Play) -> None:
 
 
 def stays_in_doubt(rows: Sequence[Row], session: str) -> bool:
-    """Return whether nobody can tell if a session and the next one are one program's: the first said no
-    epoch, and nothing followed the epoch or announcement of the next one (ARCHITECTURE.md, "Blind spots")."""
+    """Return whether it stays unknown if a session and the next one are of the same program: the first one had no
+    epoch, and nothing followed the epoch or announcement of the next one (ARCHITECTURE.md, "Blind spots").
+    """
     base, _, number = session.partition(".")
     following = f"{base}.{int(number or 0) + 1}"
     said = {name: set[str]() for name in (session, following)}

@@ -1,7 +1,7 @@
-"""Leaves out of a failing scenario what the failure does not need (delta debugging).
+"""Remove everything from a failing scenario that the failure does not need (delta debugging).
 
-A smaller scenario counts if the same kind of thing goes wrong. Times stay as they are, so that what is left
-out moves nothing else.
+A smaller scenario counts if it fails with the same kind of violation. Times stay as they are, so that a removed fact
+moves no other one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Fails = Callable[[Scenario], bool]
 
 
 def shrink(scenario: Scenario, fails: Fails) -> Scenario:
-    """Return a smaller scenario that fails as well; `fails` plays a scenario."""
+    """Return a smaller scenario that fails, too. `fails` plays a scenario and returns whether it fails."""
     replace = msgspec.structs.replace
     before = None
     while before != scenario:
@@ -50,7 +50,7 @@ def shrink(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def _fewer(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """Return as few of the items as it takes to fail."""
+    """Return as few of the items as are needed for the failure."""
     items = list(items)
     size = max(1, len(items))
     while size and items:
@@ -66,7 +66,7 @@ def _fewer(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 
 
 def _simpler(fact: Fact) -> Iterator[Fact]:
-    """Yield facts in place of another, the simplest first."""
+    """Yield facts that may replace another one, the simplest first."""
     replace = msgspec.structs.replace
     if isinstance(fact, facts.Emit):
         for count in (1, fact.count // 10, fact.count // 2):

@@ -1,4 +1,4 @@
-"""The collector's sockets: what sources ask of the kernel, in a network of the simulator."""
+"""Simulate the collector's sockets: what sources request from the kernel, in a simulated network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.network import Connection, Network
 
 
 class Datagrams:
-    """A socket for datagrams, which outlives a suspension and not a kill."""
+    """A socket for datagrams. It remains after a suspension of the process, but not after a kill."""
 
     def __init__(
         self, network: Network, address: str, room: int, number: int, lost: Callable[[bytes], None]
@@ -26,7 +26,7 @@ class Datagrams:
         self._queue: list[tuple[Address, bytes, int]] = []
 
     def receive(self, source: str, datagram: bytes) -> None:
-        """Take a datagram from the network."""
+        """Receive a datagram from the network."""
         if len(self._queue) < self._room:
             host, _, port = source.rpartition(":")
             self._queue.append(((host, int(port)), datagram, self.dropped))
@@ -55,7 +55,7 @@ class Datagrams:
 
 
 class Stream:
-    """The collector's end of a connection, as `tailrace.sources.connection.Connection` uses a socket."""
+    """The collector's end of a connection. It offers what `tailrace.sources.connection.Connection` uses of a socket."""
 
     def __init__(self, connection: Connection) -> None:
         self.readable = Flag()

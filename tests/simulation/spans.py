@@ -1,4 +1,4 @@
-"""Sets of numbers, as ranges in order that do not touch."""
+"""Store sets of numbers as ordered ranges that do not touch each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Spans:
         self._nexts: list[int] = []
 
     def add(self, first: int, following: int) -> None:
-        """Add the numbers from `first` to below `following`."""
+        """Add the numbers from `first` to `following` (exclusive)."""
         if first >= following:
             return
         begin = bisect_left(self._nexts, first)
@@ -24,7 +24,7 @@ class Spans:
         self._nexts[begin:end] = [following]
 
     def put(self, number: int) -> bool:
-        """Add a number; return whether it is new."""
+        """Add a number. Return whether it is new."""
         nexts = self._nexts
         if nexts and nexts[-1] == number:
             nexts[-1] = number + 1
@@ -43,7 +43,7 @@ class Spans:
         return max(number, self._nexts[at]) if at >= 0 else number
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges: first number, and the one behind the last."""
+        """Return the ranges, each as its first number and its last number plus one."""
         return list(zip(self._firsts, self._nexts, strict=True))
 
     def missing(self, first: int, following: int) -> Iterator[tuple[int, int]]:

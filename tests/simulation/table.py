@@ -1,4 +1,4 @@
-"""Models of the table and of the quarantine; `test_table.py` holds the table's to the real one."""
+"""Model the table and the quarantine. `test_table.py` compares the model of the table with the real one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class Table:
         """The rows of all collectors of the store, in the order of their commits."""
         self.down = False
         self.landed = False
-        """Whether a commit that is refused is in the table all the same."""
+        """Whether a commit that is refused is in the table nevertheless."""
         self.full = False
-        """Whether there is no room for a commit's files."""
+        """Whether there is no room for the files of a commit."""
         self.lost = False
-        """Whether its name leads elsewhere: a commit is accepted, and its rows are in no table that anybody finds."""
+        """Whether the table's name leads elsewhere: a commit is accepted, but its rows are in no table that anybody
+        finds.
+        """
         self.grew: Callable[[int], None] = lambda _: None
-        """Is called with the position when rows were added."""
+        """Function that is called with the position when rows were added."""
         self._position: int | None = None
 
     def position(self) -> int | None:
@@ -47,11 +49,11 @@ class Table:
         self.full = False
 
     def forget_position(self) -> None:
-        """Know nothing of the spool that comes: it is another one."""
+        """Forget the position in the spool, because the next spool is another one."""
         self._position = None
 
     def opened(self) -> Writer:
-        """Return the table as one life of a collector writes it. Raise StoreError."""
+        """Return the table for one life of a collector. Raise StoreError if it does not answer."""
         if self.down:
             raise StoreError(DOWN)
         return Writer(self)
@@ -71,12 +73,12 @@ class Writer:
         self._position = table.position()
 
     def prepare(self, batch: Batch) -> list[dict[str, Any]]:
-        """Return rows for `land`. Raise FullError."""
+        """Return rows that are ready for `land`. Raise FullError if there is no room."""
         self._check_room()
         return rows(batch)
 
     def land(self, new: list[dict[str, Any]], position: int) -> None:
-        """Add rows and move the position, once. Raise StoreError: it is not known whether that was done."""
+        """Add rows and move the position, once. If it raises StoreError, it is unknown whether this was done."""
         committed = self._position or 0
         if position < committed or (position == committed and new):
             raise ValueError(f"{len(new)} rows at {position}, but {committed} is committed")
@@ -86,7 +88,7 @@ class Writer:
         self._check_room()
         if table.down and not table.landed:
             raise StoreError(DOWN)
-        if not table.lost and table.position() != position:  # no earlier attempt landed
+        if not table.lost and table.position() != position:  # No earlier attempt has succeeded.
             table.add(new, position)
         if table.down:
             raise StoreError(DOWN)
@@ -101,11 +103,11 @@ class Writer:
 
 
 class Quarantine:
-    """Frames by session and place. A replay writes the same bytes to the same places."""
+    """Frames by session and position. A replay writes the same bytes to the same positions."""
 
     def __init__(self) -> None:
         self.frames: dict[str, dict[int, bytes]] = {}
-        """By session, then by place in its file."""
+        """By session, the frames by their position in the session's file."""
 
     def write(self, session: str, at: int, data: bytes) -> bool:
         before = self.frames.setdefault(session, {}).setdefault(at, data)
@@ -113,4 +115,4 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """Files stay here."""
+        """Do nothing: files are never lost here."""

@@ -1,4 +1,4 @@
-"""The collector's side of files: real watches, which take their steps in a world, before the simulated log."""
+"""Simulate the collector's side of files: real watches run their steps in a world, and write to the simulated log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.simulation.tree import Tree
 from tests.simulation.world import MS, SECOND, World
 
 OTHERS, FULL = MS // 10, 10 * MS
-"""How long others have their turn, and how long a full disk is waited for."""
+"""How long (ns) other tasks run in between, and how long a source waits for a full disk."""
 REST = 20.0
 PLACE = "/traces"
-"""The text in the log for the tree's directory, whose own name is another in each run."""
+"""Text that stands in the log for the tree's directory, because the directory has another name in each run."""
 
 
 class FilesAround(NamedTuple):
@@ -34,11 +34,11 @@ class FilesAround(NamedTuple):
     formats: list[str]
     config: facts.Files
     digest: hashlib.blake2b
-    """The share of all that is handed on."""
+    """The part of the digest for everything that is passed on."""
 
 
 class Placed(NamedTuple):
-    """A source of files that is asked for paths as they are in the log."""
+    """A source of files that takes paths as they are in the log."""
 
     finder: FileFinder
     root: str
@@ -51,7 +51,7 @@ class Placed(NamedTuple):
 
 
 class Intake(intakes.Intake):
-    """An intake whose files are named as if their tree always stood at the same place."""
+    """An intake that records files as if their tree always had the same place."""
 
     def placed(self, around: FilesAround) -> None:
         self._around = around
@@ -105,19 +105,19 @@ class Intake(intakes.Intake):
 
 
 class Host(NamedTuple):
-    """The things that a life of the collector has for its sources of files."""
+    """What a life of the collector offers to its sources of files."""
 
     clock: Clock
     is_full: Callable[[], bool]
     """Whether the log has no room."""
     works_again: Callable[[], int]
-    """Until when nothing is done (age, ns)."""
+    """Until this age (ns), the process does nothing."""
     attempt: Callable[[Callable[[], None]], None]
-    """Calls, and takes what is raised for the end of the process."""
+    """Function that calls another one. It treats what is raised as the end of the process."""
 
 
 def configured(around: FilesAround) -> dict[str, TailConfig]:
-    """Return the sources of files, by name."""
+    """Return the configured sources of files, by name."""
     return {
         name: _configuration(around, format_)
         for format_ in around.formats
@@ -134,7 +134,7 @@ def _configuration(around: FilesAround, format_: str) -> TailConfig:
 
 
 def sources_of(format_: str, config: facts.Files) -> list[str]:
-    """Return the names of the sources that follow a format's files."""
+    """Return the names of the sources that follow the files of a format."""
     return [format_, *(f"{format_}-{number}" for number in range(2, config.sources + 1))]
 
 
@@ -162,7 +162,7 @@ class Tail:
         self._over = False
 
     def begin(self, name: str, intake: Intake) -> None:
-        """Let a source run."""
+        """Start a source."""
         self._files.tree.forgotten()
         keys, system = _configuration(self._files, format_of(name)), self._files.tree.system
         watch = Watch(name, keys, self._host.clock, intake, system=system)
@@ -170,14 +170,14 @@ class Tail:
         self._go_on(run)
 
     def stop(self, name: str) -> dict[int, OpenInfo]:
-        """End a source; return the sessions that it leaves open."""
+        """Stop a source. Return the sessions that it leaves open."""
         run = self._runs.pop(name)
         run.steps.close()
         self._files.tree.forgotten()
         return run.intake.open_now
 
     def without_place(self, format_: str) -> int:
-        """Return how many files of a format the collector says it does not follow for want of a place."""
+        """Return how many files of a format the collector states that it does not follow, because it lacks places."""
         mine = (run.watch for name, run in self._runs.items() if format_of(name) == format_)
         return sum(watch.figures.waiting.get("files_max", 0) for watch in mine)
 
@@ -187,7 +187,7 @@ class Tail:
             run.steps.close()
 
     def _go_on(self, which: Run) -> None:
-        """Take the next step of a watch, and come again when it says."""
+        """Run the next step of a watch, and continue at the time that the watch returns."""
         if not self._goes_on(which):
             return
         world, works_again = self._world, self._host.works_again()

@@ -1,6 +1,6 @@
-"""The files that programs write: traces of three formats, record by record, and where each record lies.
+"""Make the files that programs write: traces of three formats, record by record, with the place of each record.
 
-Each record says which trace it is of and which number it has, in a way that is in its row, too.
+Each record contains the number of its trace and its own number in a form that is in its row, too.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from tests.decoding import dftracer_lines, ovni_bytes
 
 MANY = 10**6
-"""More than the records of a trace."""
+"""A number that is greater than the number of records of any trace."""
 
 CLASS = "p.Of"
-"""With the number of a trace of ET3, the name of the class of its objects."""
+"""Together with the number of an ET3 trace, the name of the class of its objects."""
 
 
 class Piece(NamedTuple):
-    """Bytes of a trace's content: a record, or what no reader can read."""
+    """Bytes of a trace's content: a record, or unreadable bytes."""
 
     begin: int
     end: int
@@ -39,16 +39,16 @@ class Trace(ABC):
         self.content = bytearray()
         self.pieces: list[Piece] = []
         self.places: dict[int, int] = {}
-        """Where in the content each record begins, by number."""
+        """By record number, the offset in the content at which the record begins."""
         self.skipped: list[int] = []
         """Numbers that no record has."""
         self.ended = False
-        """Whether the trace says that it is whole."""
+        """Whether the trace states that it is complete."""
         self._next = 0
 
     @abstractmethod
     def begin(self) -> None:
-        """Write what comes before the first record."""
+        """Write what precedes the first record."""
 
     @abstractmethod
     def _record(self, number: int) -> bytes: ...
@@ -57,7 +57,7 @@ class Trace(ABC):
     def _garbage(self) -> bytes: ...
 
     def end(self) -> None:
-        """Write what says that the trace is whole."""
+        """Write what states that the trace is complete."""
         self.ended = True
 
     @property
@@ -79,11 +79,11 @@ class Trace(ABC):
 
     @staticmethod
     def beside(path: str) -> str | None:
-        """Return the path of the document of a trace at some path; None if there is none."""
+        """Return the path of the document beside a trace at some path; None if it has none."""
         return None
 
     def document(self) -> bytes:
-        """Return what the document beside the trace says now."""
+        """Return the current content of the document beside the trace."""
         return b""
 
     def _put(self, data: bytes, number: int | None) -> None:
@@ -168,7 +168,7 @@ TRACES: dict[str, type[Trace]] = {kind.format: kind for kind in (Ovni, DFTracer,
 
 
 def written(row: dict[str, Any]) -> tuple[int, int] | None:
-    """Return trace and number of the record of a row; None for a row that is of no record."""
+    """Return the trace and the number of the record that a row describes; None for a row without a record."""
     if row["kind"] == "span" and row["format"] == "dftracer":
         trace, _, number = row["name"].partition("/")
         return int(trace), int(number)

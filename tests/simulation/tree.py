@@ -1,8 +1,8 @@
-"""A directory of real files whose times, inodes and processes are a world's.
+"""Simulate a directory of real files whose times, inodes and processes are those of a world.
 
-The bytes and the names are the machine's (in memory, where the machine has a file system there). All that
-could differ from one run to the next comes from here: inode numbers, device, and the times of files.
-A change may happen between two calls of the collector to the system (`ambush`), as changes do.
+The bytes and the names are those of the machine (in memory, if the machine has a file system in memory). Everything
+that could differ from run to run is simulated: inode numbers, the device, and the times of files. A change may happen
+between two system calls of the collector (`ambush`), as real changes do.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.simulation.world import BEGIN, MS, World
 MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory
 DEVICE = 7
 TICK = 4 * MS
-"""The kernel's clock for the times of files goes in such steps."""
+"""The kernel's clock for the times of files advances in steps of this length (ns)."""
 PATIENCE = 50 * MS
-"""An ambush that nobody walks into for so long happens by itself."""
+"""An ambush for which no call comes within this time (ns) happens by itself."""
 
 
 @dataclass
@@ -34,11 +34,13 @@ class Node:
 
 
 class Tree:
-    """`told` is called with path or descriptor's file and its size, whenever the collector asks."""
+    """`told` is called with the file and its size whenever the collector asks for the size."""
 
     def __init__(self, world: World, *, tick: int = TICK, reuses: bool = False) -> None:
-        """`tick`: the file system's times are multiples of so many nanoseconds. `reuses`: a new file gets
-        the inode of a deleted one, as on ext4."""
+        """`tick`: the times of files are multiples of this number of nanoseconds.
+
+        `reuses`: a new file gets the inode number of a deleted one, as on ext4.
+        """
         self._world = world
         self.wall = lambda: world.now
         """The wall clock of the files' host (Unix ns)."""
@@ -51,9 +53,9 @@ class Tree:
         self._inodes = 100
         self._ambushes: list[list[Callable[[], None] | int]] = []
         self.told: Callable[[int, int], None] = lambda inode, size: None
-        """Called with the number of an inode and the size that the collector was told."""
+        """Function that is called with an inode number and the size that the collector was told."""
         self.forgotten: Callable[[], None] = lambda: None
-        """Called when a collector begins, which remembers only what is on its disk."""
+        """Function that is called when a collector begins, because it then remembers only what is on its disk."""
         self.files = self.root / "files"
         self.processes = self.root / "proc"
         for directory in (self.root, self.files, self.processes):
@@ -67,7 +69,7 @@ class Tree:
     # Calls of programs
 
     def create(self, path: Path) -> int:
-        """Make a file with its directories; return a descriptor to append to the file."""
+        """Create a file, and its directories. Return a descriptor that appends to the file."""
         self._make_directories(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         self._made(path)
@@ -80,7 +82,7 @@ class Tree:
             self._written(fd)
 
     def empty(self, path: Path) -> int:
-        """Open a file as O_TRUNC does; return a descriptor to append to the file."""
+        """Open a file as O_TRUNC does. Return a descriptor that appends to the file."""
         fd = os.open(path, os.O_RDWR | os.O_TRUNC | os.O_APPEND)
         self._written(fd)
         return fd
@@ -92,7 +94,7 @@ class Tree:
         os.close(fd)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Move a file, in the place of another one if there is one."""
+        """Move a file, and replace another one if it exists."""
         self._make_directories(to.parent)
         if to.exists():
             self._unlinked(to)
@@ -107,7 +109,10 @@ class Tree:
         self._touch(path.parent)
 
     def open_by(self, pid: int, number: int, file: Path) -> None:
-        """Let a process, a new one if there is none, have a file open, by a descriptor of this number."""
+        """Let a process have a file open under a descriptor of this number.
+
+        If the process does not exist, create it.
+        """
         place = self.processes / str(pid)
         if not place.exists():
             (place / "fd").mkdir(parents=True)
@@ -118,7 +123,7 @@ class Tree:
         descriptor.symlink_to(file)
 
     def closed_by(self, pid: int, number: int) -> bool:
-        """Let a process close a file, and end with the last; return whether the process has ended."""
+        """Let a process close a file. If it was its last file, the process ends. Return whether it has ended."""
         place = self.processes / str(pid)
         (place / "fd" / str(number)).unlink()
         if any((place / "fd").iterdir()):
@@ -130,7 +135,7 @@ class Tree:
         return self._node(path.stat().st_ino).inode
 
     def ambush(self, calls: int, change: Callable[[], None]) -> None:
-        """Let something happen before one of the collector's next calls, or soon if there is none."""
+        """Let something happen before one of the collector's next calls. If there is none, let it happen soon."""
         entry: list[Callable[[], None] | int] = [calls, change]
         self._ambushes.append(entry)
 
@@ -175,14 +180,14 @@ class Tree:
             assert callable(change)
             change()
 
-    # Nodes
+    # Inodes
 
     @property
     def _time(self) -> int:
         return self.wall() // self._tick * self._tick
 
     def _node(self, real: int) -> Node:
-        """Return what is known of the machine's inode; of one outside the tree, nothing changes."""
+        """Return what is simulated for an inode of the machine. An inode outside of the tree is returned unchanged."""
         return self._nodes.setdefault(real, Node(1, BEGIN, BEGIN, BEGIN))
 
     def _made(self, path: Path) -> None:
@@ -196,7 +201,7 @@ class Tree:
         return self._inodes
 
     def _unlinked(self, path: Path) -> None:
-        """Take note that a file loses its last name; its inode is free once nobody has the file open."""
+        """Record that a file loses its last name. Its inode number is free once no process has the file open."""
         real = path.stat().st_ino
         node = self._node(real)
         node.changed = self._time

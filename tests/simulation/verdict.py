@@ -1,4 +1,4 @@
-"""Plays a scenario and says what went wrong."""
+"""Play a scenario, and describe what went wrong."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.simulation.violation import Violation
 
 class Verdict(NamedTuple):
     kind: str | None
-    """Return what went wrong, without numbers; None if nothing did."""
+    """Return the kind of the failure, without numbers; None if nothing failed."""
     about: str
     age: int
-    """How long the play took, in the world (ns)."""
+    """How long the play took in the world (ns)."""
     trace: str
 
 
 def judge(scenario: Scenario) -> Verdict:
-    """Play a scenario; return the verdict. An exception of the code under test is a kind, too."""
+    """Play a scenario. Return the verdict. An exception of the code under test is a kind of failure, too."""
     play = Moves(scenario) if scenario.collectors > 1 else Play(scenario)
     kind, about = None, ""
     logging.disable(logging.CRITICAL)

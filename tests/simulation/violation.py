@@ -1,4 +1,4 @@
-"""The error that the oracle raises."""
+"""Define the error that the oracle raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the trade
-    """Something that must not be. `kind` says what, without numbers."""
+    """Raised if something is not as it must be. `kind` describes it without numbers."""
 
     def __init__(self, kind: str, about: object) -> None:
         super().__init__(f"{kind}: {about}")
@@ -14,11 +14,11 @@ class Violation(AssertionError):  # noqa: N818 - the word of the trade
 
 
 def demand(holds: bool, kind: str, about: object) -> None:
-    """Raise Violation unless it holds."""
+    """Raise Violation unless a condition holds."""
     if not holds:
         raise Violation(kind, about)
 
 
 def none(kind: str, found: Sequence[object]) -> None:
-    """Raise Violation if anything was found."""
+    """Raise Violation if the given collection is not empty."""
     demand(not found, kind, found[:9])

@@ -1,4 +1,6 @@
-"""Nothing waits for ever: windows close in time, clients hear, and in the end there is nothing to wait for."""
+"""Check that nothing waits forever: windows close in time, clients get answers, and at the end there is nothing to wait
+for.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,21 @@ if TYPE_CHECKING:
     from tests.simulation.play import Play, Program
 
 HEARD = 12 * 10 * SECOND
-"""A client hears in this time (ns) what became of its events, once nothing but single datagrams gets lost."""
+"""Maximum time (ns) until a client knows what became of its events, if nothing but single datagrams is lost."""
 BETWEEN = 20 * SECOND
-"""Longer than from an answer to the next, on average, where each question is asked 5 s after the one before and
-the network loses a third of them."""
+"""Time (ns) that is longer than the average time between two answers, if questions are 5 s apart and the network loses
+a third of them.
+"""
 LONG_EVERY = 20
-"""Seeds from one that is waited for to its very end to the next."""
+"""One seed in this number is played to its very end."""
 FORGOTTEN = 660 * SECOND
-"""Longer than a collector waits for a client that is gone (`ledger.resume_time`), and saves checkpoints then."""
+"""Time (ns) that is longer than a collector waits for a client that is gone (`ledger.resume_time`), and then saves
+checkpoints.
+"""
 
 
 def check_windows(ingest: Ingest, ticked: int) -> None:
-    """Raise Violation for a hole whose time was over at the last tick of the log (Unix ns), and that is open."""
+    """Raise Violation for a hole that is open although its time was over at the last tick of the log (Unix ns)."""
     for incarnation in _incarnations(ingest):
         if incarnation.counters is None:
             continue
@@ -50,8 +55,11 @@ def _incarnations(ingest: Ingest) -> Iterator[Incarnation]:
 
 
 def check(play: Play) -> None:
-    """Raise Violation for what still waits after the last fact. Let time pass first, as long as a client may wait
-    for an answer, and in some plays as long as a collector waits for a client."""
+    """Raise Violation for anything that still waits after the last fact.
+
+    First let time pass: as long as a client may wait for an answer, and in some plays as long as a collector waits for
+    a client.
+    """
     world = play.world
     for collector in play.collectors:
         collector.start()
@@ -84,7 +92,7 @@ def _life(collector: Collector) -> Life:
 
 
 def _waits(program: Program) -> bool:
-    """Return whether a program lives and its client does not know yet what became of its events."""
+    """Return whether a program runs and its client does not know yet what became of its events."""
     client = program.client
     if client is None or program.over:
         return False

@@ -1,7 +1,8 @@
-"""Check what must be true at every step of a play: of the log, of each answer, of each commit, of a client's belief.
+"""Check what must be true at every step of a play: of the log, of each answer, of each commit, and of what a client
+believes.
 
-The watch sees the bytes that clients send, the log that is synced, the answers, and the rows that are
-committed. It reads the bytes by itself (`words`).
+The watch sees the bytes that clients send, the synced log, the answers, and the committed rows. It decodes the bytes by
+itself (`words`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from tests.simulation.words import Event
 
 SOURCES = ("udp", "tcp")
 ANSWER_MAX = 1200
-"""Bytes of an answer, as the protocol says."""
+"""Maximum size (bytes) of an answer, according to the protocol."""
 
 
 class Taken(NamedTuple):
-    """The state when rows were taken: by source, how many events the collector said that it had and lacked; how many
-    different events the log has below this position; and what `Watch.live` returned."""
+    """The state at the time when rows were taken for a commit: by source, how many events the collector stated to have
+    and to lack; the number of different events in the log below the commit's position; and the result of `Watch.live`.
+    """
 
     told: dict[str, tuple[int, int]]
     events: int
@@ -40,24 +42,24 @@ class Taken(NamedTuple):
 class Watch:
     def __init__(self, scenario: Scenario) -> None:
         self.sees = _is_plain(scenario)
-        """Whether the watch can read all that is sent: Heph from 0 on, without noise."""
+        """Whether the watch can decode everything that is sent: Heph from number 0 on, without noise."""
         self.forgets = bool(scenario.state) or forget_gaps(scenario.limits)
-        """Whether the collector may take an event for a copy whose gap it forgot, which then stays."""
+        """Whether the collector may take an event for a copy because it forgot the event's gap. The gap then stays."""
         self.book = Book(forgets=self.forgets)
         self.durable = Numbers()
         """The events in the synced log."""
         self.first: dict[tuple[int, int], int] = {}
-        """By program and stream, the number of the first event that came."""
+        """By program and stream, the number of the first event that arrived."""
         self.reported: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
-        """By program and stream, what its client said that it had discarded."""
+        """By program and stream, the events that its client has reported as discarded."""
         self.heard: defaultdict[tuple[str, int], Spans] = defaultdict(Spans)
-        """The same by address and stream, of the reports in the synced log."""
+        """By address and stream, the events in reports in the synced log."""
         self.named: defaultdict[str, set[int]] = defaultdict(set)
-        """By address, the streams that reports and goodbyes in the synced log name."""
+        """By address, the streams in reports and goodbyes in the synced log."""
         self.dropped: Counter[Event] = Counter()
-        """How often the collector's kernel dropped an event."""
+        """By event, how many times the collector's kernel dropped it."""
         self.goodbyes: set[str] = set()
-        """Addresses of which a whole goodbye is in the synced log."""
+        """Addresses from which a complete goodbye is in the synced log."""
         self._parts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         """By address, the packets of goodbyes in the synced log."""
         self.announced: set[int] = set()
@@ -65,11 +67,16 @@ class Watch:
         self.torn: set[str] = set()
         """Sessions whose connection ended within a packet."""
         self.live: Callable[[Ingest], object] = lambda _: None
-        """Returns what a reader may ask the collector, if a reader looks at the table."""
+        """Function that returns what a reader may ask the collector; set if a reader looks at the table."""
         self.committed_also: Callable[[Sequence[Row], Any], None] = lambda *_: None
-        """Is called with the rows of the table, and what `live` returned when the newest were taken."""
+        """Function that is called with the rows of the table, and with the result of `live` when the newest rows were
+        taken.
+        """
         self._taken: dict[int, Taken] = {}
-        """By position in the log, rows that were taken and have not landed. Two may be on their way to the table."""
+        """By position in the log, rows that were taken and are not committed.
+
+        Two batches may be on their way to the table.
+        """
         self._turns: Counter[int] = Counter()
         """By program, the turn of the newest answer."""
         self._programs: dict[str, tuple[int, str]] = {}
@@ -77,37 +84,37 @@ class Watch:
         self._seen = 0
         """Position in the log up to which entries were read."""
         self._events = {0: 0}
-        """By position in the log, how many different events the entries below it have."""
+        """By position in the log, the number of different events in the entries below it."""
         self._opened: dict[int, dict[str, str]] = {}
         self._rests: dict[int, bytes] = {}
-        """By connection, the packet that is not whole yet."""
+        """By connection, the packet that is not complete yet."""
         self._whole: dict[tuple[int, int], int] = {}
-        """By program and stream, below which number all is durable or reported."""
+        """By program and stream, a number: all events below it are durable or reported."""
 
     def goodbyes_of(self, address: str) -> Sequence[dict[str, Any]]:
         """Return the packets of goodbyes from an address in the synced log."""
         return self._parts[address]
 
-    # The client's side
+    # Calls for the client's side
 
     def introduced(self, session: str, program: int, address: str) -> None:
-        """A program's client will announce this session."""
+        """Record that a program's client will announce this session."""
         self._programs[session] = program, address
 
     def sent(self, program: int, data: bytes) -> None:
-        """A client offers bytes to its kernel."""
+        """Check the bytes that a client offers to its kernel."""
         for report in words.reports(data):
             for stream, first, count in report["ranges"]:
                 self.reported[program, stream].add(first, first + count)
 
-    # The collector's side
+    # Calls for the collector's side
 
     def lost(self, datagram: bytes) -> None:
-        """The collector's kernel dropped a datagram."""
+        """Record that the collector's kernel dropped a datagram."""
         self.dropped.update(_words(datagram).events)
 
     def came(self, entry: Entry) -> None:
-        """The collector decodes an entry of its log, some of them again in its next life."""
+        """Check an entry of the log that the collector decodes. It decodes some entries again in its next life."""
         if self.sees and entry.position >= self._seen:
             self._seen = entry.end
             self._entry(entry)
@@ -120,7 +127,7 @@ class Watch:
             if info["transport"] != "tail":
                 self._opened[number] = {name: info[name] for name in ("peer", "session")}
         elif number and number not in self._opened:
-            pass  # a file's session
+            pass  # This is the session of a file.
         elif entry.kind == EntryKind.DATAGRAMS:
             count = int.from_bytes(payload[:4], "little")
             self._bytes(number, payload[4 + 4 * count :])
@@ -153,7 +160,7 @@ class Watch:
         return said.rest
 
     def answered(self, data: bytes) -> None:
-        """The collector says something. It may say only what is on its disk."""
+        """Check an answer of the collector. It may acknowledge only what is on its disk."""
         demand(len(data) <= ANSWER_MAX, "an answer that is too long", len(data))
         if not self.sees:
             return
@@ -190,7 +197,7 @@ class Watch:
         )
 
     def taken(self, ingest: Ingest) -> None:
-        """The collector takes all rows up to the ingest's position, to commit them."""
+        """Record that the collector takes all rows up to the ingest's position, to commit them."""
         if not self.sees:
             return
         told = {}
@@ -206,13 +213,13 @@ class Watch:
         self._taken[position] = Taken(told, self._events[position], self.live(ingest))
 
     def claimed(self, position: int) -> None:
-        """The collector says that the table has every row below a position."""
+        """Check the collector's statement that the table has every row below a position."""
         if self.sees and not self.forgets:
             events, stored = self._events[position], self.book.stored.count
             demand(events <= stored, "called committed, and not in the table", (events, stored))
 
     def committed(self, rows: Sequence[Row], position: int) -> None:
-        """The table has the rows that were taken at a position."""
+        """Check the table after the commit of the rows that were taken at a position."""
         if not self.sees:
             return
         book = self.book
@@ -247,7 +254,7 @@ def _is_plain(scenario: Scenario) -> bool:
 
 
 def _words(data: bytes) -> words.Words:
-    """Return what bytes say; nothing where they are no packets."""
+    """Return the contents of bytes; nothing if they are no packets."""
     try:
         return words.read(data)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Send the bytes of programs without a client, and keep a book of them: which bytes are which event.
+"""Send the bytes of programs without a client, and record which bytes belong to which event.
 
-A sender greets whoever it has reached (on a datagram socket: now and then), and keeps nothing: what does
-not get through is lost.
+A sender begins each connection with a greeting (on a datagram socket, it sends one now and then). It keeps nothing:
+what does not arrive is lost.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from tests.simulation.network import Connection, Network
 from tests.simulation.world import SECOND, World
 
 GREET_EVERY = 20
-"""Datagrams from one with a greeting to the next."""
+"""One datagram in this number contains a greeting."""
 
 
 class Part(NamedTuple):
-    """Some bytes that are a whole record, or (`good` is False) none that can be read."""
+    """Bytes that are a whole record or, if `good` is False, cannot be read."""
 
     data: bytes
     event: object = None
-    """The event that they are of, if any."""
+    """The event to which the bytes belong, if any."""
     good: bool = True
 
 
 class Sent:
-    """All that programs without a client have sent."""
+    """Everything that programs without a client have sent."""
 
     def __init__(self) -> None:
         self.datagrams: dict[bytes, list[Part]] = {}
         self.streams: dict[Connection, list[Part]] = {}
 
     def parts(self, connection: Connection, size: int) -> Iterator[Part]:
-        """Yield the parts of a connection's first `size` bytes; what is cut is not good."""
+        """Yield the parts of a connection's first `size` bytes. A part that is cut is not good."""
         for part in self.streams[connection]:
             if size <= 0:
                 return
@@ -43,7 +43,7 @@ class Sent:
 
 
 class Datagrams:
-    """Each call a datagram."""
+    """A sender whose every call sends one datagram."""
 
     connectionless = True
 
@@ -58,7 +58,7 @@ class Datagrams:
         greet: Callable[[], list[Part]],
         often: bool,
     ) -> None:
-        """With `often`, each `GREET_EVERY` datagrams have a greeting, else only the first."""
+        """With `often`, one datagram in `GREET_EVERY` has a greeting; otherwise only the first one."""
         del world
         self._network = network
         self._sent = sent
@@ -78,15 +78,15 @@ class Datagrams:
         self._network.send(self._source, self._target, data)
 
     def introduce(self) -> None:
-        """Let the next datagram arrive once, at once, and before all others."""
+        """Let the next datagram arrive once, without delay, and before all others."""
         self._network.introduce(self._source)
 
     def end(self) -> None:
-        """Say nothing: there is no connection."""
+        """Do nothing, because there is no connection to end."""
 
 
 class Stream:
-    """A connection, or one after the other."""
+    """A sender over a connection, or over several ones after each other."""
 
     connectionless = False
 
@@ -119,17 +119,17 @@ class Stream:
                 return
 
     def go_on(self, other: Stream) -> None:
-        """Go on with another program's connection."""
+        """Continue on the connection of another program."""
         self.connection, other.connection = other.connection, None
         if self.connection is not None:
             for part in self._greet():
                 self._send(self.connection, part)
 
     def introduce(self) -> None:
-        """Do nothing: on a connection nothing is lost or late."""
+        """Do nothing: on a connection, nothing is lost or late."""
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """End the connection after everything that was sent."""
         if self.connection is not None:
             self.connection.end(self.connection.up)
             self.connection = None

@@ -1,4 +1,4 @@
-"""The bytes between clients and collector, read without the product's code (clients/PROTOCOL.md)."""
+"""Decode the bytes between clients and collector without the product's code (clients/PROTOCOL.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _METADATA_AT = 10
 
 
 class Event(NamedTuple):
-    """An event as its name says: which program emitted it, on which stream, and its number there."""
+    """An event as its name identifies it: the program that emitted it, its stream, and its number there."""
 
     program: int
     stream: int
@@ -36,18 +36,20 @@ class Words(NamedTuple):
     answers: list[dict[str, Any]]
     announcements: list[dict[str, Any]]
     rest: bytes
-    """The packet at the end that is not whole."""
+    """The incomplete packet at the end."""
 
 
 def event_of(row: dict[str, Any]) -> Event:
-    """Return the event that a row was made of. A client's event says its number in an attribute,
-    the event of a program without a client says it in its name."""
+    """Return the event from which a row was made.
+
+    An event of a client has its number in an attribute; an event of a program without a client has it in its name.
+    """
     program, stream, *number = _parts(row["name"])
     return Event(program, stream, *(number or [int(row["attributes"][len('{"number":') : -1])]))
 
 
 def _event_at(data: bytes, at: int, length: int) -> Event:
-    """Return the event of a packet. The attribute of a client's event ends with its value, 8 bytes."""
+    """Return the event of a packet. The attribute of a client's event ends with its value, which has 8 bytes."""
     (size_of_name,) = _short(data, at + _NAME_AT - 2)
     name = data[at + _NAME_AT : at + _NAME_AT + size_of_name].decode()
     program, stream, *number = _parts(name)
@@ -89,7 +91,7 @@ def read(data: bytes) -> Words:
 
 
 def is_whole(goodbyes: Iterable[dict[str, Any]]) -> bool:
-    """Return whether a client's goodbye is among packets of goodbyes, with all its parts."""
+    """Return whether packets of goodbyes contain a complete goodbye of a client."""
     said = list(goodbyes)
     parts = {goodbye["part"] for goodbye in said if "part" in goodbye}
     ends = (goodbye.get("part", 0) for goodbye in said if not goodbye.get("more"))
@@ -100,7 +102,7 @@ _REPORT = b"\x00\x0ftailrace.report"
 
 
 def reports(data: bytes) -> list[dict[str, Any]]:
-    """Return the whole reports among bytes that may begin or end within a packet."""
+    """Return the complete reports in bytes that may begin or end within a packet."""
     found, at = [], data.find(_REPORT)
     while at >= 8:
         length = int.from_bytes(data[at - 4 : at], "big")

@@ -1,8 +1,8 @@
-"""A virtual clock, the steps that are due, and the processes that take them.
+"""Provide a virtual clock, the steps that are due, and the processes that run them.
 
-Time passes only while everybody waits. A *process* is code that may wait in the middle (`sleep`, `wait`).
-Each process is a greenlet, and all of them share one thread: the order of all steps is a function of
-the seed. No two readings of the clock are equal.
+Time passes only while all processes wait. A *process* is code that may wait in the middle (`sleep`, `wait`). Each
+process is a greenlet, and all of them share one thread: the order of all steps is a function of the seed. No two
+readings of the clock are equal.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FOR_EVER = 10**9 * SECOND
 
 
 class Killed(BaseException):
-    """Ends the code of a process that is no more."""
+    """Raised in the code of a process that was killed, to end it."""
 
 
 class Process:
-    """Code that may wait; `done` once the code has returned. Processes of one group are killed together."""
+    """Code that may wait. `done` is set once the code has returned. Processes of one group are killed together."""
 
     def __init__(self, world: World, body: Callable[[], None], group: object) -> None:
         self._world = world
@@ -33,20 +33,20 @@ class Process:
         self._code = greenlet(self._run, world.player)
         self.killed = self.done = False
         self.deadline: int | None = None
-        """While the process waits: the number of the step that ends the wait."""
+        """While the process waits, the number of the step that ends the wait."""
 
     def kill(self) -> None:
-        """Take no more steps. The code ends with the world."""
+        """Run no further steps. The code ends together with the world."""
         self.killed = True
         self.deadline = None
 
     def resume(self) -> None:
-        """Run until the process waits or ends."""
+        """Run the process until it waits or ends."""
         self.deadline = None
         self._code.switch()
 
     def pause(self) -> None:
-        """Let the player go on until it resumes the process. Raise Killed."""
+        """Let the player continue until it resumes this process. Raise Killed."""
         self._world.player.switch()
         if self.killed:
             raise Killed
@@ -80,7 +80,7 @@ class World:
         self._current: Process | None = None
 
     def random(self, concern: str) -> Random:
-        """Return random numbers for one concern."""
+        """Return the random numbers for one purpose."""
         return Random(f"{self.seed}/{concern}")
 
     @property
@@ -91,17 +91,17 @@ class World:
 
     @property
     def age(self) -> int:
-        """Return how old the world is (ns)."""
+        """Return the age of the world (ns)."""
         return self._now - BEGIN
 
     def after(self, delay: int, step: Callable[[], None]) -> int:
-        """Take a step after so many nanoseconds; return the number of the step."""
+        """Run a step after some nanoseconds. Return the number of the step."""
         self._count += 1
         heapq.heappush(self._steps, (self._now + max(0, delay), self._count, step))
         return self._count
 
     def at(self, age: int, step: Callable[[], None]) -> None:
-        """Take a step when the world is so old (ns)."""
+        """Run a step when the world has this age (ns)."""
         self.after(age - self.age, step)
 
     def every(self, period: int, step: Callable[[], None]) -> None:
@@ -112,14 +112,14 @@ class World:
         self.after(period, again)
 
     def spawn(self, body: Callable[[], None], group: object = None) -> Process:
-        """Begin a process with the next step, in the group of the process that calls, if any."""
+        """Begin a process with the next step. It belongs to the group of the process that calls this, if any."""
         process = Process(self, body, self._current.group if self._current else group)
         self._processes.append(process)
         self.after(0, lambda: self._go_on(process))
         return process
 
     def kill(self, group: object) -> None:
-        """Let the processes of a group take no more steps."""
+        """Run no further steps of the processes of a group."""
         for process in self._processes:
             if process.group is group:
                 process.kill()
@@ -128,15 +128,15 @@ class World:
 
     @property
     def group(self) -> object:
-        """Return the group of the process that runs, None outside of processes."""
+        """Return the group of the process that runs; None outside of processes."""
         return self._current.group if self._current else None
 
     def sleep(self, duration: int) -> None:
-        """Wait so many nanoseconds."""
+        """Wait for some nanoseconds."""
         self._wait(self._here(), duration)
 
     def wait(self, duration: int, until: Callable[[], bool]) -> None:
-        """Wait until something is true, at most so many nanoseconds."""
+        """Wait until a condition is true, but no longer than some nanoseconds."""
         process = self._here()
         if until():
             return
@@ -147,7 +147,7 @@ class World:
             del self._waiting[process]
 
     def _here(self) -> Process:
-        """Return the process that calls. Raise Killed."""
+        """Return the process that calls this. Raise Killed if it was killed."""
         process = self._current
         assert process is not None, "only a process can wait"
         if process.killed:
@@ -162,7 +162,7 @@ class World:
     # Calls of the player
 
     def run(self, duration: int) -> None:
-        """Let so many nanoseconds pass."""
+        """Let some nanoseconds pass."""
         end = self._now + duration
         while self._steps and self._steps[0][0] <= end:
             at, _, step = heapq.heappop(self._steps)
@@ -196,7 +196,7 @@ class World:
 
 
 class Queue:
-    """A `queue.SimpleQueue` at which a process waits."""
+    """A `queue.SimpleQueue` at which a process of the world waits."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -214,7 +214,7 @@ class Queue:
 
 
 class Time:
-    """The module `time`, in a world."""
+    """Replaces the module `time` in a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

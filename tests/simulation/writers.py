@@ -1,4 +1,4 @@
-"""Programs that write traces to files, and what befalls the files."""
+"""Simulate programs that write traces to files, and changes to the files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from tests.simulation.tree import Tree
 from tests.simulation.world import World
 
 TELLINGS = 3
-"""So often the system tells of a size before it counts: once or twice it may answer a question about
-another file that had the same path."""
+"""Number of times that the system must tell a size before it counts.
+
+Once or twice, it may answer a question about another file that had the same path.
+"""
 
 
 @dataclass
@@ -33,35 +35,35 @@ class File:
     packed: bool
     fd: int
     begun: int
-    """When it was made (age, ns)."""
+    """The age (ns) at which the file was created."""
     raw: bytes = b""
     """The file's content."""
     held: bytes = b""
     """The bytes that the program has not written yet."""
     given: int = 0
-    """Bytes of content that are in `raw` or `held`."""
+    """Number of bytes of content that are in `raw` or `held`."""
     members: list[tuple[int, int]] = field(default_factory=list)
-    """For a file that its program packs: the ends of members, in the file and in the content."""
+    """For a file that its program compresses: the ends of gzip members, in the file and in the content."""
     readable: list[tuple[int, int]] = field(default_factory=list)
-    """When (age, ns) how many bytes of content could be read."""
+    """The ages (ns) at which how many bytes of content could be read."""
     alive: bool = True
-    """Whether the program lives."""
+    """Whether the program runs."""
     gone: str = ""
-    """How the file lost its content or its last name; "" while it has both."""
+    """How the file lost its content or its last name; empty while it has both."""
     gone_at: int = 0
     moved: bool = False
     paths: list[str] = field(default_factory=list)
-    """Where it ever was, below the directory of its format."""
+    """All paths that the file ever had, below the directory of its format."""
     copied: bool = False
-    """Whether there was a packed copy of it, be it a part."""
+    """Whether there was a compressed copy of the file, even an incomplete one."""
     unpacked: int | None = None
-    """The inode that it had before it was packed."""
+    """The inode number that the file had before it was compressed."""
     sizes: list[int] = field(default_factory=list)
-    """The largest sizes that the collector was told of the file, in its present life, at most `TELLINGS`."""
+    """The largest sizes that the collector was told of the file in the collector's present life, at most `TELLINGS`."""
 
     @property
     def told(self) -> int:
-        """Return which size the collector must have noticed."""
+        """Return the size that the collector must have noticed."""
         return self.sizes[-1] if len(self.sizes) == TELLINGS else 0
 
 
@@ -73,8 +75,10 @@ class Written(NamedTuple):
 
 
 class Writers:
-    """All programs with files. `files` has each trace that was begun, by number; `documents`, by format and
-    path, what stands beside them."""
+    """All programs with files.
+
+    `files` has each trace that was begun, by number. `documents` has the documents beside them, by format and path.
+    """
 
     def __init__(self, world: World, tree: Tree) -> None:
         self.files: dict[int, File] = {}
@@ -83,7 +87,7 @@ class Writers:
         self._tree = tree
         self._at: dict[Path, File] = {}
         self._ends: dict[int, list[int]] = defaultdict(list)
-        """When processes ended (ages, ns), by number."""
+        """The ages (ns) at which processes ended, by process number."""
         tree.told = self._told
         tree.forgotten = self._forgotten
 
@@ -95,7 +99,7 @@ class Writers:
             self._happen(fact)
 
     def ends(self, file: File) -> list[int]:
-        """Return when processes with the number of a file's ended (ages, ns)."""
+        """Return the ages (ns) at which processes with the process number of a file ended."""
         pid = _pid(file.trace.path)
         return [] if pid is None else self._ends[pid]
 
@@ -136,7 +140,7 @@ class Writers:
         path = self._place(fact.format, fact.path)
         older = self._at.get(path)
         if older is None and path.exists():
-            return  # gzip writes a copy there
+            return  # gzip writes a copy at this path.
         if older is not None:
             self._end(older)
             self._lose(older, "replaced" if fact.anew else "emptied")
@@ -155,7 +159,7 @@ class Writers:
         trace.begin()
 
     def _compose(self, file: File, fact: facts.WriteTrace) -> None:
-        """Let the trace grow by what a fact says, in an order of its own."""
+        """Let the trace grow by what a fact states, in random order."""
         trace = file.trace
         random = Random(f"{trace.id}/{fact.at}")
         steps: list[Callable[[], None]] = [trace.record] * fact.count
@@ -165,7 +169,7 @@ class Writers:
             step()
 
     def _write(self, file: File, held: int) -> None:
-        """Write what waits and what is new, but for some bytes at the end."""
+        """Write waiting and new bytes, except some at the end."""
         new = file.trace.content[file.given :]
         file.given = len(file.trace.content)
         if file.packed and new:
@@ -179,7 +183,7 @@ class Writers:
         self._note(file)
 
     def _note(self, file: File) -> None:
-        """Take note of how much content can be read now."""
+        """Record how much content can be read now."""
         readable = len(file.raw)
         if file.packed:
             readable = max((c for raw, c in file.members if raw <= len(file.raw)), default=0)
@@ -192,7 +196,7 @@ class Writers:
             self.documents[trace.format, name] = Written(trace.id, self._world.age)
 
     def _end(self, file: File) -> None:
-        """The program ends; what it held is lost."""
+        """End the program. Bytes that it held back are lost."""
         if file.alive:
             file.alive = False
             os.close(file.fd)
@@ -218,8 +222,10 @@ class Writers:
             self._tree.open_by(pid, file.trace.id, to)
 
     def _pack(self, file: File, fact: facts.PackTrace) -> None:
-        """Write a compressed copy beside the file in three steps, and then delete the file. Without a record
-        nothing would tell whose copy it is."""
+        """Write a compressed copy beside the file in three steps, and then delete the file.
+
+        Without any record in it, nothing would show whose copy it is.
+        """
         to = file.path.with_name(file.path.name + ".gz")
         written = [p for p in file.trace.pieces if p.number is not None and p.end <= len(file.raw)]
         if to in self._at or to.exists() or not written:
@@ -272,7 +278,7 @@ class Writers:
 
 
 def _pid(path: str) -> int | None:
-    """Return the process that a path names, if it names one."""
+    """Return the process number in a path, if it contains one."""
     found = re.search(r"/proc\.([0-9]+)/", path)
     return int(found[1]) if found else None
 

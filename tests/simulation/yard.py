@@ -1,4 +1,6 @@
-"""The files of a scenario, if it has any: their tree, the programs that write them, and who follows."""
+"""Hold the files of a scenario, if it has any: their tree, the programs that write them, and the sources that follow
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class Yard:
     def __init__(self, world: World, scenario: Scenario) -> None:
         begun = [fact for fact in scenario.facts if isinstance(fact, facts.BeginTrace)]
         self.around: FilesAround | None = None
-        """None in a scenario without files."""
+        """The files of the scenario; None if it has none."""
         self._writers: Writers | None = None
         if begun:
             config = scenario.files
@@ -42,12 +44,12 @@ class Yard:
 
     @property
     def documents(self) -> dict[tuple[str, str], Written]:
-        """Return who wrote which document last, by format and path."""
+        """Return which program wrote each document last, by format and path."""
         return self._writers.documents if self._writers else {}
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that was read; "" without files."""
+        """Return a digest of everything that was read; empty without files."""
         return self.around.digest.hexdigest() if self.around else ""
 
     def happen(self, fact: facts.OfTrace) -> None:
@@ -55,7 +57,7 @@ class Yard:
         self._writers.happen(fact)
 
     def ends(self, file: File) -> list[int]:
-        """Return when processes with the number of a file's ended (ages, ns)."""
+        """Return the ages (ns) at which processes with the process number of a file ended."""
         return self._writers.ends(file) if self._writers else []
 
     def close(self) -> None:

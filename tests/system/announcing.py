@@ -1,4 +1,4 @@
-"""A client that announces its session, as clients/PROTOCOL.md has it: no more than sockets and bytes."""
+"""Act as a client that announces its session (clients/PROTOCOL.md), with nothing but sockets and bytes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ACK = b"tailrace.ack"
 
 
 def option(name, value):
-    """A Heph metadata packet."""
+    """Return a Heph metadata packet."""
     text = json.dumps(value).encode()
     return struct.pack(">IIH", METADATA_MAGIC, 10 + len(name) + len(text), len(name)) + name + text
 
 
 def connected(collector, source, *, receive_buffer=None):
-    """A socket to one of a collector's sources."""
+    """Return a socket that is connected to one of a collector's sources."""
     address = collector.ports["sources"][source]
     if address.startswith("unix://"):
         sock, place = socket.socket(socket.AF_UNIX), unquote(urlsplit(address).path)
@@ -37,8 +37,11 @@ def connected(collector, source, *, receive_buffer=None):
 
 
 class Client:
-    """One session, on one connection. `told` is what it was told of each stream,
-    `answers` all answers; `sent` and `heard` are bytes."""
+    """One session on one connection.
+
+    `told` has the last answer about each stream, and `answers` all answers. `sent` and `heard` are the bytes in both
+    directions.
+    """
 
     def __init__(self, collector, source, *, acknowledge=True, receive_buffer=None):
         self.session = os.urandom(16).hex()
@@ -59,7 +62,7 @@ class Client:
         self.sock.close()
 
     def send(self, data):
-        """To a datagram socket, as one datagram."""
+        """Send bytes; on a datagram socket, as one datagram."""
         self.sock.settimeout(30)
         self.sock.sendall(data)
         self.sent += len(data)
@@ -75,7 +78,7 @@ class Client:
         self.send(b"".join(heph_event(stream, n) for n in range(first, first + count)))
 
     def emit_each(self, streams):
-        """One event on each of these streams."""
+        """Emit one event on each of these streams."""
         self.send(b"".join(heph_event(stream, self.next.get(stream, 0)) for stream in streams))
         self.next |= {stream: self.next.get(stream, 0) + 1 for stream in streams}
 
@@ -83,7 +86,7 @@ class Client:
         self.send(option(b"tailrace.goodbye", {"streams": self.next}))
 
     def hear(self, seconds=0.0):
-        """Take in the answers that are here or come within some time; whether there were any."""
+        """Read the answers that are there or arrive within some time. Return whether there were any."""
         before = len(self.answers)
         self.sock.settimeout(seconds or 0.001)
         try:
@@ -103,7 +106,7 @@ class Client:
             assert time.monotonic() < deadline, f"waited for {what}; told {self.told}"
 
     def hear_all(self):
-        """Until the collector is silent: some rounds pass without an answer."""
+        """Read answers until the collector is silent: until some rounds pass without an answer."""
         while self.hear(0.5):
             pass
 

@@ -1,4 +1,7 @@
-"""A real daemon for tests: started as a user would, on ephemeral ports, ended by its pid."""
+"""Run a real daemon for tests.
+
+It is started as a user would, on ports that the system chooses, and ended by its pid.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ SOURCES = toml.source("udp", "udp") + toml.source("tcp", "tcp") + toml.source("j
 
 
 SETTLED = 600
-"""Seconds after which a daemon that still has something to commit is stuck, or gets more all the time."""
+"""If a daemon still has something to commit after this time (seconds), it is stuck, or gets more data all the time."""
 FINAL_BYTES = re.compile(
     r": (\d+) bytes? in \d+ sessions?: (\d+) decoded, (\d+) malformed, (\d+) pending"
 )
@@ -30,7 +33,7 @@ FINAL_EVENTS = re.compile(
 
 
 class Collector:
-    """One store and the daemon on it, which may be started, killed and started again."""
+    """A store and the daemon on it. The daemon may be started, killed and started again."""
 
     def __init__(
         self,
@@ -52,17 +55,17 @@ class Collector:
         self.config.write_text(f"{head}{more}\n{sources}")
         self.environ = environ or {}
         self.handed = None
-        """Descriptors that a service manager hands its process; see `tests.program`."""
+        """Descriptors that a service manager passes to its process; see `tests.program`."""
         self.before = before
         """Code that its process runs before it becomes the daemon."""
         self.executable = executable
-        """Whether its process is a true executable; see `tests.program`."""
+        """Whether its process runs a real executable file; see `tests.program`."""
         self.process = None
         self.ports = {}
 
     @property
     def own(self):
-        """Its own directory, in a store that it may share."""
+        """The collector's own directory, in a store that it may share."""
         return self.store if self.name == "main" else self.store / "collectors" / self.name
 
     def start(self, *, wait=True):
@@ -95,7 +98,7 @@ class Collector:
         return host, int(port)
 
     def get(self, path, seconds=180):
-        """Status code and body of an admin page, within some seconds."""
+        """Return the status code and the body of an admin page. Fail after some seconds."""
         try:
             with urllib.request.urlopen(
                 f"http://{self.ports['admin']}{path}", timeout=seconds
@@ -105,7 +108,7 @@ class Collector:
             return error.code, error.read().decode()
 
     def metrics(self, accept=OPENMETRICS):
-        """The text of /metrics."""
+        """Return the text of /metrics."""
         request = urllib.request.Request(
             f"http://{self.ports['admin']}/metrics", headers={"Accept": accept}
         )
@@ -120,9 +123,11 @@ class Collector:
         return self.process is not None and self.process.poll() is None
 
     def check_balance(self):
-        """All that came was decoded, all that was counted is here or missing, to the byte and to the
-        event; the reasons of the gaps sum up to what is missing; the metrics are those of the contract
-        and keep its laws. The status of a daemon that answers."""
+        """Check the figures of a daemon that answers.
+
+        All received bytes were decoded, and all counted events are stored or missing, exactly. The reasons of the gaps
+        add up to what is missing. The metrics are those of the contract and keep its laws.
+        """
         if not self.running or not self.ports:
             return
         try:
@@ -140,13 +145,13 @@ class Collector:
             if not source["open_windows"]:
                 assert (source["missing_events"], awaited) == (said, 0), name
             elif source["format"] == "heph" and len(source["awaited"]) < AWAITED_MAX:
-                # Others also wait for records that were referred to, which are not missing yet.
+                # Other formats also wait for records to which others refer; these do not count as missing yet.
                 assert source["missing_events"] == said + awaited, name
         scrape.check_laws()
         scrape.check_families(sources)
 
     def check_final_ledgers(self):
-        """The same of each ledger that was printed when the daemon stopped in order."""
+        """Check in the same way each final ledger that the daemon printed when it stopped in order."""
         log = self.log()
         sums, events = FINAL_BYTES.findall(log), FINAL_EVENTS.findall(log)
         assert len(sums) == len(events) >= log.count("final ledger")
@@ -156,7 +161,10 @@ class Collector:
             assert int(expected) == int(seen) - int(duplicates) + int(missing)
 
     def settle(self):
-        """Wait until all that was received is decoded and committed. Heartbeats must be further apart than commits."""
+        """Wait until everything that was received is decoded and committed.
+
+        The interval of heartbeats must be longer than that of commits.
+        """
 
         def spool():
             return self.status()["spool"]
@@ -173,15 +181,17 @@ class Collector:
         self.process.wait()
 
     def stop(self):
-        """End it in order; what it printed."""
+        """Stop the daemon in order. Return what it printed."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(timeout=180)
         return self.log()
 
     def hurry(self):
-        """Give its upkeep as large a share of a busy machine as tests have, if we may: it is nice, so beside them a merge of
-        four seconds once took four minutes."""
+        """Give the daemon's upkeep as large a share of a busy machine as tests have, if this user may do so.
+
+        The upkeep has a low priority; beside tests, a merge of four seconds once took four minutes.
+        """
         for task in Path("/proc").glob(f"{self.process.pid}/task/*/children"):
             with suppress(OSError):
                 for child in task.read_text().split():
@@ -189,21 +199,27 @@ class Collector:
                         os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
 
     def end(self):
-        """Whatever state it is in, it is gone after this."""
+        """End the daemon, whatever state it is in."""
         if self.process and self.process.poll() is None:
             self.kill()
 
     def log(self):
-        """Return the lines written so far. A running daemon writes a line in a thread, after it acts: see `logged`."""
+        """Return the lines of the log that were written so far.
+
+        A running daemon writes a line in a thread, after the event that it describes: see `logged`.
+        """
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def logged(self, words, times=1):
-        """Wait until the log of a running daemon has the words that often; return how often it has them."""
+        """Wait until the log of a running daemon contains the words at least this number of times.
+
+        Return how often it contains them.
+        """
         until(lambda: self.log().count(words) >= times, f"{words!r} in the log")
         return self.log().count(words)
 
     def rows(self, columns=None, **values):
-        """The table's rows that have these values, as a list of dicts."""
+        """Return the rows of the table that have the given values, as a list of dicts."""
         from tests.query.tables import rows_in
 
         return rows_in(self.store, columns, **values)
@@ -221,8 +237,11 @@ class Collector:
 
 
 def until(condition, what, seconds=180.0, pause=0.05):
-    """Wait for a condition; fail saying what was waited for. To look costs CPU, mostly of a daemon that is
-    asked: pauses are a quarter of the time waited so far, and `pause` at the most."""
+    """Wait until a condition is true.
+
+    After some time, fail with a message that names the condition. Each check costs CPU time, mostly of a daemon that is
+    asked: so a pause is a quarter of the time waited so far, and at most `pause`.
+    """
     begun = time.monotonic()
     while not condition():
         waited = time.monotonic() - begun

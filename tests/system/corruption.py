@@ -1,4 +1,4 @@
-"""Damage to one file, drawn by chance: what disks, copies and people do to a store."""
+"""Damage one file at random, as disks, copies and people damage the files of a store."""
 
 from __future__ import annotations
 
@@ -61,15 +61,18 @@ def _link_to_nothing(path, _chance, _others):
 
 
 def _unreadable(path, _chance, _others):
-    """Nobody can open a socket. Modes keep out everybody but root, which tests may run as."""
+    """Replace the file by a socket, which nobody can open.
+
+    File modes would not keep root out, as which tests may run.
+    """
     path.unlink()
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(f"{short}/s")  # an address is at most 107 characters long
+        sock.bind(f"{short}/s")  # The address of a unix socket has at most 107 characters.
         shutil.move(f"{short}/s", path)
 
 
 def _another(path, chance, others):
-    """The content of another file of its kind, or its own in part."""
+    """Replace the content by that of another file of its kind, or by a part of its own."""
     if others:
         shutil.copyfile(chance.choice(others), path)
     else:
@@ -83,4 +86,4 @@ FORMS = {
         _another, _all_zeros, _unreadable, _longer,
     )
 }  # fmt: skip
-"""By name, a function of a file, a random generator, and the other files of the kind."""
+"""Forms of damage by name. Each is a function of a file, a random generator, and the other files of the kind."""

@@ -1,5 +1,6 @@
-"""Everything a metric tells of, in rounds: every type of source and every format; loss, late events,
-duplicates, restarts, refusals, noise, damaged and odd records."""
+"""Send everything that metrics count, in rounds: every type of source and every format; losses, late events,
+duplicates, restarts, refusals, noise, damaged and unusual records.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ FILES = {
     "dftracer": "a.pfw",
     "et3": "trace",
 }
-"""By format, what a file of it is called below the directory of a round."""
+"""By format, the name of a file of it below the directory of a round."""
 
 CONFIGURATION = """
 [sources.udp]
@@ -62,7 +63,7 @@ MORE = toml.section("ledger", reorder_time="0.2 s") + toml.section("heartbeat", 
 
 
 class Load:
-    """A daemon and what is sent to it; ended by its pid."""
+    """A daemon and the data that is sent to it. The daemon is ended by its pid."""
 
     def __init__(self, directory: Path, more=MORE):
         self.directory = directory
@@ -102,8 +103,11 @@ class Load:
         self.open.close()
 
     def send(self):
-        """Another round: 20 events a source of which one is missing and comes in the next round, one
-        comes twice; noise; a run that begins anew; some vectors of every format."""
+        """Send another round.
+
+        Of 20 events for each source, one is missing and comes in the next round, and one comes twice. Also send noise,
+        a run that begins again, and some vectors of every format.
+        """
         first = 20 * self.round
         numbers = [*range(first, first + 9), *range(first + 10, first + 20), first + 19, first - 11]
         events = [heph_event(1, n, start=1000 + n) for n in numbers if n >= 0]
@@ -117,14 +121,14 @@ class Load:
         with socket.create_connection(self.collector.address("jets"), timeout=30) as stranger:
             stranger.sendall(b"no JSON\n" * 1000)
             with contextlib.suppress(ConnectionError):
-                assert stranger.recv(1) == b""  # cut off
+                assert stranger.recv(1) == b""  # The collector has closed the connection.
         for format_, vectors in self._vectors.items():
             for number in range(3 * self.round, 3 * self.round + 3):
                 self._vector(format_, vectors[number % len(vectors)], number)
         self.round += 1
 
     def _vector(self, format_, path, number):
-        """A vector as a file; of formats that come over the network, also so."""
+        """Write a vector to a file. If its format can be sent over the network, send it, too."""
         place = self.directory / format_ / str(number) / FILES[format_]
         place.parent.mkdir(parents=True)
         shutil.copy(path, place)

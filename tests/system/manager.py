@@ -1,6 +1,9 @@
-"""A stand-in for systemd: it starts a collector as systemd would, hears what that says, and keeps its
-sockets while nobody runs. It does what sd_notify(3) and sd_listen_fds(3) say, and no more;
-the unit under a real systemd is tested in tests/deploy."""
+"""Take the place of systemd: start a collector as systemd would, receive its messages, and keep its sockets while no
+process runs.
+
+It does what sd_notify(3) and sd_listen_fds(3) define, and no more. The unit under a real systemd is tested in
+tests/deploy.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.system.collector import Collector, until
 
 
 class Manager:
-    """One service. `messages` is what it said, each a dict of variables."""
+    """One service. `messages` are its messages, each as a dict of variables."""
 
     def __init__(self, directory, *, watchdog_seconds=None, abstract=False, **options):
         self.messages = []
@@ -44,8 +47,10 @@ class Manager:
         self._store = kept
 
     def start(self, *, heard=True):
-        """Start the service with the sockets that are kept for it. Return once it is ready, and unless it is not `heard`,
-        once it has said so."""
+        """Start the service with the sockets that are kept for it.
+
+        Return once it is ready. With `heard`, do not wait for its own message about this.
+        """
         kept = [(name, sock) for name, socks in self.store.items() for sock in socks]
         names, socks = [name for name, _ in kept], [sock for _, sock in kept]
         self.collector.handed = tuple(sock.fileno() for sock in socks)
@@ -70,28 +75,28 @@ class Manager:
         self._mark.close()
 
     def said(self, variable):
-        """The values of a variable, in order."""
+        """Return the values of a variable in all messages, in order."""
         self._catch_up()
         return [message[variable] for message in list(self.messages) if variable in message]
 
     def alive(self):
-        """How many signs of life have come."""
+        """Return the number of watchdog signals that have arrived."""
         return len(self.said("WATCHDOG"))
 
     def wait_alive(self):
-        """Until another sign of life comes."""
+        """Wait until another watchdog signal arrives."""
         before = self.alive()
         until(lambda: self.alive() > before, "a sign of life")
 
     def signs_of_life_within(self, seconds):
-        """How many come in this time, once those have come that were on their way."""
+        """Return how many watchdog signals arrive in this time. Signals that were already on their way do not count."""
         time.sleep(0.5)
         before = self.alive()
         time.sleep(seconds)
         return self.alive() - before
 
     def _catch_up(self):
-        """Return once everything is heard that the service has said."""
+        """Return once all messages of the service were read."""
         self._asked += 1
         self._mark.send(b"ASKED=%d" % self._asked)
         until(lambda: self._heard >= self._asked, "what the service said to be heard")
@@ -112,15 +117,15 @@ class Manager:
             for fd in descriptors:
                 if "FDSTORE" in message:
                     self._store.setdefault(name, []).append(socket.socket(fileno=fd))
-                else:  # BARRIER=1
+                else:  # The message is BARRIER=1.
                     os.close(fd)
             self.messages.append(message)
 
 
 def threads(pid):
-    """Return the ids of a process's threads, the main one first.
+    """Return the ids of a process's threads, with the main thread first.
 
-    The ids of the others may be smaller: the kernel begins anew at 300 once it has given the largest.
+    The ids of other threads may be lower: the kernel begins again at 300 once it has used the largest id.
     """
     others = {int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()} - {pid}
     return [pid, *sorted(others)]

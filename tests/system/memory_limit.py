@@ -1,4 +1,4 @@
-"""A control group with a limit for a daemon's memory, where this user may make one."""
+"""Create a control group with a memory limit for a daemon, if this user may do so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class MemoryLimit:
-    """A control group of one test; `size` is the limit in bytes."""
+    """A control group for one test. `size` is the limit in bytes."""
 
     def __init__(self):
         top, self._file = (V1, "memory.limit_in_bytes") if V1.is_dir() else (V2, "memory.max")
@@ -30,7 +30,7 @@ class MemoryLimit:
         (self.path / self._file).write_text(str(size))
 
     def enter(self):
-        """Be in it, and all that this process starts: for `preexec_fn`."""
+        """Move this process into the group, and with it all processes that it starts: for `preexec_fn`."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def close(self):

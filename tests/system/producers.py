@@ -1,6 +1,7 @@
-"""Producers that send numbered Heph events, each on a stream of its own, and survive the collector.
+"""Send numbered Heph events in threads of the test, each producer on a stream of its own. Producers continue while the
+collector is restarted.
 
-Threads of the test: they only send, a little at a time, and end when told or after `most` events.
+They only send, a little at a time, and end when told or after `most` events.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from tests.ingest.log import heph_epoch, heph_event
 
 
 class Producer(threading.Thread):
-    """`sent` is how many numbers were taken. `skipped` are those of them that were left out on purpose, each with a chance of
-    `skip`; all others were handed to the kernel."""
+    """`sent` is the number of event numbers that were used.
+
+    `skipped` contains those that were left out on purpose, each with the probability `skip`. All others were passed to
+    the kernel.
+    """
 
     def __init__(self, address, stream, *, most=200_000, pause=0.005, skip=0.0, seed=0):
         super().__init__(daemon=True)
@@ -44,7 +48,7 @@ class Producer(threading.Thread):
                 self._over.wait(0.02)
 
     def batch(self):
-        """The next few events. They count as sent from now on: part of a send that fails may arrive."""
+        """Return the next few events. They count as sent from now on, because parts of a send that fails may arrive."""
         numbers = range(self.sent, self.sent + self._rng.randrange(1, 30))
         if self._skip:
             self.skipped.update(n for n in numbers if self._rng.random() < self._skip)
@@ -52,14 +56,14 @@ class Producer(threading.Thread):
         return list(filter(None, map(self.event, numbers)))
 
     def event(self, number):
-        """The event of this number, with a wall-like time that grows with it; nothing if it is skipped."""
+        """Return the event with this number and a time that grows with it; nothing if the number is skipped."""
         if number in self.skipped:
             return b""
         return heph_event(self.stream, number, start=10_000 * number)
 
 
 class TcpProducer(Producer):
-    """Goes on with its numbers on a new connection; what the old one lost is lost."""
+    """Continues with its numbers on a new connection. What was on the old connection is lost."""
 
     def session(self):
         with socket.create_connection(self.address, timeout=5) as sock:
@@ -69,12 +73,15 @@ class TcpProducer(Producer):
                 sock.sendall(b"".join(self.batch()))
 
     def head(self):
-        """The first bytes of a connection."""
+        """Return the first bytes of a connection."""
         return heph_epoch(10**18)
 
 
 class JetsProducer(TcpProducer):
-    """Writes a record, an event of it and its end for each number; of one that is skipped, only the event."""
+    """Writes a record, an event of it and its end for each number.
+
+    If the number is skipped, only the event is left out.
+    """
 
     def head(self):
         return b'{"type":"header","version":"2.0","metadata":{}}\n'
@@ -95,7 +102,7 @@ class JetsProducer(TcpProducer):
 
 
 class UdpProducer(Producer):
-    """Sends from one socket for life, whether or not anybody listens."""
+    """Sends from the same socket all the time, whether a process listens or not."""
 
     def session(self):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -110,7 +117,7 @@ class UdpProducer(Producer):
 
 
 def free_ports(kind, count):
-    """Ports that are free now, and will be: none that the kernel gives to others who ask for any."""
+    """Return ports that are free now and stay free: the kernel does not give them to processes that ask for any port."""
     ports = set()
     while len(ports) < count:
         port = random.SystemRandom().randrange(20_000, 32_768)

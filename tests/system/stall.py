@@ -1,7 +1,7 @@
-"""Threads of another process that stop where they are, while its others go on: by the kernel's means
-for debuggers (ptrace(2)), which nothing in the process notices.
+"""Stop threads of another process where they are, while its other threads continue. The kernel's means for debuggers
+(ptrace(2)) are used, so nothing in the process notices it.
 
-The tracer is a process of its own, since whoever waits for a child that it traces is told of its stops.
+The tracer is a process of its own, because whoever waits for a traced child is told of its stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEIZE, INTERRUPT = 0x4206, 0x4207
 
 @contextmanager
 def stalled(threads):
-    """Some threads, by their ids, do nothing meanwhile. Skips where that is not allowed."""
+    """Stop some threads, by their ids, within the `with` block. Skip the test if this is not allowed."""
     tracer = subprocess.Popen(
         [sys.executable, __file__, *map(str, threads)],
         stdin=subprocess.PIPE,
@@ -38,7 +38,7 @@ def stalled(threads):
 
 @contextmanager
 def stalled_while(threads, goes_on):
-    """The same, at a moment in which the process goes on without these threads: none has the interpreter's lock."""
+    """Do the same, at a moment at which the process continues without these threads: none of them holds the GIL."""
     for _ in range(20):
         with stalled(threads):
             if goes_on():
@@ -53,7 +53,7 @@ def main():
     libc.ptrace.restype = ctypes.c_long
     for thread in map(int, sys.argv[1:]):
         for request in (SEIZE, INTERRUPT):
-            gone = errno.ESRCH  # an idle one may just have ended
+            gone = errno.ESRCH  # An idle thread may have ended just now.
             if libc.ptrace(request, thread, None, None) < 0 and ctypes.get_errno() != gone:
                 sys.exit(f"ptrace: {os.strerror(ctypes.get_errno())}")
     print("stalled", flush=True)  # noqa: T201 - to whoever started it

@@ -1,7 +1,8 @@
-"""Hostile surroundings for starts of the daemon: each a change to the process that starts it, and the expected outcome.
+"""Define hostile surroundings for starts of the daemon: each is a change to the process that starts it, with the
+expected result.
 
-`docs/surroundings.md` says the same to users. A surrounding is a shell command that becomes the daemon (`$@`), so that what a
-test plays is what a person can type. `{room}` is a directory of the test's own.
+`docs/surroundings.md` describes them for users. A surrounding is a shell command that becomes the daemon (`$@`), so a
+person can type what a test does. `{room}` is a directory of the test's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 WORKS = ""
-"""No refusal: the daemon starts, stores what a client sends, and shuts down cleanly."""
+"""Expected result without a refusal: the daemon starts, stores what a client sends, and shuts down cleanly."""
 
 
 class Surrounding(NamedTuple):
@@ -40,12 +41,12 @@ def _root() -> bool:
 
 
 def _python(code: str) -> str:
-    """Run a line of Python that changes its process, and then the daemon in the same process."""
+    """Return a command that runs a line of Python which changes its process, and then the daemon in the same process."""
     return f"exec python3 -c 'import os, signal, sys; {code}; os.execvp(sys.argv[1], sys.argv[1:])' \"$@\""
 
 
 SURROUNDINGS = [
-    # Variables
+    # Environment variables
     Surrounding("no variables at all", 'exec env -i "$@"'),
     Surrounding("a locale that is not installed", environ={"LC_ALL": "xx_YY.UTF-8", "LANG": "zz"}),
     Surrounding("the C locale without UTF-8 mode", environ={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
