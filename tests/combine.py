@@ -1,9 +1,9 @@
-"""Combine what processes have measured, without the files of those that were killed while they wrote.
+"""Combine the measurements of several processes. Leave out files of processes that were killed while they wrote.
 
     python -m tests.combine
 
-A file that cannot be read is left out, named and deleted: `coverage report`, which combines what is there as well,
-would find it again. Where no process has left a file that can be read, nothing was measured, and this fails.
+A file that cannot be read is left out, named and deleted: `coverage report`, which also combines files, would find it
+again. If no file can be read, nothing was measured, and this fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = ".coverage"
 
 
 def combine(directory: Path) -> bool:
-    """Combine the files in a directory into one, say what was left out, and return whether there was any."""
+    """Combine the files in a directory into one, and print which were left out. Return whether there was any file."""
     combined = 0
     for file in map(Path, combinable_files(str(directory / NAME))):
         if error := damage(file):

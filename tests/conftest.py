@@ -15,22 +15,22 @@ from tests.order import turn
 from tests.program import TRUE
 from tests.system.collector import Collector
 
-# Tests start hundreds of processes, and many images and shells forbid to keep what these compile:
-# a third of their time.
+# Tests start hundreds of processes, and many images and shells forbid Python to keep the bytecode that these compile.
+# This takes a third of their time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell lets what it starts in the background ignore Ctrl-C, and with it the programs that tests interrupt.
+# Some shells let background processes ignore Ctrl-C, and then the programs that tests interrupt would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Collecting 14,000 tests makes no garbage, but many objects: looking through them again and again takes
-# half of the time. See `pytest_runtestloop`.
+# Collecting 14,000 tests makes many objects but no garbage. Searching them for garbage takes half of the time. See
+# `pytest_runtestloop`.
 gc.disable()
 
-# A busy machine is no failure, nor is the first run in a new clone, which makes tables of characters.
+# Set no deadline: a busy machine is no failure, nor is the first run in a new clone, which makes tables of characters.
 settings.register_profile("drawn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# Properties get the same examples in every run, so that no change fails by chance. See README.md for others.
+# Properties get the same examples in every run, so that no change fails by chance. See README.md for other examples.
 settings.register_profile("same", settings.get_profile("drawn"), derandomize=True, database=None)
 if settings.get_current_profile_name() == "default":
     settings.load_profile("same")
@@ -54,8 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --slow the long forms are not there at all: each has a short one that is. Among several
-    processes, the files that take longest come first."""
+    """Remove the long forms of tests without --slow: each has a short form that remains.
+
+    If there are several processes, the files that take longest come first.
+    """
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: turn(item.path))
     if config.getoption("--slow"):
@@ -68,20 +70,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """From here on look for garbage, but not among the tests themselves."""
+    """Collect garbage from here on, but do not search the tests themselves."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
-    """Let libraries tidy up at exit with what is collected then: some say otherwise that it leaked."""
+    """Let libraries tidy up at exit, when garbage is collected. Some would otherwise report a leak."""
     gc.unfreeze()
 
 
 @pytest.fixture
 def collectors(tmp_path_factory):
-    """A function that makes collectors. At the end of the test the ledgers of those that still run
-    must balance, as must those that were printed at a stop; then all are ended."""
+    """Return a function that makes collectors.
+
+    At the end of the test, the ledgers of those that still run must balance, and so must the ledgers that were printed
+    at a stop. Then all are ended.
+    """
     made = []
 
     def make(**options):
@@ -101,7 +106,7 @@ def collectors(tmp_path_factory):
 
 @pytest.fixture
 def collector_of(collectors):
-    """A function that makes and starts a collector; it is stopped in order at the end of the test."""
+    """Return a function that makes and starts a collector. It is stopped in order at the end of the test."""
     made = []
 
     def make(**options):
@@ -116,13 +121,16 @@ def collector_of(collectors):
 
 @pytest.fixture
 def collector(collector_of):
-    """A started collector with one source of each kind."""
+    """Return a started collector with one source of each kind."""
     return collector_of()
 
 
 @pytest.fixture(scope="module")
 def store(request, tmp_path_factory):
-    """The store of a module whose tests only read it: a version of the table for each list of rows of `commits()`."""
+    """Return the store of a module whose tests only read it.
+
+    It has a version of the table for each list of rows of `commits()`.
+    """
     from tests.query.tables import make
 
     return make(tmp_path_factory.mktemp("store"), *request.module.commits())

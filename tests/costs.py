@@ -1,9 +1,9 @@
-"""Where the time goes: what each test costs, with the processes that it starts, by folder and by file.
+"""Measure what each test costs, with the processes that it starts, by folder and by file.
 
     make test-all ARGS=--costs
 
-CPU is what a busy machine changes least. Time is what a file takes alone, CPU and waiting together: the files
-that take longest belong into `order.py`. The collection of tests is not in these figures.
+CPU is what a busy machine changes least. Time is what a file takes alone, CPU and waiting together: the files that take
+longest belong into `order.py`. The time for collecting the tests is not in these figures.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple
 import pytest
 
 FILES_MAX = 60
-"""So many files are listed, the longest first."""
+"""Maximum number of files that are listed, with the longest first."""
 _NAME = "cost"
 
 
 class Cost(NamedTuple):
-    """CPU of this process and of the children that have ended, and the time, in seconds."""
+    """CPU seconds of this process and of its children that have ended, and the elapsed time in seconds."""
 
     cpu: float
     seconds: float
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """A plugin of pytest. It measures in the process that runs a test, and adds up in the first one."""
+    """A plugin of pytest. It measures in the process that runs a test, and adds up in the first process."""
 
     def __init__(self):
         self._begun = Cost.now()

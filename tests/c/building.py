@@ -1,4 +1,4 @@
-"""C and C++ programs of the tests, built once a session with the compilers that are here."""
+"""Build the C and C++ programs of the tests, once a session, with the compilers that are installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRAPPED = {
     "hostile": "-Wl,--wrap=sched_yield,--wrap=pthread_key_create,--wrap=gethostname,--wrap=free",
     "ending": "-Wl,--wrap=shutdown",
 }
-"""Calls of the client that these programs make their own."""
+"""System calls of the client that these programs replace by their own functions."""
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def need(command: str) -> None:
-    """Skip the test where `command` is not installed."""
+    """Skip the test if `command` is not installed."""
     if not shutil.which(command):
         pytest.skip(f"no {command}: apt install {PACKAGES[command]}")
 
@@ -40,8 +40,10 @@ def need(command: str) -> None:
 def build(
     source: Path, *flags: str, compiler: str = "gcc", libraries: tuple[str, ...] = ()
 ) -> Path:
-    """The program (or, with -shared, the library) made of one file. Optimizing more takes twice as long;
-    `test_builds.py` does it."""
+    """Return the program (or, with -shared, the library) that is built from one file.
+
+    Optimizing more takes twice as long; `test_builds.py` does it.
+    """
     need(compiler)
     made = Path(tempfile.mkdtemp(dir=_directory().name)) / source.stem
     language = ["-x", "c++"] if compiler.endswith("++") else []
@@ -80,12 +82,12 @@ class Program:
         self.process.stdin.flush()
 
     def ask(self, line: str) -> str:
-        """Its answer to a command that gives one."""
+        """Return the program's answer to a command."""
         self.tell(line)
         return self.process.stdout.readline().rstrip("\n")
 
     def end(self, *lines: str, code: int = 0) -> list[str]:
-        """Give it the rest of its script; what it still said."""
+        """Give the program the last commands. Return what it still printed."""
         said, complained = self.process.communicate("".join(f"{line}\n" for line in lines))
         self._watchdog.cancel()
         assert self.process.returncode == code, complained
@@ -93,7 +95,7 @@ class Program:
         return said.splitlines()
 
     def close(self) -> None:
-        """Whatever it is doing."""
+        """End the program, whatever it is doing."""
         self._watchdog.cancel()
         self.process.kill()
         if not self.process.stdin.closed:
@@ -101,7 +103,7 @@ class Program:
 
 
 def play(path: Path, *lines: str, code: int = 0, **environ: str) -> list[str]:
-    """Run a whole script."""
+    """Run a whole script of commands."""
     return Program(path, **environ).end(*lines, code=code)
 
 

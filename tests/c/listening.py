@@ -1,4 +1,4 @@
-"""Peers for a C client: what they hear, as packets."""
+"""Act as peers of a C client, and return what they received as packets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.decoding.test_heph import decode, read_attributes
 
 
 class Heard(NamedTuple):
-    """A byte stream (or datagrams in a row), decoded."""
+    """The decoded content of a byte stream, or of datagrams in a row."""
 
     events: list
     metadata: list[tuple[str, dict]]
-    """Options of the client in their order, without epochs."""
+    """The metadata packets of the client in their order, without epochs."""
 
     @property
     def sessions(self) -> list[str]:
@@ -31,7 +31,7 @@ class Heard(NamedTuple):
 
     @property
     def final(self) -> dict[str, int]:
-        """The streams of the goodbyes."""
+        """The streams in the goodbyes."""
         return {k: v for bye in self.said("tailrace.goodbye") for k, v in bye["streams"].items()}
 
     @property
@@ -39,16 +39,19 @@ class Heard(NamedTuple):
         return [one for report in self.said("tailrace.report") for one in report["ranges"]]
 
     def numbers(self) -> dict[str, list[int]]:
-        """The events of each stream, as they came."""
+        """The numbers of the events of each stream, in order of arrival."""
         found: dict[str, list[int]] = {}
         for event in self.events:
             found.setdefault(event.stream, []).append(event.counter)
         return found
 
     def check_complete(self, *, unnumbered: int = 0) -> None:
-        """Every number below the goodbye's is an event's, once, or in one range that a report named
-        before the stream's next event came; what was discarded is what the ranges hold, and `unnumbered`
-        events outside of the session."""
+        """Check that everything is accounted for.
+
+        Each number below that in the goodbye belongs to exactly one event, or to one range in a report that came before
+        the stream's next event. The number of discarded events is that of the ranges, plus `unnumbered` events outside
+        of the session.
+        """
         named = {(str(s), first + i) for s, first, n in self.ranges for i in range(n)}
         assert len(named) == sum(count for _, _, count in self.ranges)
         for stream, end in self.final.items():
@@ -61,7 +64,7 @@ class Heard(NamedTuple):
 
 
 def hear(data: bytes) -> Heard:
-    """Whole packets only: the decoder finds nothing malformed."""
+    """Check that only whole packets arrived: the decoder finds nothing malformed."""
     records = decode(data)
     assert not [record for record in records if record.kind == "malformed" or record.flaw]
     events = [record for record in records if record.kind in {"span", "counter"}]
@@ -83,7 +86,7 @@ def attributes(event) -> list[tuple[str, str, object]]:
 
 
 class Udp:
-    """A datagram socket that is read when asked, or beside the test."""
+    """A datagram socket. It is read when a test asks, or beside the test."""
 
     scheme = "udp"
 
@@ -118,14 +121,14 @@ class Udp:
             self._senders.append(sender)
 
     def by_sender(self) -> dict[tuple[str, int], list[bytes]]:
-        """Datagrams by the address they came from."""
+        """Return the datagrams by the address of their sender."""
         found: dict[tuple[str, int], list[bytes]] = {}
         for sender, datagram in zip(self._senders, self.datagrams, strict=True):
             found.setdefault(sender, []).append(datagram)
         return found
 
     def close(self) -> bytes:
-        """Read what is left; all of it, in the order it came."""
+        """Read the remaining datagrams. Return all of them in order of arrival."""
         self._stop = True
         self._thread.join()
         self.socket.close()
@@ -133,7 +136,7 @@ class Udp:
 
 
 class Stream:
-    """A listening TCP or unix socket. Connections are read beside the test unless it says `wait`."""
+    """A listening TCP or unix socket. Its connections are read beside the test, unless the test says `wait`."""
 
     def __init__(
         self, path: Path | None = None, *, port: int = 0, wait: bool = False, room: int = 0
@@ -150,7 +153,7 @@ class Stream:
             self.may_read.set()
         self._stop = False
         self.received: list[bytearray] = []
-        """By connection."""
+        """The received bytes, by connection."""
         self._connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -187,7 +190,7 @@ class Stream:
         try:
             while data := connection.recv(1 << 18):
                 into += data
-            connection.shutdown(socket.SHUT_RDWR)  # as a collector that has read all
+            connection.shutdown(socket.SHUT_RDWR)  # Close like a collector that has read everything
         except OSError:
             pass
 
@@ -195,7 +198,7 @@ class Stream:
         """Close the listener and every connection, as a collector that ends does."""
         self._end_listening()
         for connection in self._connections:
-            with suppress(OSError):  # it has ended already
+            with suppress(OSError):  # The connection has ended already
                 connection.shutdown(socket.SHUT_RDWR)
         for reader in self._threads:
             reader.join()
@@ -203,7 +206,7 @@ class Stream:
             connection.close()
 
     def close(self) -> list[bytes]:
-        """When the clients have closed: what came, by connection."""
+        """Close when the clients have closed. Return what arrived, by connection."""
         self.may_read.set()
         self._end_listening()
         deadline = time.monotonic() + 30

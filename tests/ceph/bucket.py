@@ -1,4 +1,4 @@
-"""A real daemon whose table is in a bucket. Its spool is a local directory."""
+"""Run a real daemon whose table is in a bucket. Its spool is a local directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from tests.system.collector import Collector
 
 
 class BucketCollector(Collector):
-    """`store` is the spool's directory, where the daemon says on which ports it listens."""
+    """A collector on a bucket.
+
+    `store` is the spool's directory, where the daemon writes the ports on which it listens.
+    """
 
     def __init__(self, directory, url, options, *, more="", **keywords):
         spool = toml.section("spool", path=directory / "store")
@@ -20,7 +23,7 @@ class BucketCollector(Collector):
         return [*program.COMMAND, "serve", "--config", self.config, "--store", self.url]
 
     def cli(self, command, *arguments):
-        """Run a command on the bucket; return what it printed."""
+        """Run a command on the bucket. Return what it printed."""
         done = program.run(
             [*program.COMMAND, command, "--store", self.url, *arguments],
             capture_output=True, text=True, timeout=300, check=False, env=os.environ | self.environ,

@@ -1,8 +1,8 @@
-"""A real Ceph cluster with its S3 gateway, of Debian's packages, in a directory and on ports of its own.
+"""Run a real Ceph cluster with its S3 gateway, from Debian's packages, in a directory and on ports of its own.
 
-    python -m tests.ceph.cluster        # runs until it is interrupted; prints how it is asked
+    python -m tests.ceph.cluster    # runs until it is interrupted; prints how to reach it
 
-One monitor, one manager, OSDs on files, one gateway, all on 127.0.0.1 without systemd. Each object has a copy on
+One monitor, one manager, OSDs on files, and one gateway run on 127.0.0.1 without systemd. Each object has a copy on
 each OSD, so a put is done when all of them have it.
 """
 
@@ -93,13 +93,13 @@ def missing():
 
 
 class RunningCeph:
-    """The cluster, from its first file to a user of the gateway; all of it is gone at the end."""
+    """The cluster, from its first file to a user of the gateway. At the end, everything is removed."""
 
     def __init__(self, *, osds=3):
         self._osds = osds
         self._stack = ExitStack()
         self.seconds = 0.0
-        """How long the set-up took."""
+        """How long (seconds) the set-up took."""
         self.processes = {}
 
     def __enter__(self):
@@ -115,7 +115,7 @@ class RunningCeph:
 
     @property
     def options(self):
-        """Storage options of a client."""
+        """Return the storage options for a client."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ALLOW_HTTP": "true",
@@ -125,7 +125,7 @@ class RunningCeph:
         }
 
     def user(self, name, *arguments):
-        """Make a user of the gateway, whose keys are NAME-key and NAME-secret."""
+        """Create a user of the gateway with the keys NAME-key and NAME-secret."""
         keys = [
             f"--uid={name}",
             f"--display-name={name}",
@@ -135,7 +135,7 @@ class RunningCeph:
         self._run("radosgw-admin", "-n", "client.rgw", "user", "create", *keys, *arguments)
 
     def bucket(self, name):
-        """Make a bucket, which belongs to the first user."""
+        """Create a bucket that belongs to the first user."""
         store = S3Store(name, config=self.options, client_options={"allow_http": True})
         signed = obstore.sign(store, "PUT", "", timedelta(minutes=1))
         with urlopen(Request(signed, method="PUT")):  # noqa: S310 - our own http address
@@ -150,7 +150,7 @@ class RunningCeph:
         self.processes[name].wait()
 
     def begin(self, name):
-        """Begin a daemon again."""
+        """Start a daemon again."""
         self._start(name)
 
     def _set_up(self, directory):
@@ -176,7 +176,7 @@ class RunningCeph:
         self.user("tailrace")
 
     def _keys(self):
-        """Make the keys of all daemons and of their administrator, in the one file that all read."""
+        """Create the keys of all daemons and of their administrator, in one file that all read."""
         everything = {"mon": "allow *", "osd": "allow *", "mgr": "allow *"}
         names = {
             "mon.": everything,
@@ -240,7 +240,7 @@ class RunningCeph:
                 with urlopen(self.url):  # noqa: S310 - our own http address
                     return
             except HTTPError:
-                return  # an answer it is
+                return  # Any answer shows that the gateway runs
             except URLError:
                 time.sleep(0.1)
         log = (self.directory / "client.rgw.log").read_text(errors="replace")
@@ -273,7 +273,10 @@ class RunningCeph:
 
 
 def _end(process):
-    """End a process that we started. The OSDs' files go with the directory, so no daemon needs long."""
+    """End a process that this test started.
+
+    The files of the OSDs are removed with the directory, so no daemon needs long.
+    """
     if process.poll() is not None:
         return
     process.terminate()

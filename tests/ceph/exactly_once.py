@@ -1,4 +1,6 @@
-"""The table after `killing`: each event that reached a spool is there once, and what is not is named."""
+"""Check the table after `killing`: each event that reached a spool is there once, and all others are reported as
+missing.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from tests.faults.test_kill import check
 from tests.faults.test_many_killed import of_streams
 
 SOURCES = ("tcp", "udp")
-"""Those whose producers count their events and leave some out."""
+"""Sources whose producers count their events and leave some out."""
 
 
 def check_rows(rows, lives):
-    """Return how many numbers of Heph streams are missing, by stream."""
+    """Return the number of missing events of each Heph stream."""
     missing = {}
     for life in lives:
         mine = of_streams([row for row in rows if row["source"] in SOURCES], life.streams)
@@ -36,7 +38,10 @@ def check_rows(rows, lives):
 
 
 def _check_client(rows, life):
-    """All that the client emitted is there once: it was delivered, so all of it had been acknowledged."""
+    """Check that everything that the client emitted is in the table once.
+
+    It was delivered, so all of it had been acknowledged.
+    """
     emitted, delivered, discarded = life.said
     assert (delivered, discarded) == (True, 0)
     assert min(emitted) > 0
@@ -73,7 +78,7 @@ def count_of(row):
 
 
 def check_answers(asked, missing, rows):
-    """`asked` runs a command on the store; it says of streams and gaps what the rows are."""
+    """Check that commands report the same about streams and gaps as the rows. `asked` runs a command on the store."""
     mine = [row for row in rows if row["source"] in SOURCES]
     stored = Counter(row["stream"] for row in mine if row["kind"] == "span")
     streams = [json.loads(line) for line in asked("streams", "--json").splitlines()]
@@ -83,7 +88,7 @@ def check_answers(asked, missing, rows):
             by_stream[each["stream"]] += each["missing"]
     for line in asked("gaps", "--json").splitlines():
         each = json.loads(line)
-        # A kill cuts off a piece of a packet, and nobody knows of how many events.
+        # A kill cuts off a piece of a packet, and the number of events in it is unknown.
         if each["source"] in SOURCES and each["remaining"] is not None:
             gaps[each["stream"]] += each["remaining"]
     assert +by_stream == +Counter(missing)
@@ -102,7 +107,7 @@ def check_answers(asked, missing, rows):
 
 
 def check_upkeeps(versions, writers):
-    """Upkeeps merged while all writers committed, one at a time. Return the turns."""
+    """Check that upkeeps merged while all writers committed, one upkeep at a time. Return their turns."""
     found = turns(versions)
     assert any(turn.merges and len(turn.writers) == writers for turn in found), found
     assert max(Counter(removed(versions)).values()) == 1, "two upkeeps merged one file"

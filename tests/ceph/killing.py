@@ -1,7 +1,8 @@
-"""Collectors of one table in an object store, each behind a lossy proxy of its own, are killed at random while producers send.
+"""Kill collectors of one table in an object store at random, each behind a lossy proxy of its own, while producers
+send.
 
-The expected events are read from the spools between the lives of the collectors, without the daemon, as `tests.faults` does it
-for local stores. Producers leave numbers out on purpose.
+The expected events are read from the spools between the lives of the collectors, without the daemon, as `tests.faults`
+does for local stores. Producers leave numbers out on purpose.
 """
 
 from __future__ import annotations
@@ -29,23 +30,26 @@ COLUMNS = ["source", "session", "stream", "seq", "kind", "name", "id", "parent",
 CHANCES = Chances(dropped=0.02, lost=0.02, cut=0.02, delayed=0.04, seconds=0.6, puts=4)
 
 UPKEEPS_EVERY = 6
-"""After so many kills two upkeeps are started at once, beside those of the collectors."""
+"""After this number of kills, two upkeeps are started at once, beside those of the collectors."""
 
 ALL_AT_ONCE = 0.2
-"""How probable it is that a kill is one of all collectors."""
+"""Probability that a kill hits all collectors."""
 
 SKIP = 0.01
-"""How probable it is that a number is left out."""
+"""Probability that a number is left out."""
 
 STREAMS = 10_000
-"""Numbers of streams that a collector's producers have at most."""
+"""Maximum number of streams of a collector's producers."""
 
 PAUSE = 8.0
-"""Seconds between two kills at most. No collector may live for so long that its spool lacks what the reader has not read:
-the spool keeps what two checkpoints need, and waits for each other make lives longer."""
+"""Maximum time (seconds) between two kills.
+
+No collector may live so long that its spool no longer has what the reader has not read: the spool keeps what two
+checkpoints need, and collectors that wait for each other live longer.
+"""
 
 STARTING = 0.2
-"""How probable it is that a collector may be killed while it starts."""
+"""Probability that a collector may be killed while it starts."""
 
 MORE = """\
 segment_size = "1 MiB"
@@ -59,7 +63,7 @@ interval = "2 s"
 
 
 class Reader(SpoolReader):
-    """The spool's content: events of Heph, and the lines of each session of JETS."""
+    """Reads the content of a spool: events of Heph, and the lines of each session of JETS."""
 
     def __init__(self, directory):
         super().__init__(directory)
@@ -70,14 +74,18 @@ class Reader(SpoolReader):
         if info.source == "jets":
             self.lines[info.session] += data
             return b""
-        if info.source == "client":  # it has a book of its own, and sends again
+        # This client keeps a record of its own, and sends events again.
+        if info.source == "client":
             return b""
         return super()._walk(session, data)
 
 
 class JetsLines:
-    """The counts in the lines of JETS sessions: `spans` that began and ended, `instants` and `unresolved` references, each by
-    the session and the id of the record."""
+    """Counts in the lines of JETS sessions:
+
+    `spans` that began and ended, `instants`, and `unresolved` references. Each is counted by session and id of the
+    record.
+    """
 
     def __init__(self, sessions):
         self.spans, self.instants, self.unresolved = Counter(), Counter(), Counter()
@@ -97,13 +105,16 @@ def _whole_lines(data):
     for line in data.splitlines():
         try:
             yield json.loads(line)
-        except ValueError:  # cut by a kill
+        except ValueError:  # A kill cut this line off.
             assert data.endswith(line)
 
 
 class RemoteLife(Life):
-    """A collector behind its proxy. It ends by itself where a start does not reach the store, and is started again, as by a
-    service manager; `refused` counts that."""
+    """A collector behind its proxy.
+
+    If a start does not reach the store, the collector ends by itself and is started again, as by a service manager;
+    `refused` counts these starts.
+    """
 
     def __init__(self, directory, url, proxy, options, number, *, seed):
         tcp, jets, client = free_ports(socket.SOCK_STREAM, 3)
@@ -129,7 +140,7 @@ class RemoteLife(Life):
         self.jets = [JetsProducer(("127.0.0.1", jets), n, **usual) for n in range(2)]
         self.client = Program(f"tcp://127.0.0.1:{client}", f"client-{number}", pause=0.2)
         self.said = None
-        """The client's last words."""
+        """The last statement of the client."""
         self.since = time.monotonic()
         self.refused = 0
 
@@ -144,7 +155,7 @@ class RemoteLife(Life):
         self.since = time.monotonic()
 
     def abandon(self):
-        """Leave nothing running."""
+        """End everything that this object has started."""
         self.collector.end()
         self.client.process.kill()
         self.client.process.communicate()
@@ -154,7 +165,7 @@ class RemoteLife(Life):
         return (self.collector.own / "ports.json").exists()
 
     def revive(self):
-        """Start it again if it ended by itself, which it may only because it did not reach the store."""
+        """Start the collector again if it ended by itself. It may do so only because it did not reach the store."""
         code = self.collector.process.poll()
         if code is None:
             return
@@ -166,7 +177,7 @@ class RemoteLife(Life):
         self.since = time.monotonic()
 
     def end(self):
-        """Let everybody finish, kill the collector a last time, and see that its ledger balances."""
+        """Let all producers finish, kill the collector a last time, and check that its ledger balances."""
         self.revive()
         self.collector.wait_ready()
         for producer in self.jets:
@@ -186,7 +197,7 @@ class Written(NamedTuple):
     kills: int
     at_once: int
     upkeeps: Upkeeps
-    """Those that were started beside the upkeeps of the collectors."""
+    """Upkeeps that were started beside those of the collectors."""
     seconds: float
 
     def said(self):
@@ -209,7 +220,7 @@ class Written(NamedTuple):
 
 
 def write_and_kill(url, options, mktemp, seconds, *, seed):
-    """Let two collectors write into the table at `url` for so long, while they are killed."""
+    """Let two collectors write to the table at `url` for some time, while they are killed."""
     with ExitStack() as stack:
         lives = []
         for number in range(2):
@@ -220,7 +231,7 @@ def write_and_kill(url, options, mktemp, seconds, *, seed):
         upkeeps = Upkeeps(url, [life.collector.environ for life in lives], may_fail=True)
         kills, at_once = kill_at_random(lives, upkeeps, seconds, seed=seed)
         log = TableLog(url, options)
-        # The upkeeps of collectors that were killed go on.
+        # The upkeeps of killed collectors continue.
         until(lambda: not log.holder(), "the last upkeep to end", 300, pause=1.0)
         return Written(
             url, lives, log.rows(COLUMNS), log.versions(), kills, at_once, upkeeps, seconds
@@ -228,8 +239,11 @@ def write_and_kill(url, options, mktemp, seconds, *, seed):
 
 
 def kill_at_random(lives, upkeeps, seconds, *, seed):
-    """Kill collectors for so long; then the network is good, everybody finishes, and the collectors stop in order. Return
-    how many were killed, and how often all at once."""
+    """Kill collectors for some time.
+
+    Then the network is good, all producers finish, and the collectors stop in order. Return how many were killed, and
+    how often all at once.
+    """
     rng = random.Random(seed)
     kills = at_once = 0
     for life in lives:
@@ -257,7 +271,7 @@ def kill_at_random(lives, upkeeps, seconds, *, seed):
     for life in lives:
         life.end()
     for life in lives:
-        # Heartbeats say how a collector is: one of its last life.
+        # Heartbeats show the state of a collector: wait for one of its last life.
         until(lambda one=life.collector: one.status()["heartbeat"]["committed"], "a heartbeat")
         life.collector.settle()
         life.collector.stop()
@@ -266,7 +280,7 @@ def kill_at_random(lives, upkeeps, seconds, *, seed):
 
 
 def overdue(lives):
-    """Return those who have lived for too long: their spools may soon lack what the reader has not read."""
+    """Return the collectors that have lived too long: their spools may soon lack what the reader has not read."""
     now = time.monotonic()
     return [life for life in lives if now - life.since > 3 * PAUSE and life.is_ready()]
 

@@ -2,7 +2,7 @@
 
     python -m tests.ceph.measure
 
-Prints one line for each figure. The rows are those of Heph events as the ingest makes them.
+prints one line for each figure. The rows are those of Heph events as the ingest makes them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def batches(rows):
 
 
 def by_size(ceph, url, rows):
-    """Commit some batches of so many rows."""
+    """Commit some batches with the given number of rows."""
     made = batches(rows)
     table = open_table(url, "one")
     table.land(table.prepare(next(made)), 1)
@@ -83,7 +83,7 @@ def by_size(ceph, url, rows):
 
 
 def requests(ceph):
-    """The requests that the gateway has answered, by their methods."""
+    """Return the number of requests that the gateway has answered, by method."""
     log = (ceph.directory / "client.rgw.log").read_text(errors="replace")
     return Counter(
         "LIST" if method == "GET" and "list-type" in path else method
@@ -109,7 +109,7 @@ def at_once(ceph, url, writers, rows):
 
 
 def write(url, collector, rows):
-    """Be one of several writers."""
+    """Act as one of several writers."""
     made = batches(rows)
     table = open_table(url, collector)
     end = time.monotonic() + SECONDS

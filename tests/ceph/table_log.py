@@ -1,4 +1,6 @@
-"""The log of a table in an object store, read version by version: who wrote what, and whose turn an upkeep was."""
+"""Read the log of a table in an object store version by version: which collector wrote what, and when an upkeep had the
+lease.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ NAME = re.compile(r"(\d{20})\.json")
 
 
 class Turn(NamedTuple):
-    """The versions from the one that took the turn to the one that gave it back, the merges among them, and the collectors
-    that committed meanwhile."""
+    """One upkeep: the versions from the one that took the lease to the one that gave it back, the merges among them,
+    and the collectors that committed meanwhile.
+    """
 
     first: int
     last: int
@@ -39,14 +42,14 @@ class TableLog:
         return DeltaTable(self._url, storage_options=self._options)
 
     def holder(self):
-        """The number of the turn that is taken now, or 0."""
+        """Return the number of the upkeep that holds the lease, or 0."""
         return self.table().transaction_version(HOLDER) or 0
 
     def rows(self, columns):
         return self.table().to_pyarrow_table(columns=columns).to_pylist()
 
     def versions(self):
-        """The actions of every version, in order."""
+        """Yield the actions of every version, in order."""
         directory = f"{self._url.removeprefix('s3://')}/_delta_log"
         found = {}
         for info in self._files.get_file_info(fs.FileSelector(directory)):
@@ -66,8 +69,10 @@ def transactions(actions):
 
 
 def removed(versions):
-    """The files that merges have removed. The library repeats a merge whose answer was lost: the files of the same name
-    are there once."""
+    """Return the files that merges have removed.
+
+    The library repeats a merge whose answer was lost, so files of the same name count once.
+    """
     made, found = set(), []
     for actions in filter(merges, versions):
         added = {action["add"]["path"] for action in actions if "add" in action}
@@ -78,7 +83,7 @@ def removed(versions):
 
 
 def turns(versions):
-    """Return the turns of upkeeps, in order. Fail where one began within another's, or merged without having it."""
+    """Return the upkeeps in order. Fail if one began within another, or merged without the lease."""
     found, holder = [], 0
     for number, actions in enumerate(versions):
         noted = transactions(actions)

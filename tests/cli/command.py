@@ -1,4 +1,4 @@
-"""The command `tailrace` as a process."""
+"""Run the command `tailrace` as a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENVIRONMENT = program.environment() | {"PYTHONPATH": str(COLLECTOR)}
 
 
 def run(*arguments, code=0, variables=None, **options):
-    """Return what it prints, as bytes. `code` is the exit code it must have; its errors are text."""
+    """Return what the command prints, as bytes. `code` is the exit code that it must have. Its errors are text."""
     done = program.run(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT | (variables or {}),
@@ -46,7 +46,7 @@ def start(*arguments, **options):
 
 
 def on_terminal(*arguments, columns=200, cwd=None):
-    """Return the exit code of a command, and all that it prints on the terminal on which it runs."""
+    """Return the exit code of a command, and everything that it prints on the terminal on which it runs."""
     ours, theirs = pty.openpty()
     process = program.start(
         [*COMMAND, *map(str, arguments)],
@@ -61,7 +61,7 @@ def on_terminal(*arguments, columns=200, cwd=None):
     try:
         while data := os.read(ours, 65536):
             printed += data
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux reports in this way that the other end is closed.
         pass
     finally:
         os.close(ours)

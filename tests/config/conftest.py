@@ -1,4 +1,4 @@
-"""Loading of a text as a configuration file."""
+"""Load texts as configuration files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.errors import ConfigError
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Load a text; `(text, environ=…, flags=…, formats=…)` to a Loaded."""
+    """Return a function that loads a text: `(text, environ=…, flags=…, formats=…)` to a Loaded."""
 
     def load_text(text, *, environ=None, flags=None, formats=transports):
         path = tmp_path / "tailrace.toml"
@@ -23,7 +23,7 @@ def loaded(tmp_path):
 
 @pytest.fixture
 def problems(loaded, tmp_path):
-    """All problems of a text, the path of its file as FILE; none if it loads."""
+    """Return a function that returns all problems of a text, with FILE for the path of its file; none if it loads."""
 
     def find(text, **given):
         try:

@@ -9,6 +9,6 @@ from tests.daemon.virtual import Calls
 
 @pytest.fixture
 def calls(monkeypatch, autojump_clock):
-    """Things that block, in virtual time. No thread reads sockets: virtual seconds would pass until it has."""
+    """Make blocking calls in virtual time. No thread reads sockets: virtual time would pass until it has done so."""
     monkeypatch.setattr(udp, "system_socket", SystemSocket)
     return Calls(monkeypatch)

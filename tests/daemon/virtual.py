@@ -1,7 +1,7 @@
-"""A real daemon on real disks in trio's virtual time: blocking calls are made at once, in the event loop.
+"""Run a real daemon on real disks in trio's virtual time. Blocking calls are made at once, in the event loop.
 
-To be used with pytest-trio's `autojump_clock`, which each test must name itself. A blocking call then takes
-no time, unless `Calls` says that it hangs.
+Use it with pytest-trio's `autojump_clock`, which each test must name itself. A blocking call then takes no time, unless
+`Calls` lets it hang.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIG = (
 
 
 class VirtualClock:
-    """Both times go as trio's clock does."""
+    """A clock whose two times both follow trio's clock."""
 
     def wall_ns(self):
         return 1_800_000_000 * 10**9 + round(self.monotonic() * 1e9)
@@ -35,8 +35,10 @@ class VirtualClock:
 
 
 class Calls:
-    """Calls that would run in worker threads. `hanging` is a function that says of a call whether it hangs: for ever, or
-    until an event that it returns."""
+    """The calls that would run in worker threads.
+
+    `hanging` is a function that decides for a call whether it hangs: forever, or until an event that it returns.
+    """
 
     def __init__(self, monkeypatch):
         self.hanging = lambda call: False
@@ -60,7 +62,7 @@ class Calls:
 
 
 class Failing:
-    """Stands in the place of a method and raises `error` while there is one; `times` has each call's time."""
+    """Replaces a method, and raises `error` while there is one. `times` has the time of each call."""
 
     def __init__(self, monkeypatch, owner, name):
         self.error = None
@@ -76,7 +78,7 @@ class Failing:
 
 
 class Life:
-    """One life of a daemon that runs."""
+    """One life of a running daemon."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -99,20 +101,20 @@ class Life:
                 await trio.sleep(0.01)
 
     async def send(self, *packets):
-        """Send datagrams, and return once they are in the spool, or wait for room in it."""
+        """Send datagrams. Return once they are in the spool, or wait for room in it."""
         with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
             for packet in packets:
                 await sock.sendto(packet, self.address("udp"))
         await trio.sleep(0.001)
 
     async def committed(self):
-        """Return once all that the spool has is in the table."""
+        """Return once everything in the spool is in the table."""
         spool, committing = self.daemon.spool, self.daemon.loops.committing
         await self.until(lambda: spool.end == spool.durable == committing.committed)
 
 
 def configuration(tmp_path, text=CONFIG):
-    """Write a configuration and load it, with its store below `tmp_path`."""
+    """Write a configuration with its store below `tmp_path`, and load it."""
     path = tmp_path / "tailrace.toml"
     path.write_text(text)
     flags = {"store": str(tmp_path / "store")}
@@ -120,7 +122,7 @@ def configuration(tmp_path, text=CONFIG):
 
 
 def seqs(tmp_path):
-    """Return the numbers of the spans in the table of `configuration`, in their order."""
+    """Return the numbers of the spans in the table of `configuration`, in order."""
     return sorted(row["seq"] for row in rows_in(tmp_path / "store", ["seq"], kind="span"))
 
 
@@ -132,7 +134,7 @@ def opened(loaded, **mode):
 
 @asynccontextmanager
 async def running(life):
-    """Run a daemon meanwhile, and stop it in order at the end. Its errors are raised."""
+    """Run a daemon during the `with` block, and stop it in order at the end. Its errors are raised."""
     assert isinstance(trio.lowlevel.current_clock(), MockClock), "the test names no autojump_clock"
     started = trio.Event()
 

@@ -1,9 +1,9 @@
-"""Follow one thing through the real collector: which functions run until it has arrived.
+"""Follow one thing through the real collector: list the functions that run until it has arrived.
 
     python -m tests.daemon.walk
 
-prints how many functions and files are on a datagram's way, and how often a package calls into another one. The
-datagram is the second one of its peer, so that nothing is made anew. The daemon beats no heart meanwhile.
+prints how many functions and files a datagram passes, and how often a package calls another one. The datagram is the
+second one of its peer, so that no peer or stream is created for it. Heartbeats are off.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUIET = (
     + toml.section("heartbeat", interval="none")
     + toml.section("store", commit_interval="100 ms")
 )
-"""The commit comes before the first tick, which would look after much else."""
+"""With this interval, the commit comes before the first tick, which would do much other work."""
 FILES = """
 [admin]
 listen = "127.0.0.1:0"
@@ -49,7 +49,9 @@ paths = ["{directory}/*"]
 
 
 class Call(NamedTuple):
-    """A call of a function of the collector, and the nearest caller in the collector: its file, "" for none."""
+    """A call of a function of the collector, and the file of the nearest caller in the collector; empty if there is
+    none.
+    """
 
     file: str
     function: CodeType
@@ -57,7 +59,7 @@ class Call(NamedTuple):
 
 
 class Walk:
-    """The calls while it is entered."""
+    """The calls during the `with` block."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -77,10 +79,10 @@ class Walk:
             self.calls.append(Call(file, frame.f_code, _file(caller) if caller else ""))
 
     def passes(self, stops: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yield the stops, pairs of file and function, that are passed in this order."""
+        """Yield those stops (pairs of file and function) that are passed in this order."""
         calls = ((call.file, call.function.co_qualname) for call in self.calls)
         for stop in stops:
-            if stop in calls:  # consumes the calls up to this one
+            if stop in calls:  # This consumes the calls up to this one.
                 yield stop
 
     @property
@@ -97,12 +99,12 @@ class Walk:
 
     @property
     def entries(self) -> int:
-        """How often a package is entered from another one, or from outside."""
+        """Return how often a package is entered from another one, or from outside of the collector."""
         return sum(_package(call.file) != _package(call.caller) for call in self.calls)
 
 
 async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
-    """Send two datagrams, and follow the second one to its commit. To be run in virtual time."""
+    """Send two datagrams, and follow the second one to its commit. Run this in virtual time."""
     Calls(monkeypatch)
     _pack_no_single_events(monkeypatch)
     walk = Walk()
@@ -121,7 +123,7 @@ async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
 
 
 async def follow_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
-    """Make a file with one event, and follow it until its bytes are in the spool. To be run in virtual time."""
+    """Create a file with one event, and follow it until its bytes are in the spool. Run this in virtual time."""
     Calls(monkeypatch)
     _pack_no_single_events(monkeypatch)
     walk = Walk()
@@ -158,7 +160,7 @@ def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
 
 
 def _pack_no_single_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let kernels pack as many events as in real life: other tests' modules lower the number."""
+    """Set the number of events from which kernels pack them to its real value, because other tests' modules lower it."""
     if active():
         monkeypatch.setattr(decoder, "ROWS_MIN", ROWS_MIN)
 

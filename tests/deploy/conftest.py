@@ -9,7 +9,7 @@ from tests.deploy import fresh_root
 
 @pytest.fixture(scope="session")
 def debian(tmp_path_factory):
-    """The root that all others are copies of: it takes a minute or two to make."""
+    """Return the root directory of which all others are copies. Making it takes a minute or two."""
     root = tmp_path_factory.mktemp("debian") / "root"
     fresh_root.make(root)
     return root
@@ -17,7 +17,7 @@ def debian(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def root(debian, tmp_path_factory):
-    """A fresh one, with a clone of this repository."""
+    """Return a fresh copy of the root directory, with a clone of this repository."""
     root = tmp_path_factory.mktemp("fresh") / "root"
     subprocess.run(["cp", "-a", "--reflink=auto", debian, root], check=True)
     fresh_root.clone_into(root)

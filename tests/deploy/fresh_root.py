@@ -1,5 +1,7 @@
-"""A Debian with Python, make and certificates, and nothing else: for walking through what a person
-would do there, and as the image that ours is built on where no registry can be reached."""
+"""Make a Debian with Python, make and certificates, and nothing else.
+
+Tests do there what a person would do, and it is the base image of ours if no registry can be reached.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ ENTER = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
 
 
 def mirror() -> tuple[str, str]:
-    """Where this machine gets its Debian from, and which."""
+    """Return from where this machine gets its Debian, and which release."""
     form = ["--format", "$(ORIGIN) $(REPO_URI) $(CODENAME)", "Identifier: Packages"]
     targets = subprocess.run(
         ["apt-get", "indextargets", *form], capture_output=True, text=True, check=True
@@ -41,7 +43,7 @@ def mirror() -> tuple[str, str]:
 
 
 def make(root: Path) -> None:
-    """Debian's smallest, with those packages. Certificates and resolver are this machine's."""
+    """Make a minimal Debian with these packages. Certificates and resolver are those of this machine."""
     uri, codename = mirror()
     include = f"--include={','.join(PACKAGES)}"
     debootstrap = ["debootstrap", "--variant=minbase", include, codename, root, uri]
@@ -54,7 +56,10 @@ def make(root: Path) -> None:
 
 
 def downloads() -> dict[str, str]:
-    """How pip gets at packages here, as an environment; what is only on this machine is left out."""
+    """Return how pip gets packages here, as environment variables.
+
+    Settings that work only on this machine are left out.
+    """
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     )
@@ -74,7 +79,7 @@ def clone_into(root: Path) -> None:
 
 
 def enter(root: Path, environ: dict[str, str]) -> list[str]:
-    """The command that runs another in the root, alone there; what it started ends with it."""
+    """Return the command that runs another one in the root directory, isolated. Whatever it starts ends with it."""
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
     given = [
         f"{name}={value}" for name, value in ({"PATH": PATH, "HOME": "/root"} | environ).items()

@@ -1,4 +1,4 @@
-"""Describe every configuration key in words, for the reference file and for tests of what it says."""
+"""Describe every configuration key in words, for the reference file and for tests of its content."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from tailrace.units import Duration, Size
 
 
 class Described(NamedTuple):
-    """A described key. `default` is spelled as in TOML: empty for a required key, `none` for no value.
-    `takes` says when a change takes effect. `meaning` is the text under the schema's field."""
+    """A described key.
+
+    `default` is spelled as in TOML: empty for a required key, `none` for no value. `takes` states when a change takes
+    effect. `meaning` is the text under the schema's field.
+    """
 
     section: str
     key: str

@@ -78,7 +78,7 @@ class Moves(Play):
         self._balancers: dict[int, Balancer] = {}
 
     def alone(self) -> Iterator[Play]:
-        """Yield the play as each collector sees it. What the clients know of deliveries and ends is left out."""
+        """Yield the play as each collector sees it. The clients' own knowledge of deliveries and ends is left out."""
         for network, watch, collector in zip(
             self.networks, self.watches, self.collectors, strict=True
         ):

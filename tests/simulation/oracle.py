@@ -1,6 +1,6 @@
 """Check what must be true after a play. This module shares no code with the ledger or the client.
 
-What no collector can know is left out (ARCHITECTURE.md, "Blind spots"): the last events of a program that did not end
+Facts that no collector can know are left out (ARCHITECTURE.md, "Blind spots"): the last events of a program that did not end
 in order. For programs at one address, the generator leaves out the other cases.
 """
 

@@ -180,7 +180,7 @@ class Reader:
         self._written = 0
         self._engine = Engine(self._store)
         self._told = NOBODY
-        """What the collector stated at the commit before."""
+        """The collector's statement at the commit before."""
         last = max((fact.at for fact in play.scenario.facts), default=0)
         random = play.world.random("reader")
         self._due = sorted(random.randrange(last + 1) for _ in range(SNAPSHOTS))

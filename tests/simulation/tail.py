@@ -105,7 +105,7 @@ class Intake(intakes.Intake):
 
 
 class Host(NamedTuple):
-    """What a life of the collector offers to its sources of files."""
+    """The things that a life of the collector offers to its sources of files."""
 
     clock: Clock
     is_full: Callable[[], bool]

@@ -105,7 +105,7 @@ class Load:
     def send(self):
         """Send another round.
 
-        Of 20 events for each source, one is missing and comes in the next round, and one comes twice. Also send noise,
+        Each source gets 20 events: one is missing and comes in the next round, and one comes twice. Also send noise,
         a run that begins again, and some vectors of every format.
         """
         first = 20 * self.round

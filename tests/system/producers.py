@@ -63,7 +63,7 @@ class Producer(threading.Thread):
 
 
 class TcpProducer(Producer):
-    """Continues with its numbers on a new connection. What was on the old connection is lost."""
+    """Continues with its numbers on a new connection. Bytes on the old connection are lost."""
 
     def session(self):
         with socket.create_connection(self.address, timeout=5) as sock:
