@@ -12,11 +12,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PARTS = (ROOT / "collector", ROOT / "clients/python/src")
-SHORT = 60  # lines
+SHORT = 60  # Number of lines below which a file is short
 LONG = 600
-MANY = 8  # parameters of a constructor
+MANY = 8  # Number of parameters of a constructor that counts as too many
 
-# A row is a list or a part of a block. A check that names one of these types asks which.
+# The types of the forms of rows: a list, or a part of a block. A check that names one of these types asks for the form.
 FORMS = {
     "ListRecords",
     "BlockRecords",
@@ -28,7 +28,7 @@ FORMS = {
     "Words",
     "Texts",
 }
-# Here `list` is one of the two forms, too.
+# In these packages, `list` is one of the two forms, too.
 ROW_PACKAGES = {"ingest", "ledger", "model", "store"}
 
 

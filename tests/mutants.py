@@ -98,7 +98,7 @@ pytest_add_cli_args_test_selection =
 
 
 def lay_out(group: str) -> Path:
-    """Copy what a group needs, and return where it is."""
+    """Copy what a group needs. Return the directory."""
     modules, tests = GROUPS[group]
     stage = STAGES / group
     shutil.rmtree(stage, ignore_errors=True)
@@ -121,8 +121,8 @@ def lay_out(group: str) -> Path:
 
 
 def drawn(stage: Path, mutmut: str, places: range, seed: int) -> list[str]:
-    """Return the names of the mutants at these places of all, in an order that the seed draws."""
-    made = [mutmut, "run", "none of them"]  # makes all mutants, and runs none
+    """Return the names of the mutants at these places in the list of all, in an order that the seed determines."""
+    made = [mutmut, "run", "none of them"]  # This makes all mutants, and runs none.
     subprocess.run(made, cwd=stage, check=False, capture_output=True)
     metas = sorted(stage.glob("mutants/**/*.meta"))
     names = sorted(

@@ -66,11 +66,14 @@ LONGEST = (
     "tests/system/test_memory_limit.py",
     "tests/simulation/test_oracle.py",
 )
-"""CPU of each and of the processes that it starts, and time that it waits: 2026-11-25, longest first."""
+"""The slowest files:
+
+CPU of each and of the processes that it starts, and the time that it waits, as of 2026-11-25, the longest first.
+"""
 
 _TURN = {ROOT / file: number for number, file in enumerate(LONGEST)}
 
 
 def turn(path: Path) -> int:
-    """Return a key that sorts files by who begins first; those that are not named keep their order."""
+    """Return a sort key by which the slowest files begin first. Files that are not named keep their order."""
     return _TURN.get(path, len(_TURN))

@@ -27,25 +27,27 @@ LONG = (
         "tests/packaging/test_dist.py", "tests/packaging/test_kernels.py",
     ),
 )  # fmt: skip
-"""Files that CI runs in their long form, too: those of even days, and of odd days."""
+"""Files whose long form CI runs, too: one list for even days, and one for odd days."""
 
 MEASURED = (
     "analysis", "bundle", "cli", "config", "export", "importing", "job", "query", "reading", "rollups", "run", "security",
     "serving", "store", "view",
 )  # fmt: skip
-"""Folders whose tests are measured with kernels: they tell most of the code that `twice` does not reach."""
+"""Folders whose tests are measured with kernels: they run most of the code that `twice` does not reach."""
 
 CORE = frozenset({
     "analysis", "config", "contract", "decoding", "demo", "formats", "importing", "ingest", "ledger", "metrics", "query",
     "reading", "rows", "security", "serving", "sources", "spool", "store",
 })  # fmt: skip
-"""Folders of the core: the unit tests and vectors of every package, and the demonstration, whose daemon takes all formats."""
+"""Folders of the core: the unit tests and vectors of every package, and the demonstration, whose daemon receives all
+formats.
+"""
 CORE_FILES = frozenset({
     "tests/docs/test_citations.py", "tests/docs/test_class_names.py", "tests/docs/test_decisions.py",
     "tests/docs/test_reference.py", "tests/system/test_lifecycle.py", "tests/upgrade/test_shapes.py",
     "tests/view/browser/test_views.py",
 })  # fmt: skip
-"""Further files of the core: gates of the documents, a daemon from its start to its stop, the page in a browser."""
+"""Further files of the core: checks of the documents, a daemon from its start to its stop, the page in a browser."""
 NOT_CORE = frozenset({
     "clients/python/tests/test_green_threads.py", "tests/formats/test_sixth_format.py", "tests/importing/test_kinds.py",
     "tests/importing/test_lost_names.py", "tests/ingest/test_memory.py", "tests/query/test_beside_a_writer.py",
@@ -53,22 +55,23 @@ NOT_CORE = frozenset({
     "tests/spool/test_kill_spool.py", "tests/store/test_damage.py", "tests/store/test_kill.py",
     "tests/store/test_object_store.py",
 })  # fmt: skip
-"""Files in the core's folders that are no unit tests, or cost much: processes that die, other interpreters, servers, imports
-of many files."""
+"""Files in the core's folders that are no unit tests, or cost much: processes that are killed, other interpreters,
+servers, imports of many files.
+"""
 
 COUNTING = {
     "tests/cli/test_query.py": "test_an_empty_store_is_asked_with_few_modules",
 }
-"""A test, in a file that is measured, which counts modules."""
+"""A test that counts modules, in a file that is otherwise measured."""
 
 
 def today() -> int:
-    """Return the number of the date, in days since 1970."""
+    """Return the current date as a number of days since 1970."""
     return SystemClock().wall_ns() // DAY
 
 
 def half_of(day: int, paths: list[str]) -> list[str]:
-    """Return the half of files that is run on a day; the other half is run on the next."""
+    """Return the half of the files that is run on a day. The other half is run on the next day."""
     return [path for path in paths if (crc32(path.encode()) + day) % 2]
 
 
@@ -87,7 +90,7 @@ def without_kernels(day: int | None = None) -> list[str]:
 
 
 def long(day: int | None = None) -> list[str]:
-    """Return the files of `LONG` of a day, and half of the properties whose long form has more examples."""
+    """Return the files of `LONG` for a day, and half of the properties whose long form has more examples."""
     day = today() if day is None else day
     properties = [
         path
@@ -98,7 +101,7 @@ def long(day: int | None = None) -> list[str]:
 
 
 def is_core(path: str) -> bool:
-    """Return whether a file is one of the core."""
+    """Return whether a file belongs to the core."""
     if path in NOT_CORE:
         return False
     folder = path.removeprefix("tests/").partition("/")[0]

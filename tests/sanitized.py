@@ -31,11 +31,11 @@ TESTS = {
     "sources/_pump": ["sources/test_pump.py"],
     "rows/_joined": ["rows/test_joining.py", "store/test_data_files.py"],
 }
-"""The files of tests for each kernel, which give it what it may be given, and what it must refuse."""
+"""For each kernel, the files of tests that give it valid input, and input that it must refuse."""
 
 
 class Skips:
-    """Counts what did not run."""
+    """Counts the tests that did not run."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,7 +54,7 @@ def files() -> list[str]:
 
 
 def foreign(library: Path) -> list[str]:
-    """Return the kernels in this process that are not those of a directory."""
+    """Return the kernels in this process that are not from a directory."""
     modules = {name: sys.modules["tailrace." + name.replace("/", ".")] for name in TESTS}
     return [
         name
@@ -71,7 +71,7 @@ def main() -> None:
 
     load_all(library)
     skips = Skips()
-    # The last words of a sanitizer, which ends the process, must not end in a file of pytest's.
+    # A sanitizer prints its report and ends the process. The report must not go to a file of pytest.
     options = ("-q", "-p", "no:cacheprovider", "--capture=sys")
     code = pytest.main([*options, *files()], plugins=[skips])
     if others := foreign(library):

@@ -38,11 +38,11 @@ BLOCK = re.compile(
 FILE = re.compile(r"`([^`]+)`:$")
 
 LEFT_OUT = frozenset({"day", "source", "format", "session", "time", "wall"})
-"""Columns that say nothing of the trace's bytes, or what others say, too."""
+"""Columns that do not depend on the trace's bytes, or that repeat other columns."""
 
 
 class Example(NamedTuple):
-    """A trace's path and bytes, the documents beside it, and the rows that the page shows."""
+    """The path and the bytes of a trace, the documents beside it, and the rows that the page shows."""
 
     path: str
     data: bytes
@@ -65,7 +65,7 @@ def examples(page: str) -> Iterator[Example]:
 
 
 def rows_of(format_: str, example: Example) -> str:
-    """Play an example through the ingest, and return its rows as a table."""
+    """Process an example with the ingest. Return its rows as a table."""
     log = Log()
     group = FORMATS[format_].files.group(example.path)
     session = log.open_file(format_, example.path, group=group)
@@ -82,7 +82,7 @@ def _from_hex(content: str) -> bytes:
 
 
 def _table(rows: list[dict[str, object]]) -> str:
-    """Return a table of all columns that say anything, offsets first."""
+    """Return a table of all columns that have a value, offsets first."""
     named = dict.fromkeys(("offset", "end_offset", *rows[0]))
     columns = [name for name in named if name not in LEFT_OUT]
     columns = [name for name in columns if any(row[name] not in {None, ""} for row in rows)]

@@ -22,16 +22,22 @@ ROOT = Path(__file__).parents[2]
 
 RUN = ("sh", "python")
 SHOWN = ("text", "toml", "rust", "console")
-"""Languages of blocks that are not run: `console` needs a service manager or an engine; `text` after a block that is run is what it prints."""
+"""Languages of blocks that are not run.
+
+`console` needs a service manager or an engine. `text` after a block that is run is its expected output.
+"""
 
 ANYTHING = "…"
-"""In a block of output: what differs from run to run. On a line by itself, any number of lines."""
+"""In a block of output: the part that differs from run to run.
+
+On a line by itself, it stands for any number of lines.
+"""
 
 SERVES = re.compile(r"^tailrace serve .*> ?(\S+) 2>&1 &$", re.MULTILINE)
-"""A daemon that is started, and where it says that it listens."""
+"""A command that starts a daemon, and the line in which it prints its address."""
 
 LONGEST_SECONDS = 600
-"""The time that a block may take: packages are downloaded in some."""
+"""Maximum time (seconds) of a block. Some download packages."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -44,7 +50,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The commands of a page, each with the output that it shows."""
+    """Return the commands of a page, each with the output that the page shows."""
     text = page.read_text()
     found: list[Block] = []
     end = 0
@@ -64,8 +70,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether this is what was to be printed. Runs of spaces are one: columns are as wide as what
-    is in them."""
+    """Return whether an output is the expected one.
+
+    Several spaces count as one, because columns are as wide as their content.
+    """
     pattern = ""
     for line in shown.splitlines():
         if line.strip() == ANYTHING:
@@ -79,8 +87,11 @@ def matches(shown: str, printed: str) -> bool:
 
 
 class Shell:
-    """A reader's shell. `command` starts bash, here or elsewhere. There is one at a time on a host,
-    however many tests run: daemons of pages listen where they do by default."""
+    """The shell of a reader.
+
+    `command` starts bash, here or elsewhere. Only one runs on a host at a time, however many tests run, because daemons
+    of pages listen at their default addresses.
+    """
 
     def __init__(self, command=("bash",), *, environ=None, cwd=ROOT):
         self._number = 0
@@ -100,7 +111,7 @@ class Shell:
         return self
 
     def __exit__(self, *_):
-        """Processes that this shell left are ended with it."""
+        """End the shell, and the processes that it has left."""
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1)
@@ -114,7 +125,7 @@ class Shell:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(self, block: Block) -> tuple[int, str]:
-        """Exit code and what it prints."""
+        """Run a block. Return its exit code and its output."""
         text = block.text
         if serves := SERVES.search(text):
             text += f"until grep -qs admin: {serves[1]}; do sleep 0.1; done\n"
@@ -122,7 +133,7 @@ class Shell:
             text = f"python - <<'END OF PROGRAM'\n{text}END OF PROGRAM\n"
         self._number += 1
         mark = f"--- end of block {self._number}: "
-        # The exit code is that of the last command that failed, as with `set -e`, but the shell stays.
+        # The exit code is that of the last command that failed, as with `set -e`, but the shell continues.
         script = f"code=0; trap 'code=$?' ERR\n{{\n{text}}} </dev/null\ntrap - ERR; echo \"{mark}$code\"\n"
         self._process.stdin.write(script.encode())
         self._process.stdin.flush()
@@ -141,8 +152,10 @@ class Shell:
         )
 
     def read(self, block: Block) -> str:
-        """Run a block once, as a reader does; what it prints, which is what the page shows. The page
-        itself waits for what takes time."""
+        """Run a block once, as a reader does.
+
+        Return its output, which must be what the page shows. The page itself waits for commands that take time.
+        """
         code, printed = self.run(block)
         if code or not (block.output is None or matches(block.output, printed)):
             raise AssertionError(
@@ -153,7 +166,7 @@ class Shell:
 
 
 def wrappers(directory: Path) -> Path:
-    """A directory for PATH in which `tailrace` and `python` are those of this environment."""
+    """Return a directory for PATH with the commands `tailrace` and `python` of this environment."""
     directory.mkdir(parents=True)
     for name, arguments in (("tailrace", "-m tailrace"), ("python", "")):
         command = directory / name
@@ -163,7 +176,9 @@ def wrappers(directory: Path) -> Path:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """A reader's: the commands on PATH, an empty data directory, ports that nobody else has."""
+    """Return the environment of a reader: the commands on PATH, an empty data directory, and ports that no other
+    process has.
+    """
     environ = {name: value for name, value in os.environ.items() if "TAILRACE" not in name}
     path = f"{wrappers(directory / 'bin')}:{os.environ['PATH']}"
     data = str(directory / "data")

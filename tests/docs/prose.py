@@ -41,21 +41,21 @@ PLAIN = (
     "README.md",
     "CONTRIBUTING.md",
 )
-"""Folders and pages whose sentences name the actor first."""
+"""Folders and pages in which no sentence may begin with a word of `ASKING`."""
 SPOKEN = (*PRODUCT, "benchmarks", "deploy")
-"""Folders whose strings do so, too: people read them as help, messages and titles."""
+"""Folders in which this also holds for strings, because people read them as help, messages and titles."""
 NAMING = (*PRODUCT, "clients/python/tests", "benchmarks", "deploy", "tests")
-"""Folders whose docstrings and comments name only what exists."""
+"""Folders whose docstrings and comments may name only what exists."""
 CYTHON = frozenset({".pyx", ".pxd", ".pyi"})
 ASKING = frozenset({"Of", "What", "Who", "That"})
-"""Words that begin questions, or hide the actor."""
+"""Words with which questions begin. At the beginning of another sentence, they hide the actor."""
 NAMED_IN = ("collector", "clients", "tests", "config", "deploy", "benchmarks", "examples", ".ci")
 VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text().split())
-"""Verbs that docstrings begin with. Add the verb that you need, in the imperative."""
+"""Verbs with which docstrings may begin. Add the verb that you need, in the imperative."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
-"""Text that claims to be a name. Other things in backquotes are examples, grammars or commands."""
+"""Pattern of text in backquotes that must be a name. Other text in backquotes is an example, a grammar or a command."""
 _QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -97,7 +97,7 @@ def docstrings(paths: Iterable[str] = PRODUCT) -> Iterator[Docstring]:
 
 
 def unknown_names(paths: Iterable[str] = NAMING) -> Iterator[Unknown]:
-    """Yield what stands in backquotes in docstrings and comments, and exists nowhere."""
+    """Yield the names in backquotes in docstrings and comments that exist nowhere."""
     for path in modules(paths, CYTHON | {".py"}):
         for line, text in chain.from_iterable(read_code(path.read_text()).prose):
             for match in _QUOTED.finditer(text):
@@ -127,7 +127,7 @@ def misleading_strings(paths: Iterable[str] = SPOKEN) -> Iterator[Sentence]:
 
 @cache
 def _known() -> frozenset[str]:
-    """Return all identifiers of code, words of strings that are no prose, and names of files."""
+    """Return all identifiers in code, the words of strings that are no prose, and the names of files."""
     words: set[str] = set()
     for home in NAMED_IN:
         for path in (ROOT / home).rglob("*"):
@@ -141,7 +141,7 @@ def _known() -> frozenset[str]:
 
 
 def main(paths: list[str]) -> None:
-    """Print each docstring without a verb, unknown name and misleading sentence, and how many there are."""
+    """Print each docstring without a verb, each unknown name and each misleading sentence, and their numbers."""
     chosen = paths or list(PRODUCT)
     found = list(docstrings(chosen))
     without = [one for one in found if not one.begins_with_verb]

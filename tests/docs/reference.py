@@ -1,4 +1,4 @@
-"""The reference, written from the code: `python -m tests.docs.reference > collector/REFERENCE.md`."""
+"""Write the reference from the code: `python -m tests.docs.reference > collector/REFERENCE.md`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _reading():
 
 
 def _call(function):
-    """A call as one writes it: the keywords without what they mean alike everywhere."""
+    """Return a call as a user writes it, without keywords that mean the same everywhere."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
     if parameters and str(parameters[-1].annotation).startswith("Unpack["):
         (of,) = typing.get_args(typing.get_type_hints(function)[parameters[-1].name])

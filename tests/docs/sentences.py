@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 Lines = list[tuple[int, str]]
-"""Consecutive lines with their numbers."""
+"""Consecutive lines, each with its number."""
 
 _MARKDOWN = frozenset({".md"})
 _PYTHON = frozenset({".py", ".pyi", ".pyx", ".pxd"})
 _C = frozenset({".c", ".h"})
 READABLE = _MARKDOWN | _PYTHON | _C
-"""Suffixes of files that `sentences` can read."""
+"""Suffixes of the files that `sentences` can read."""
 
 _END = re.compile(r"(?<=[.!:])[)\"*_`]*\s+(?=[(\"*_`]*[A-Z])|(?<=\?)[)\"*_`]*\s+")
-"""The space between two sentences. A colon ends a sentence if a capital follows."""
+"""Pattern of the space between two sentences. A colon ends a sentence if a capital letter follows."""
 _BULLET = r"(?:[-*+]|\d+[.)])\s+"
 _ITEM = re.compile(rf"\s*{_BULLET}")
 _OPENING = re.compile(rf"\s*(?:#+\s+|>\s*)?(?:{_BULLET})?[(\"*_`\[]*")
-"""Characters before the first word: a heading's mark, a bullet, emphasis, a quote."""
+"""Characters before the first word of a sentence: the mark of a heading, a bullet, emphasis, a quote."""
 _FENCE = re.compile(r"\s*(```|~~~)")
 _RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*$")
 """The line below the head of a table."""
@@ -57,7 +57,9 @@ class Sentence(NamedTuple):
 
 
 def sentences(path: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a Markdown page, or of the comments and lone strings of a file of code."""
+    """Yield the sentences of a Markdown page, or those of the comments and of the strings that are statements in a file
+    of code.
+    """
     source = path.read_text()
     if path.suffix in _MARKDOWN:
         blocks = iter([_markdown(source)])
@@ -93,14 +95,14 @@ class ReadCode(NamedTuple):
     """The prose and the words of a file of code."""
 
     prose: list[Lines]
-    """Each run of comments in one column, and each string that is a statement by itself."""
+    """Runs of comments in one column, and strings that are statements by themselves."""
     words: frozenset[str]
-    """Identifiers in code, and in the strings that are no statements by themselves."""
+    """Identifiers in code, and in strings that are no statements by themselves."""
 
 
 @cache
 def read_code(source: str) -> ReadCode:
-    """Read code, which may be Cython: several rules look at each file."""
+    """Read a file of code, which may be Cython. The result is cached, because several rules use it."""
     tokens = list(_tokens(source))
     alone = list(_lone_strings(tokens))
     runs: list[Lines] = []
@@ -133,7 +135,7 @@ def _lone_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.Tok
 
 
 def _c(source: str) -> Iterator[Lines]:
-    """Yield each comment, without its marks."""
+    """Yield the text of each comment in C, without its marks."""
     for match in _C_COMMENT.finditer(source):
         first = source.count("\n", 0, match.start()) + 1
         lines = (line.strip(" \t/*") for line in match[0].split("\n"))
@@ -141,7 +143,7 @@ def _c(source: str) -> Iterator[Lines]:
 
 
 def _markdown(source: str) -> Lines:
-    """Return the page without fenced code and heads of tables; blank lines set headings and cells apart."""
+    """Return the page without fenced code and heads of tables. Blank lines separate headings and cells."""
     page: Lines = []
     fenced = False
     lines = source.split("\n")
@@ -162,7 +164,7 @@ def _markdown(source: str) -> Lines:
 
 
 def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[Lines]:
-    """Yield lines that belong together: a blank line ends them, and an item of a list begins anew."""
+    """Yield lines that form a paragraph. A blank line ends it, and an item of a list begins a new one."""
     paragraph: Lines = []
     for number, line in lines:
         if not line.strip() or _ITEM.match(line):

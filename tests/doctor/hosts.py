@@ -1,4 +1,6 @@
-"""Hosts for the checks: a configuration, an environment, and a root with what the test puts there."""
+"""Make hosts for the checks of the doctor: a configuration, an environment, and a root directory with files of the
+test.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ UNPRIVILEGED = (
     if os.geteuid() == 0
     else []
 )
-"""Return what to put before a command for it to be refused what its files' modes refuse."""
+"""Return a prefix for a command, with which file modes apply to it even if root runs the test."""
 
 
 class StoppedClock:
-    """Stands still but for `step` seconds at each look at the monotonic one."""
+    """A clock that stands still, except that its monotonic time advances by `step` seconds at each reading."""
 
     def __init__(self, *, wall_ns=10**18, step=0.0):
         self.wall = wall_ns
@@ -51,7 +53,7 @@ class StoppedClock:
 
 
 def host(store="/nowhere/store", *, root=HERE, environ=None, clock=None, **sections):
-    """`sections` are those of the configuration; without sources it has none."""
+    """Return a host. `sections` are those of the configuration. Without sources in it, the host has none."""
     sections.setdefault("sources", {})
     config = Config(store=StoreConfig(path=str(store)), **sections)
     return Host(config, environ or {}, clock or SystemClock(), root)
@@ -74,7 +76,7 @@ def tail(*paths, format_="jets"):
 
 
 def put(root, **files):
-    """Write files below a root; `__` in their names is a slash."""
+    """Write files below a root directory. `__` in their names stands for a slash."""
     for name, text in files.items():
         path = root / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +88,7 @@ def severities(findings):
 
 
 def only(findings, severity=None):
-    """The one finding there is, of this severity if one is said."""
+    """Return the only finding. If a severity is given, the finding must have it."""
     chosen = [f for f in findings if severity is None or f.severity == severity]
     assert len(chosen) == 1, chosen
     return chosen[0]

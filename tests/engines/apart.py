@@ -1,4 +1,4 @@
-"""Runs `reading.py` in the environment of `make engines`, and `tailrace query` beside it: which rows each of them has."""
+"""Run `reading.py` in the environment of `make engines`, and `tailrace query` beside it. Compare their rows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv/engines/bin/python"
 
 NAMES = ("daft", "ray")
-"""Daft on Ray, and Ray's own reader of Delta tables; Ray has two nodes."""
+"""The engines: Daft on Ray, and Ray's own reader of Delta tables. Ray has two nodes."""
 
 COLUMNS = (
     "source", "session", "stream", "seq", "kind", "name", "start", "end", "missing", "attributes", "offset",
 )  # fmt: skip
-"""Columns of the table that the view `events` has as they are, of rows that are no begins."""
+"""Columns of the table that the view `events` shows unchanged, for rows that are no begins."""
 
 
 def read_apart(engine, tables, environ, directory):
-    """Let an engine read the tables. Return of each its rows, and the processes other than the engine's first that had
-    any of them."""
+    """Let an engine read the tables.
+
+    Return for each its rows, and the processes other than the engine's first one that had any of them.
+    """
     outputs = [directory / f"{engine}-{number}.arrow" for number in range(len(tables))]
     places = [place for pair in zip(tables, outputs, strict=True) for place in pair]
     done = subprocess.run(
@@ -45,7 +47,7 @@ def read_apart(engine, tables, environ, directory):
 
 
 def rows_of_query(store, environ):
-    """The rows of the view `events`, as `as_rows` has them. Something of them is missing."""
+    """Return the rows of the view `events` in the form of `as_rows`. Some events are missing."""
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     statement = f"SELECT {names} FROM events"  # noqa: S608 - our own names
     done = program.run(
@@ -58,7 +60,7 @@ def rows_of_query(store, environ):
 
 
 def as_rows(table):
-    """The rows that are no begins, in an order that is the same for equal rows, each with its columns as text."""
+    """Return the rows that are no begins, each with its columns as text, in an order that is the same for equal rows."""
     columns = (table[name].to_pylist() for name in COLUMNS)
     rows = (tuple(map(str, row)) for row in zip(*columns, strict=True))
     return sorted(row for row in rows if row[COLUMNS.index("kind")] != "begin")

@@ -21,13 +21,13 @@ from pyarrow import ipc
 from ray.cluster_utils import Cluster
 
 SECONDS = 400
-"""Ray's processes would outlive ours if whoever started us killed it. We end first."""
+"""Maximum time (seconds) of this process. It ends by itself: if its parent killed it, Ray's processes would remain."""
 
 NODES = 2
 NODE = {
     "num_cpus": 2,
     "object_store_memory": 200 * 2**20,
-    # Ray looks for 127.0.0.1 at the host's outer address, where it does not listen then.
+    # Ray looks for 127.0.0.1 at the host's outer address, where it does not listen in this case.
     "node_ip_address": "127.0.0.2",
     "include_dashboard": False,
 }
@@ -38,7 +38,7 @@ def with_daft(table):
     from daft.io import IOConfig, S3Config
 
     daft.set_runner_ray(noop_if_initialized=True)
-    # A task for each file, however small it is.
+    # Make a task for each file, however small it is.
     daft.set_execution_config(scan_tasks_min_size_bytes=1, scan_tasks_max_size_bytes=2)
 
     @daft.func.batch(return_dtype=daft.DataType.int64())
@@ -83,7 +83,7 @@ def main():
     read = ENGINES[sys.argv[1]]
     places = iter(sys.argv[2:])
     with tempfile.TemporaryDirectory(prefix="ray-") as directory:
-        # Ray notes the cluster's address in a directory below, which it does not make.
+        # Ray writes the cluster's address to a directory below this one, but does not create this one.
         os.environ["RAY_TMPDIR"] = directory
         own = Path(directory, "ray")
         own.mkdir()

@@ -1,4 +1,4 @@
-"""Run a notebook with the real kernel, as Jupyter does."""
+"""Run a notebook with the real Jupyter kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nbclient import NotebookClient
 def run(path, directory, **variables):
     """Return the outputs of each code cell: the text and the HTML that it shows.
 
-    The kernel runs in `directory` with these environment variables. A cell that fails fails the test."""
+    The kernel runs in `directory` with these environment variables. A cell that fails makes the test fail.
+    """
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,

@@ -1,4 +1,4 @@
-"""A session's rows, written in their own format again and read once more, without a disk."""
+"""Write a session's rows in their own format again, and read them once more, without a disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rebuilt(NamedTuple):
 
 
 def play(log):
-    """The rows that readers see, and the files of the quarantine by session."""
+    """Return the rows that readers see, and the quarantine files by session."""
     ingest = applied(log.entries)
     batch, quarantined = ingest.yielded.take()
     files = {}
@@ -31,7 +31,7 @@ def play(log):
 
 
 def rebuild(format_, rows, files, *, path=None, repair=False):
-    """The bytes that the rows of one session were made of; `path` is that of its file."""
+    """Return the bytes from which the rows of one session were made. `path` is that of its file."""
     encoder, left = format_.encoder(repair), Counter()
     of_file = isinstance(encoder, FileEncoder) and path is not None
     if of_file:
@@ -54,7 +54,7 @@ def rebuild(format_, rows, files, *, path=None, repair=False):
 
 
 def _stored(rows):
-    """`rows` as `ROWS` and `ORDER` of `export.records` ask for them."""
+    """Return `rows` in the form that `ROWS` and `ORDER` of `export.records` expect."""
     found = []
     for row in rows:
         for ends in (False, True):
@@ -73,7 +73,10 @@ def _first(value):
 
 
 def told(rows):
-    """Rows as far as the producer told them, and not where they are in its bytes, nor blank lines, which say nothing."""
+    """Return the rows as far as the producer determined them.
+
+    Their places in its bytes are left out, and so are blank lines, which have no content.
+    """
     dropped = {"day", "wall", "time", "offset", "end_offset"}
     return [
         {name: value for name, value in row.items() if name not in dropped}

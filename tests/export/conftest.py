@@ -1,4 +1,4 @@
-"""The store of all five formats, and one for all that only read it."""
+"""Make the store of all five formats, once for all tests that only read it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def varied_store(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def demo_store(tmp_path_factory, worker_id):
-    """The store that the demonstration collects: all five formats, with gaps and open spans.
+    """Return the store that the demonstration collects: all five formats, with gaps and open spans.
 
-    The first of the processes that run tests makes the store, and the others read it."""
+    The first of the processes that run tests makes it, and the others read it.
+    """
     directory = tmp_path_factory.getbasetemp()
     if worker_id != "master":
         directory = directory.parent

@@ -1,4 +1,4 @@
-"""Read back what was drawn, with readers that are not ours, and ask the same in SQL."""
+"""Read drawn exports back with readers of other projects, and ask the same questions in SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATEST = 2**63 - 1
 
 
 class Drawn(NamedTuple):
-    """`length` is None of an open span. LOST slices have the kind lost."""
+    """A drawn event. `length` is None for an open span. Slices named LOST have the kind lost."""
 
     source: str
     session: str
@@ -98,7 +98,7 @@ def of_chrome(path) -> Counter[Drawn]:
 
 
 def of_otlp(path) -> Counter[Drawn]:
-    """Each line as what it says it is: protobuf's own reader of JSON refuses unknown fields."""
+    """Read each line as the message that it contains. Protobuf's own JSON reader refuses unknown fields."""
     from google.protobuf.json_format import Parse
     from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -149,7 +149,7 @@ READERS = {"perfetto": of_perfetto, "chrome": of_chrome, "otlp": of_otlp}
 
 
 def _hex_as_base64(line):
-    """OpenTelemetry writes ids in hexadecimal, where JSON of protocol buffers has base64."""
+    """OpenTelemetry writes ids in hexadecimal, where the JSON form of protocol buffers has base64."""
     import base64
 
     def walk(value):
@@ -166,7 +166,7 @@ def _hex_as_base64(line):
 
 
 def _matched(events) -> Counter[Drawn]:
-    """Begins with their ends, in the order of time as a viewer sorts them; equal times keep their order."""
+    """Match begins with their ends, in the order of time as a viewer sorts them. Equal times keep their order."""
     found = Counter()
     stacks = defaultdict(list)
     for place, track, phase, time, name, category in sorted(events, key=lambda each: each[3]):
@@ -237,7 +237,7 @@ FROM placed WHERE begins IS NOT NULL
 
 
 def asked(store) -> Counter[Drawn]:
-    """Return what has to be drawn of a store but its gaps, by the views alone."""
+    """Return everything of a store that must be drawn except its gaps, by the views alone."""
     found = Counter()
     for source, session, stream, kind, name, begin, is_open, length, attributes in ask(
         store, PLACED
@@ -278,7 +278,7 @@ def _is_number(value):
 
 
 def gaps_asked(store):
-    """Return what is missing, by session and stream: gaps, and how many events at least."""
+    """Return the gaps by session and stream, with the minimum number of missing events."""
     return Counter(
         {
             (

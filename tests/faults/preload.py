@@ -21,7 +21,7 @@ SOURCE = Path(__file__).with_name("preload.c")
 
 
 def why_not() -> str | None:
-    """Why the library cannot be built here, and what to do about it; None if it can."""
+    """Return why the library cannot be built here, and what to do about it; None if it can be built."""
     return (
         None
         if shutil.which("cc")
@@ -30,7 +30,7 @@ def why_not() -> str | None:
 
 
 def build(directory: Path, source: Path = SOURCE) -> Path:
-    """Compile a library into a directory."""
+    """Compile the library into a directory."""
     library = directory / f"{source.stem}.so"
     command = [
         "cc",
@@ -52,7 +52,7 @@ def build(directory: Path, source: Path = SOURCE) -> Path:
 
 
 class FailingDisk:
-    """The switches of one test: files in `directory`, whose presence makes the library act."""
+    """The switches of one test: files in `directory`. If they exist, the library acts."""
 
     def __init__(self, library: Path, directory: Path) -> None:
         self._library = library
@@ -61,7 +61,7 @@ class FailingDisk:
         self._space = directory / "no_room"
 
     def environment(self, path_part: str) -> dict[str, str]:
-        """Variables for the program whose files with `path_part` in their path shall fail."""
+        """Return environment variables for a program. Its files with `path_part` in their path fail."""
         return {
             "LD_PRELOAD": str(self._library),
             "TAILRACE_FAULT_PATH": path_part,

@@ -1,4 +1,4 @@
-"""Spool entries made by hand: the ingest's input without a disk."""
+"""Build spool entries by hand: the ingest's input without a disk."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def heph_epoch(nanoseconds):
 
 
 def heph_option(name, value):
-    """A metadata packet whose value is a JSON object."""
+    """Return a metadata packet whose value is a JSON object."""
     name, value = name.encode(), json.dumps(value).encode()
     size = 10 + len(name) + len(value)
     return struct.pack(">IIH", METADATA_MAGIC, size, len(name)) + name + value
 
 
 def heph_session(number, **more):
-    """The announcement of the session with this number for its id."""
+    """Return the announcement of a session whose id is this number."""
     return heph_option("tailrace.session", {"session": f"{number:032x}", **more})
 
 
@@ -52,7 +52,7 @@ def heph_goodbye(finals, **more):
 
 
 class Log:
-    """Entries in order, with positions as the spool gives them."""
+    """Entries in order, with positions as the spool assigns them."""
 
     def __init__(self):
         self.entries = []
@@ -146,7 +146,7 @@ class Log:
         self.add(EntryKind.TICK)
 
     def clock(self, ahead):
-        """The wall clock is so far ahead of the log (ns) from now on."""
+        """Add an entry: from now on, the wall clock is ahead of the log by this time (ns)."""
         self.add(EntryKind.CLOCK, payload=encode(ahead))
 
     def stop(self, payload=b""):
@@ -154,7 +154,7 @@ class Log:
 
 
 def log_of_file(format_, data, path, documents=(), **options):
-    """Return the log of a file that is read to its end, with the documents beside it as pairs of name and bytes."""
+    """Return the log of a file that is read to its end. Documents beside it are pairs of name and bytes."""
     log = Log()
     session = log.open_file(format_, path, **options)
     for name, text in documents:
@@ -169,7 +169,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def applied(entries, ingest=None):
-    """Return an ingest, by default a new one, to which entries were applied. Nobody has taken what they yield."""
+    """Return an ingest, by default a new one, to which entries were applied. Its batches have not been taken."""
     ingest = ingest or Ingest()
     for entry in entries:
         ingest.apply(entry)
@@ -177,7 +177,7 @@ def applied(entries, ingest=None):
 
 
 def run(entries, ingest=None):
-    """Apply entries; the ingest and what it made of them as one row (a dict) after another."""
+    """Apply entries. Return the ingest, and the rows that it made, each as a dict."""
     ingest = applied(entries, ingest)
     batch, _ = ingest.yielded.take()
     return ingest, rows(batch)
@@ -196,7 +196,7 @@ def rows(batch):
 
 
 def as_seen(rows):
-    """Rows as readers see them, whenever commits were taken: begins that no span supersedes come last."""
+    """Return the rows as readers see them, whenever commits were made: begins without a span come last."""
     whole = {(r["source"], r["session"], r["offset"]) for r in rows if r["kind"] == "span"}
     begins = [
         row

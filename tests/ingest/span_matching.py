@@ -1,4 +1,7 @@
-"""Two sessions' open spans: one gets records as lists, the other the same records in blocks, and both must agree."""
+"""Match the open spans of two sessions: one gets records as lists, the other the same records in blocks.
+
+Both must agree.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ APART = {Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL}
 
 
 class Side:
-    """The spans of a session and what became of its records."""
+    """The open spans of a session, and what became of its records."""
 
     def __init__(self, limits: LedgerConfig) -> None:
         self.state = ({}, ReferencesState(), ForgottenSpans())
@@ -33,14 +36,14 @@ class Side:
         self.by_kernel = 0
 
     def listed(self, columns: Iterable[Any]) -> list[Any]:
-        """Take records as lists; return their rows."""
+        """Match records given as lists. Return their rows."""
         found, flaws = self.spans.take([list(column) for column in columns], 5)
         self.flaws.update(flaws)
         rows = [found[Record._fields.index(name)] for name in ROW]
         return list(zip(*rows, found[FLAW], found[DEPTH], found[END_OFFSET], strict=True))
 
     def packed(self, block: Block) -> list[Any]:
-        """Take records in a block; return their rows."""
+        """Match records given in a block. Return their rows."""
         found = []
         for part, others in match_block(self.spans, block):
             if part:
@@ -64,7 +67,7 @@ class Sides:
         self.lists, self.blocks = Side(LedgerConfig(**limits)), Side(LedgerConfig(**limits))
 
     def take(self, units: Iterable[Block | Record]) -> None:
-        """Take blocks and the records between them, and compare rows, flaws and states."""
+        """Match blocks and the records between them on both sides. Compare rows, flaws and states."""
         expected, found = [], []
         for unit in units:
             if isinstance(unit, Block):
@@ -78,7 +81,7 @@ class Sides:
         self.compare()
 
     def compare(self) -> None:
-        """Compare what outlives a chunk."""
+        """Compare what the sides keep after a chunk."""
         one, two = self.lists, self.blocks
         assert two.flaws == one.flaws
         assert list(two.state[0]) == list(one.state[0])

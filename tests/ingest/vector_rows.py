@@ -28,9 +28,9 @@ from tests.ingest.log import Log, run
 SESSION = [column.name for column in COLUMNS].index("session")
 ROWS = VECTORS / "rows.json"
 PIECE = 499
-"""Bytes that come at a time where the input grows: no multiple of anything in it."""
+"""Number of bytes that arrive at a time while the input grows. It is no multiple of any size in the input."""
 PER_ENTRY = 7
-"""Datagrams that come at a time."""
+"""Number of datagrams that arrive at a time."""
 HASTY = LedgerConfig(reorder_events=16)
 
 
@@ -57,8 +57,11 @@ def in_datagrams(vector):
 
 
 def over_a_bad_network(vector):
-    """Every 5th datagram comes late, every 7th is lost, every 11th comes twice. Some of what is lost the
-    kernel dropped. The ledger waits for few later events, so that some holes close while events come."""
+    """Return the datagrams after a bad network: every 5th is late, every 7th is lost, every 11th arrives twice.
+
+    The kernel dropped some of the lost ones. The ledger waits for few later events, so that some holes close while
+    events arrive.
+    """
     sent, arrived, held = _datagrams(vector), [], []
     for number, datagram in enumerate(sent, 1):
         if number % 5 == 0:
@@ -78,11 +81,11 @@ WAYS = {
     "datagrams": (in_datagrams, "udp"),
     "bad network": (over_a_bad_network, "udp"),
 }
-"""By name, and with the type of source that it is of."""
+"""Ways of playing a vector, by name, each with its type of source."""
 
 
 def rows_of(vector):
-    """The rows of one vector, as lists in the order of the table's columns, by way."""
+    """Return the rows of one vector for each way of playing it, as lists in the order of the table's columns."""
     return {
         name: _rows(play(vector).entries)
         for name, (play, source) in WAYS.items()
@@ -91,7 +94,9 @@ def rows_of(vector):
 
 
 def digests_of(vector):
-    """By way, how many rows there are and what they are, session by session, in as few characters as tell them apart."""
+    """Return for each way the number of rows and a digest of them, session by session, in as few characters as
+    distinguish them.
+    """
     return {name: _digest(rows) for name, rows in rows_of(vector).items()}
 
 
@@ -142,7 +147,10 @@ def _pieces(data):
 
 
 def _datagrams(vector):
-    """A vector's input, one record a datagram; from a place that cannot be cut on, in pieces."""
+    """Return a vector's input as datagrams with one record each.
+
+    From a place on where it cannot be cut, return pieces.
+    """
     if vector.format.name != "heph":
         return vector.data.splitlines(keepends=True)
     rest, found = vector.data, []

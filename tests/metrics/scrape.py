@@ -1,4 +1,4 @@
-"""One answer of /metrics, read by Prometheus's own parsers, and held against the contract."""
+"""Read one response of /metrics with Prometheus's own parsers, and compare it with the contract."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scrape:
             self.families[family.name] = family.samples
 
     def sums(self, name, by):
-        """A family's values summed up for each value of some of its labels."""
+        """Return a family's values, summed up for each value of some of its labels."""
         sums = Counter()
         for sample in self.families[name]:
             sums[tuple(sample.labels[label] for label in by)] += sample.value
@@ -36,12 +36,12 @@ class Scrape:
         for law in LAWS:
             left, right = (self._sides(law, side) for side in (law.left, law.right))
             for key in {*left, *right}:
-                # A constant has one value for all.
+                # A constant has the same value for all labels.
                 values = left.get(key, left.get(None, 0)), right.get(key, right.get(None, 0))
                 assert key is None or RELATIONS[law.relation](*values), (law.text, key, values)
 
     def _sides(self, law, side):
-        """Return for one side of a law a value for each of the labels' values; of a constant for None."""
+        """Return the value of one side of a law for each value of the labels. The value of a constant is under None."""
         total, sign = Counter(), 1
         for word in side.split():
             if word in "+-":
@@ -54,8 +54,11 @@ class Scrape:
         return dict(total)
 
     def check_families(self, sources):
-        """Exactly what the contract has: families, types, units, help, names and labels of samples.
-        `sources` are those of /status."""
+        """Check that the scrape has exactly what the contract has: families, types, units, help texts, names and labels
+        of samples.
+
+        `sources` are those of /status.
+        """
         assert list(self.families) == list(BY_NAME)
         for name, metric in BY_NAME.items():
             unit = metric.unit if name.endswith(f"_{metric.unit}") else ""
@@ -70,7 +73,7 @@ class Scrape:
                 assert told == [s for s in sources if has(metric, sources[s])], name
 
     def _check_values(self, metric, sample, sources):
-        """A label with a fixed set has no other values."""
+        """Check that a label with a fixed set of values has no others."""
         if metric.label and metric.label.values:
             source = sources.get(sample.labels.get("source"), {"type": "", "format": ""})
             allowed = metric.label.all(source["type"], source["format"])
@@ -99,7 +102,7 @@ def has(metric, source):
 
 
 def evaluate(expression, sources, series_max):
-    """A bound as a number."""
+    """Return the value of a bound, which is an expression, as a number."""
     types = Counter(source["type"] for source in sources.values())
     for type_ in ("tcp", "udp", "tail"):
         expression = expression.replace(f"{type_} sources", str(types[type_]))
@@ -108,7 +111,7 @@ def evaluate(expression, sources, series_max):
 
 
 def plain(answer):
-    """Families of the text format: name, type and help, where counters have the names of their samples."""
+    """Return the families of the text format: name, type and help. There, counters have the names of their samples."""
     return {
         family.name: (family.type, family.documentation)
         for family in text_string_to_metric_families(answer)

@@ -13,19 +13,22 @@ from tests.packaging.installing import (
 )
 
 SHARING = ("decoding/formats/dftracer/_kernel", "decoding/formats/jets/_kernel")
-"""Kernels that include all files that kernels share."""
+"""Kernels that together include all files which kernels share."""
 
 
 @pytest.fixture(scope="package")
 def source(tmp_path_factory):
-    """The tree as a clone has it."""
+    """Return the source tree as a clone has it."""
     return copy_tree(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="package")
 def compiling(pytestconfig, tmp_path_factory):
-    """The environment of what compiles. In the short form the compiler does not optimize: most of the time would go
-    there, and what is optimized runs in all other tests."""
+    """Return the environment for compiling.
+
+    In the short form the compiler does not optimize, because this takes most of the time and optimized code runs in all
+    other tests.
+    """
     if pytestconfig.getoption("--slow"):
         return {}
     return {"CC": str(hasty_compiler(tmp_path_factory.mktemp("compiler")))}
@@ -33,26 +36,32 @@ def compiling(pytestconfig, tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def building(compiling):
-    """The environment in which the collector's wheels are built."""
+    """Return the environment in which the collector's wheels are built."""
     return SAME_DATE | {"TAILRACE_KERNELS": ""} | compiling
 
 
 @pytest.fixture(scope="package")
 def distribution(source, tmp_path_factory):
-    """The collector's source distribution."""
+    """Return the collector's source distribution."""
     return build_sdist(source, tmp_path_factory.mktemp("distribution"))
 
 
 @pytest.fixture(scope="package")
 def built(pytestconfig):
-    """The kernels that the collector's wheel is built with. In the short form two, which together include all that
-    kernels share: the translation of the others takes most of the time, and each of them runs in its own tests."""
+    """Return the kernels with which the collector's wheel is built.
+
+    In the short form, these are two that together include all shared files: translating the others takes most of the
+    time, and each of them runs in its own tests.
+    """
     return kernels.KERNELS if pytestconfig.getoption("--slow") else SHARING
 
 
 @pytest.fixture(scope="package")
 def collector_wheel(distribution, building, built, tmp_path_factory):
-    """Built from the source distribution, as pip does, so that whatever that lacks shows in all tests."""
+    """Return the collector's wheel.
+
+    It is built from the source distribution, as pip does, so that a file that is missing there makes all tests fail.
+    """
     project = unpack(distribution, tmp_path_factory.mktemp("somewhere else"))
     for name in {*kernels.KERNELS} - {*built}:
         (project / f"collector/tailrace/{name}.pyx").unlink()

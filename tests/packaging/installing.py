@@ -1,4 +1,4 @@
-"""Distributions built and installed as a user would, without a network."""
+"""Build and install distributions as a user would, without a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-"""The environment without what would let a program find this tree."""
+"""The environment without variables by which a program would find this source tree."""
 
 SAME_DATE = {"SOURCE_DATE_EPOCH": "1700000000"}
 
@@ -25,7 +25,7 @@ def has_compiler():
 
 
 def hasty_compiler(directory):
-    """A C compiler that does not optimize, whatever it is told."""
+    """Return a C compiler that does not optimize, whatever its options are."""
     compiler = directory / "cc"
     compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     compiler.chmod(0o755)
@@ -33,7 +33,7 @@ def hasty_compiler(directory):
 
 
 def copy_tree(to, part="."):
-    """A copy of what git knows, or of a part of it, in which a build may litter."""
+    """Return a copy of the files that git knows, or of a part of them, in which a build may leave files."""
     command = ["git", "ls-files", "-z", "--", part]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     for name in names.stdout.decode().split("\0"):
@@ -53,7 +53,10 @@ def pip(*arguments, **environ):
 
 
 def build_wheel(project, out, **environ):
-    """Build a wheel, by the call that pip makes: `test_dist.py` builds with pip itself, and others install from sources."""
+    """Build a wheel with the call that pip makes.
+
+    `test_dist.py` builds with pip itself, and other tests install from sources.
+    """
     before = set(out.glob("*.whl"))
     done = _backend("wheel", project, out, environ)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,7 +85,7 @@ def _backend(what, project, out, environ):
 
 
 def unpack(archive, to):
-    """The one directory in an archive, once it is below another."""
+    """Unpack an archive below a directory. Return the only directory in it."""
     with tarfile.open(archive) as opened:
         opened.extractall(to, filter="data")
     (project,) = to.iterdir()
@@ -90,13 +93,14 @@ def unpack(archive, to):
 
 
 def copy_client(to):
-    """A copy of the Python client's project."""
+    """Return a copy of the Python client's project."""
     return copy_tree(to, "clients/python") / "clients/python"
 
 
 class Environment:
-    """An environment with these distributions and nothing else; with `dependencies`, also with all
-    that this one has."""
+    """A virtual environment with these distributions only; with `dependencies`, also with everything that this
+    environment has.
+    """
 
     def __init__(self, directory, *wheels, dependencies=False):
         venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
@@ -104,19 +108,19 @@ class Environment:
         self.python = self.bin / "python"
         (self.site,) = directory.glob("lib/python*/site-packages")
         if dependencies:
-            # Directories named so are searched, but an editable install in them has no effect.
+            # Directories named in this way are searched, but an editable install in them has no effect.
             ours = [path for path in sys.path if Path(path).name == "site-packages"]
             (self.site / "dependencies.pth").write_text("\n".join(ours))
         if wheels:
             self.install(*wheels)
 
     def install(self, *what, **environ):
-        # Without bytecode of all modules: most are never imported here.
+        # Do not compile all modules to bytecode, because most are never imported here.
         options = ("--no-deps", "--no-index", "--no-compile")
         pip("--python", self.python, "install", *options, *what, **environ)
 
     def run(self, program, *arguments, **environ):
-        """Return what it prints."""
+        """Run a program of the environment. Return its output."""
         done = subprocess.run(
             [self.python, "-c", program, *map(str, arguments)],
             env=CLEAN | environ,

@@ -1,4 +1,4 @@
-"""A program that DFTracer traces: works until a file appears, then ends in order."""
+"""Act as a program that DFTracer traces: work until a file appears, then end in order."""
 
 from __future__ import annotations
 

@@ -25,17 +25,20 @@ from tests.program.forked import Forked
 
 COMMAND = [sys.executable, "-m", "tailrace"]
 TRUE = "TESTS_START_TRUE_EXECUTABLES"
-"""The variable that makes all tests start true executables. `--slow` sets it."""
+"""Environment variable with which all tests start real executables. `--slow` sets it."""
 
 NOWHERE = "http://127.0.0.1:9"
 PROXIES = {f"{kind}_proxy": NOWHERE for kind in ("http", "https", "all")}
 PROXIES |= {name.upper(): value for name, value in PROXIES.items()}
-"""Variables by which Docker and sites name a proxy for the outside world: here one that answers nobody."""
+"""Environment variables with which Docker and sites name a proxy for the outside world.
+
+Here they name one that answers nobody.
+"""
 
 _OWN = {"preexec_fn", "shell", "user", "group", "extra_groups", "umask", "process_group"}
-"""Options that the server does not know."""
+"""Options of a command that the server does not support."""
 _INTERPRETER = ("COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")
-"""Beginnings of the names of variables that only a new interpreter, or the import of the program, obeys."""
+"""Beginnings of the names of variables that only a new interpreter, or a new import of the program, obeys."""
 
 _AS_SYSTEMD_HANDS_THEM = """
 import fcntl, os, sys
@@ -51,8 +54,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def environment():
-    """Return the environment without settings of Tailrace. Which kernels run is none: who tests without kernels starts
-    commands without kernels, and a command with other kernels than this process cannot be forked."""
+    """Return the environment without settings of Tailrace.
+
+    The choice of kernels is kept: tests without kernels start commands without kernels, and a command with other
+    kernels than this process cannot be forked.
+    """
     return {
         name: value
         for name, value in os.environ.items()
@@ -61,7 +67,7 @@ def environment():
 
 
 def start(command, *, executable=False, handed=None, **options):
-    """Start a command, and return its Popen. `handed` are descriptors that a service manager hands it."""
+    """Start a command. Return its Popen. `handed` are descriptors that a service manager passes to it."""
     if not executable and command[:3] == COMMAND and _can_be_forked(options):
         return Forked(command, handed=handed, **options)
     if handed is not None:
@@ -75,7 +81,7 @@ def start(command, *, executable=False, handed=None, **options):
 
 
 def run(command, *, input=None, capture_output=False, timeout=None, check=False, **options):  # noqa: A002 - as subprocess.run
-    """Run a command to its end, and return its CompletedProcess."""
+    """Run a command to its end. Return its CompletedProcess."""
     if input is not None:
         options["stdin"] = subprocess.PIPE
     if capture_output:

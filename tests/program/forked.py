@@ -1,4 +1,6 @@
-"""Processes that the server forks: as `subprocess.Popen`, but begun in a program that is imported already."""
+"""Define processes that the server forks: like `subprocess.Popen`, but they begin in a program that is imported
+already.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ class Server:
         theirs.close()
 
     def fork(self, request, descriptors):
-        """Return the pid of a new child of this process, which holds these descriptors.
+        """Return the pid of a new child of this process, which has these descriptors.
 
-        The server forks twice and ends the process between. Its child becomes ours while we are the
-        reaper of orphans."""
+        The server forks twice and ends the process in between. This process is the reaper of orphans meanwhile, so the
+        server's grandchild becomes its child.
+        """
         _reap_orphans(1)
         try:
             socket.send_fds(self._ours, [json.dumps(request).encode()], descriptors)
@@ -49,7 +52,7 @@ class Server:
 
 @cache
 def server():
-    """Return the server of this process. It ends with this process."""
+    """Return the server of this process. It ends together with this process."""
     started = Server()
     atexit.register(started.end)
     return started
@@ -61,8 +64,11 @@ def _reap_orphans(whether):
 
 
 class Forked(subprocess.Popen):
-    """`[sys.executable, "-m", "tailrace", …]`, forked by the server. `handed` are descriptors that it has as
-    3, 4, …, with its pid in the variables that name for whom they are: as a service manager hands them."""
+    """The command `[sys.executable, "-m", "tailrace", …]`, forked by the server.
+
+    `handed` are descriptors that it has as 3, 4, …. As with a service manager, variables contain its pid and state that
+    the descriptors are for it.
+    """
 
     def __init__(self, command, *, handed=None, **options):
         self._handed = handed
@@ -73,7 +79,10 @@ class Forked(subprocess.Popen):
         shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid,
         umask, start_new_session, process_group=-1,
     ):  # fmt: skip
-        """Ask the server. This method of `subprocess` is not public; `test_program.py` tells when it changes."""
+        """Let the server fork the process.
+
+        This method of `subprocess` is not public; `test_program.py` fails when it changes.
+        """
         standard = [
             given if given != -1 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))
         ]

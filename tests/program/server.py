@@ -28,7 +28,7 @@ import tailrace.cli
 from tailrace.config.keys import SECTIONS, SOURCES, keys
 
 WITHOUT = ("tailrace.reading", "tailrace.query.follow", "tailrace.__main__")
-"""Modules that import pyarrow, which starts threads that do not survive a fork."""
+"""Modules that import pyarrow, which starts threads that do not exist after a fork."""
 DESCRIPTORS = 64
 
 
@@ -39,7 +39,7 @@ def main():
     while True:
         data, descriptors, _, _ = socket.recv_fds(server, 2**20, DESCRIPTORS)
         if not data:
-            os._exit(0)  # as below
+            os._exit(0)  # Skip the exit of the interpreter, as below
         request = json.loads(data)
         try:
             pid = _fork()
@@ -55,24 +55,25 @@ def main():
 
 
 def _prepare():
-    """Import all that commands import, and exempt it from the collection of garbage."""
+    """Import everything that commands import, and exempt it from the collection of garbage."""
     for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
         if not module.name.startswith(WITHOUT):
             importlib.import_module(module.name)
     importlib.import_module("rich.console")
     for section in (*SECTIONS.values(), *SOURCES.values()):
-        keys(section)  # looks at its fields once
+        keys(section)  # This reads the fields once, before the fork.
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     names = threads - {"jemalloc_bg_thd", Path("/proc/self/comm").read_text().strip()}
     assert not names, f"threads that do not survive a fork: {names}"
     if measuring := Coverage.current():
-        measuring.save()  # what the import has reached, which else each child would write again
+        # Save the lines that the import has reached. Otherwise each child would write them again.
+        measuring.save()
     gc.collect()
     gc.freeze()
 
 
 def _fork():
-    """Return 0 in a new process whose parent has ended, and its pid here."""
+    """Return 0 in a new process whose parent has ended, and its pid in this process."""
     reading, writing = os.pipe()
     between = os.fork()
     if not between:
@@ -81,7 +82,8 @@ def _fork():
         if not child:
             os.close(reading)
             os.close(writing)
-            while os.getppid() == between:  # no program sees its parent change
+            # Wait until the parent has changed, so that the program does not see the change.
+            while os.getppid() == between:
                 os.sched_yield()
             return 0
         os.write(writing, str(child).encode())
@@ -96,7 +98,7 @@ def _fork():
 
 
 def become(request, descriptors):
-    """Become the program that was asked for."""
+    """Become the requested program."""
     if request["session"]:
         os.setsid()
     _place(descriptors, request["numbers"])
@@ -119,7 +121,7 @@ def become(request, descriptors):
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    # The interpreter would take apart all modules, which costs more than most commands.
+    # Skip the exit of the interpreter: taking all modules apart costs more than most commands.
     os._exit(status)
 
 
@@ -131,7 +133,7 @@ def _status(end):
 
 
 def _open_standard_streams():
-    """Open them as a new interpreter does, with the encodings of this one."""
+    """Open the standard streams as a new interpreter does, with the encodings of this one."""
     encoding = os.environ.get("PYTHONIOENCODING") or sys.stdout.encoding
     how = {"encoding": encoding, "closefd": False}
     sys.stdin = open(0, errors=sys.stdin.errors, **how)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""One store for all that only read it."""
+"""Provide one store for all tests that only read it."""
 
 from __future__ import annotations
 

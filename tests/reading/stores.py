@@ -1,4 +1,4 @@
-"""Stores to read from, with what every filter can choose by."""
+"""Make stores to read from. They have something for every filter to select."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = "' OR 1=1 --"
 
 
 def varied():
-    """Two sources, four sessions, streams, names, kinds, gaps; times an hour apart."""
+    """Write two sources, four sessions, streams, names, kinds and gaps, with times an hour apart."""
     rows = []
     for number, (source, name) in enumerate(
         [("sim", "aa"), ("sim", "ab"), ("files", "ac"), ("files", HOSTILE)]
@@ -69,7 +69,7 @@ def sorted_rows(rows):
 
 
 def make_large(store, *, files, rows):
-    """A table of rows with attributes of 800 bytes, all alike so that its files are small."""
+    """Write a table of rows with attributes of 800 bytes. All are equal, so that the table's files are small."""
     make(store)
     each = row("instant", attributes={"text": "x" * 800})
     columns = {f.name: pa.repeat(pa.scalar(each[f.name], f.type), rows) for f in SCHEMA}

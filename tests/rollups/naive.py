@@ -1,4 +1,4 @@
-"""A frame computed row by row, from the public views and from what was stored."""
+"""Compute a frame of the timeline row by row, from the public views and from the stored rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FROM events WHERE kind IN ('instant', 'annotation', 'counter', 'end')
 
 
 class Naive:
-    """All rows of a store, to be asked for any window."""
+    """All rows of a store. Any window can be requested."""
 
     def __init__(self, store, stored):
         engine = Engine(store)
@@ -44,13 +44,16 @@ class Naive:
         self.events = list(engine.rows(_EVENTS))
 
     def frame(self, window, pixels, open_max=64):
-        """Return spans, instants, counters and gaps as lists of tuples; of several spans, all names that fit."""
+        """Return spans, instants, counters and gaps as lists of tuples.
+
+        For several spans together, return all possible names.
+        """
         asked = _Asked(self, window, pixels)
         return asked.spans(open_max), asked.instants(), asked.counters(), asked.gaps()
 
 
 def power(width):
-    """The logarithm of the largest power of two that is at most a width."""
+    """Return the logarithm of the largest power of two that is at most a width."""
     log = -200
     while Fraction(2) ** (log + 1) <= width:
         log += 1
@@ -58,7 +61,7 @@ def power(width):
 
 
 def first_at(at, time):
-    """The first tick that is at a time or later."""
+    """Return the first tick whose time is at least the given one."""
     low, high = -(2**70), 2**70
     while high - low > 1:
         middle = (low + high) // 2
@@ -73,7 +76,9 @@ class _Asked:
         self.log = max(power(Fraction(window.end - window.begin, pixels)), 0)
 
     def _scale(self, session):
-        """Ticks that a short span does not reach, as a logarithm; and the buckets of ticks in the window."""
+        """Return the number of ticks that a short span does not reach, as a logarithm, and the buckets of ticks in the
+        window.
+        """
         rate = session.ticks.rate or 1e9
         short = max(self.log + power(Fraction(rate) / 10**9), 0)
         if session.tied and session.epoch is None:
@@ -90,7 +95,7 @@ class _Asked:
         ) if behind > first else range(0)
 
     def _bucket(self, key, session, tick, offset):
-        """The bucket of a row, or None outside of the window, and where it begins and ends."""
+        """Return the bucket of a row, or None outside of the window, and where the bucket begins and ends."""
         short, buckets = self._scale(session)
         time = self.naive.times[*key[:2], offset]
         if time is not None:
@@ -151,7 +156,10 @@ class _Asked:
         return self._stacked(drawn, deepest)
 
     def _open(self, rows, open_max):
-        """Open spans of a lane that begin before the window's end; by the buckets of their begins if they are many."""
+        """Return the open spans of a lane that begin before the window's end.
+
+        If they are many, group them by the buckets of their begins.
+        """
         groups = {}
         for number, (depth, begin, name, offset) in enumerate(rows):
             bucket = max(begin, self.window.begin - 1) >> self.log
@@ -165,7 +173,10 @@ class _Asked:
                 yield group[0][3], first, None, names, len(group), 0, offset, True, False
 
     def gaps(self):
-        """The gaps in sight, those of a stream together that begin in one bucket and end in one bucket."""
+        """Return the visible gaps.
+
+        Gaps of a stream that begin in the same bucket and end in the same bucket are together.
+        """
         groups = {}
         placed = Counter()
         for each in self.naive.lost:

@@ -1,4 +1,4 @@
-"""Records packed into a block, in Python: what a kernel would yield for them."""
+"""Pack records into a block, in Python: what a kernel would yield for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.rows.fields import with_flaw
 
 
 def packed(records: list[Record]) -> Block:
-    """Return a block of records without details, which must lie one behind the other."""
+    """Return a block of records without details. The records must directly follow each other."""
     columns = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
     assert not any(columns["detail"])
     flaws = columns["flaw"]

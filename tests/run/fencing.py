@@ -1,4 +1,4 @@
-"""A program that has its own collector fenced, sees it gone, and goes on to its end."""
+"""Act as a program that has its own collector fenced, sees that the collector is gone, and continues to its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ingest.log import heph_event
 
 
 def transaction(log):
-    """The collector's name and position, once it has committed."""
+    """Return the collector's name and position, once it has committed."""
     for path in sorted(log.glob("*.json"), reverse=True):
         for line in path.read_text().splitlines():
             if found := json.loads(line).get("txn"):

@@ -1,4 +1,4 @@
-"""Ranks of a job on one node, started as a launcher starts them."""
+"""Run ranks of a job on one node, started as a launcher starts them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ while not pathlib.Path("go", number).exists():
     time.sleep(0.01)
 trace.close()
 """
-"""Each rank says that it is there, and ends when it is told to."""
+"""The program of each rank: it reports that it runs, and ends when told to."""
 
 
 class Job:
@@ -62,7 +62,7 @@ class Job:
             os.killpg(self.ranks[each].pid, number)
 
     def end(self, *numbers):
-        """Let ranks end; their exit statuses and what they said."""
+        """Let ranks end. Return their exit statuses and their output."""
         for number in numbers:
             (self.directory / "go" / str(number)).touch()
         return [self.wait(number) for number in numbers]
@@ -72,7 +72,7 @@ class Job:
         return Ended(self.ranks[number].returncode, said)
 
     def over(self, store="tailrace-job-17.0/n1"):
-        """Wait for the collector's end; its store."""
+        """Wait for the collector's end. Return its store."""
         path = self.directory / store
         lines = lambda: ranks.read(path)  # noqa: E731
         until(lambda: isinstance((lines() or [None])[-1], ranks.NodeEnded), "the collector to end")
@@ -99,7 +99,7 @@ class Node:
 
     @property
     def statuses(self):
-        """The exit status of each rank, None if it vanished; an error if it has left more than once."""
+        """Return the exit status of each rank, None if it vanished. Fail if a rank has left more than once."""
         left = [line for line in self.lines if isinstance(line, ranks.RankLeft)]
         assert len({line.rank for line in left}) == len(left)
         return {line.rank: line.exit_status for line in left}

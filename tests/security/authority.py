@@ -1,4 +1,4 @@
-"""Certificates as an operator would have them: PEM files of an authority made for the test."""
+"""Make certificates as an operator would have them: PEM files of an authority that is made for the test."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import trustme
 
 TIME = 1_800_000_000
-"""Unix seconds, within the certificates' validity unless they are made otherwise."""
+"""A time (Unix seconds) within the certificates' validity, unless they are made otherwise."""
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Authority:
-    """An authority and the directory that its files are written to."""
+    """An authority, and the directory to which its files are written."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -24,7 +24,7 @@ class Authority:
         self.ca.cert_pem.write_to_path(str(self.certificate))
 
     def issue(self, name, *, stem="server", common_name=None, expires=None):
-        """Paths of a certificate for `name` and of its key; files of the stem are replaced."""
+        """Return the paths of a certificate for `name` and of its key. Files of the same stem are replaced."""
         issued = self.ca.issue_cert(name, common_name=common_name, not_after=expires)
         certificate = self.directory / f"{stem}.pem"
         key = self.directory / f"{stem}.key"
@@ -33,7 +33,7 @@ class Authority:
         return certificate, key
 
     def client(self, certificate=None, key=None):
-        """A client's context that trusts this authority and may show a certificate."""
+        """Return a client's context that trusts this authority and may present a certificate."""
         context = ssl.create_default_context(cafile=str(self.certificate))
         if certificate is not None:
             context.load_cert_chain(certificate, key)
@@ -41,7 +41,7 @@ class Authority:
 
 
 def replace(path, content):
-    """Whole or not at all, for our user alone."""
+    """Replace a file as a whole or not at all, readable only for this user."""
     new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -50,7 +50,7 @@ def replace(path, content):
 
 
 class StoppedClock:
-    """Its times are what they are set to."""
+    """A clock whose times are what they are set to."""
 
     def __init__(self, seconds=TIME):
         self.seconds = float(seconds)

@@ -1,4 +1,4 @@
-"""An intake that keeps what a network source hands on."""
+"""Take the place of the intake, and keep what a network source passes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.spool.entry import Datagrams, EntryKind
 
 
 class Recorder:
-    """`chunks` and `closed` are by session; sessions count from 1."""
+    """Keeps `chunks` and `closed` by session. Session numbers begin at 1."""
 
     def __init__(self):
         self.opened = {}

@@ -1,4 +1,4 @@
-"""Examinations of servers that lie."""
+"""Examine S3 servers that break guarantees on purpose."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ URL = "s3://bucket/some/prefix"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    """Do not wait for promises that are broken for good."""
+    """Do not wait long for guarantees that are broken for good."""
     monkeypatch.setattr(object_store, "PATIENCE", 0.4)
 
 
 @pytest.fixture
 def examined():
-    """Examine a server with these lies; return its findings by their checks. No check has two."""
+    """Return a function that examines a server with the given lies.
+
+    It returns the findings by check. No check has two findings.
+    """
 
     def run(server=None, *, url=URL, clock=None, **lies):
         if server is not None:

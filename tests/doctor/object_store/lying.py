@@ -1,4 +1,4 @@
-"""An S3 server that breaks its promises on purpose, each in a way that real ones were seen to."""
+"""Run an S3 server that breaks its guarantees on purpose, each in a way that was seen in real servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REFUSED = b"<Error><Code>AccessDenied</Code></Error>"
 
 
 class Remembered(dict):
-    """Objects, and how they were at any time before."""
+    """Objects, with their content at any earlier time."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Remembered(dict):
 
 
 class LyingS3:
-    """The server, in a thread. `lies` are attributes of `LyingHandler`; with `tls`, a context, it speaks TLS."""
+    """The server, in a thread. `lies` are attributes of `LyingHandler`. With `tls`, a context, it uses TLS."""
 
     def __init__(self, objects=None, address=("127.0.0.1", 0), *, tls=None, **lies):
         self.objects = Remembered() if objects is None else objects
@@ -74,30 +74,30 @@ class LyingS3:
 
 class LyingHandler(Handler):
     looks_first = False
-    """Look whether the key exists, and store it a moment later, whoever else does."""
+    """Check whether the key exists, and store it a moment later, even if another writer stores it in between."""
     ignores = False
-    """Ignore the condition."""
+    """Ignore the condition of a put."""
     replaces = False
-    """Refuse a writer, and store its bytes all the same."""
+    """Refuse a writer, but store its bytes nevertheless."""
     never = False
     """Refuse every conditional put."""
     unknown = 0
     """The status with which conditional puts are refused."""
     read_behind = 0.0
     list_behind = 0.0
-    """How old the objects are that reads and listings see, in seconds."""
+    """Reads and lists return objects as they were this number of seconds ago."""
     ahead = 0.0
-    """Seconds by which the clock is ahead."""
+    """The clock is ahead by this number of seconds."""
     refuses = ()
-    """Rights that nobody has."""
+    """The rights that no client has."""
     error = (403, REFUSED)
-    """The answer to whoever asks for these."""
+    """The answer to a client that lacks a right."""
     keeps = False
-    """Say that keys are deleted, and keep them."""
+    """Answer that keys are deleted, but keep them."""
     cut = 0
-    """Keys that a listing from a key on lacks."""
+    """Keys that are missing in a list that begins after a given key."""
     loses = ""
-    """The end of keys whose first conditional put is stored and gets no answer."""
+    """Suffix of a key. The first conditional put of such a key is stored, but gets no answer."""
 
     def parse_request(self):
         if not super().parse_request():
@@ -153,7 +153,7 @@ class LyingHandler(Handler):
         if "delete" not in self.refuses and not self.keeps:
             super().do_POST()
         elif self.keeps or self.error == (403, REFUSED):
-            # Each key has an answer of its own.
+            # Each key has its own answer.
             code = "<Code>AccessDenied</Code><Message>No.</Message>"
             of_key = "<Deleted>{}</Deleted>" if self.keeps else f"<Error>{{}}{code}</Error>"
             result = "".join(of_key.format(key) for key in keys)
