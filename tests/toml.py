@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 EPHEMERAL = "127.0.0.1:0"
-"""Where sources of a network listen if a test does not say."""
+"""Address at which network sources listen if a test names none."""
 
 
 def section(name, /, **keys):
-    """Return a section; a value may be a path, or a list of them."""
+    """Return a section of a configuration file as text. A value may be a path, or a list of paths."""
     lines = [
         f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}\n"
         for key, value in keys.items()
@@ -18,6 +18,6 @@ def section(name, /, **keys):
 
 
 def source(name, type_, format_="heph", /, **keys):
-    """Return the section of a source."""
+    """Return the section of a source as text."""
     where = {"listen": EPHEMERAL} if type_ in {"tcp", "udp"} else {}
     return section(f"sources.{name}", type=type_, format=format_, **where | keys)

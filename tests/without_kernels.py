@@ -43,7 +43,7 @@ TWICE = {
     "tests/test_overview.py": "a daemon's figures",
     "tests/upgrade": "a daemon goes on with what an earlier one left",
 }
-"""Folders and files, and what in them may reach a kernel."""
+"""Folders and files that run twice, and what in them may reach a kernel."""
 
 ALIKE = {
     "tests/bundle": "packs what a daemon says; `tests/system` has daemons without kernels",
@@ -75,7 +75,9 @@ ALIKE = {
     "tests/system/test_service_manager.py": "what a service manager does to a process",
     "tests/system/test_upkeep.py": "files that are merged, whoever has made their rows",
 }
-"""Folders and files that reach a choice and run once all the same: why they would say the same without kernels."""
+"""Folders and files that reach such code and run only once, with the reason why the results would be the same without
+kernels.
+"""
 
 ONCE = {
     "clients/python/tests": "the client shares no code with the collector",
@@ -99,11 +101,11 @@ ONCE = {
     "tests/traffic": "relays and growing files of the tests",
     "tests/view": "reads tables",
 }
-"""Folders that reach none, and what is in them."""
+"""Folders that reach no such code, and what they contain."""
 
 
 def named(path: str) -> str:
-    """Return the name that decides on a file of tests, which is a path from the root."""
+    """Return the name in these lists that decides on a file of tests. It is a path from the root."""
     place = Path(path)
     return next(str(each) for each in (place, *place.parents) if str(each) in TWICE | ONCE | ALIKE)
 

@@ -1,4 +1,4 @@
-"""A clock that stands still, spools that are closed at the end, and a disk that fails when told to."""
+"""Provide a clock that stands still, spools that are closed at the end, and a disk that fails when told to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.units import Size
 
 
 class StoppedClock:
-    """Shows `now_ns` until it is set to something else, or time passes."""
+    """A clock that shows `now_ns` until it is set, or time passes."""
 
     def __init__(self) -> None:
         self.now_ns = 1_700_000_000_000_000_000
@@ -33,9 +33,10 @@ class StoppedClock:
 
 
 class FailingDisk:
-    """Lets so many changes of the disk pass, then makes one of them, or all, fail.
+    """Lets a number of changes of the disk pass.
 
-    It stands in for the kernel: the functions of `os` through which the spool changes files.
+    Then one of them fails, or all do. It takes the place of the kernel: it replaces the functions of `os` with which
+    the spool changes files.
     """
 
     WRITES = ("pwrite", "posix_fallocate", "rename", "replace", "unlink", "ftruncate")
@@ -48,7 +49,7 @@ class FailingDisk:
     def failing(
         self, names: tuple[str, ...], error: BaseException, *, after: int, times: int = 1
     ) -> Iterator[None]:
-        """From the call behind `after` on, `times` calls of the functions named raise `error`."""
+        """After `after` calls, let `times` calls of the given functions raise `error`."""
         self.calls = 0
         with pytest.MonkeyPatch.context() as patch:
             for name in names:
@@ -68,8 +69,8 @@ class FailingDisk:
 
 
 def kill(spool: Spool) -> None:
-    """Close the files as the end of the process would, and give nothing back."""
-    spool._closed = False  # a close may have been cut short
+    """Close the files as the end of the process would, without any clean-up."""
+    spool._closed = False  # An earlier close may have been interrupted.
     spool.close(failed=True)
 
 
@@ -85,7 +86,7 @@ def disk() -> FailingDisk:
 
 @pytest.fixture
 def open_spool(tmp_path: Path, clock: StoppedClock) -> Iterator[Callable[..., Spool]]:
-    """Open the spool of this test, by default with small segments; again after a `close`."""
+    """Open the spool of this test, by default with small segments; also again after a `close`."""
     with contextlib.ExitStack() as stack:
 
         def opened(**config: int) -> Spool:

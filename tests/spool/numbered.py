@@ -1,10 +1,10 @@
-"""A process that appends numbered entries to a spool as fast as it can, as the daemon would.
+"""Append numbered entries to a spool as fast as possible, as the daemon would, in a process of its own.
 
-One thread appends, another syncs and says one line each time:
+One thread appends. Another one syncs, and prints one line each time:
 
-    durable N       entries below number N are on disk, and the process would say so to others
+    durable N       entries below number N are on disk, and the process would acknowledge them
     full TEXT       there is no room; it tries again
-    failed TEXT     a sync failed; then `refused` if an append raises the same, and the process ends
+    failed TEXT     a sync failed; then `refused` if an append raises the same error, and the process ends
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def payload(number: int) -> bytes:
 
 
 class NumberedWriter:
-    """The process, from the side of a test."""
+    """The process, as a test sees it."""
 
     def __init__(
         self, directory: Path, first: int, environment: dict[str, str] | None = None
@@ -57,7 +57,7 @@ class NumberedWriter:
         self.kill()
 
     def follow(self, word: str, count: int = 1) -> None:
-        """Read lines until `count` more of them begin with a word; it is an error if it ends before."""
+        """Read lines until `count` more of them begin with a word. Fail if the process ends before."""
         for line in self._read():
             count -= line.startswith(word)
             if not count:
@@ -65,12 +65,12 @@ class NumberedWriter:
         raise AssertionError(f"the process ended, or took too long, before it said {word!r}")
 
     def kill(self) -> None:
-        """kill -9, if it still runs, and read what it said until then."""
+        """Kill the process (kill -9) if it still runs, and read what it printed before."""
         self._process.kill()
         self.end()
 
     def end(self) -> int:
-        """Read on until it ends by itself; return its exit code."""
+        """Read until the process ends by itself. Return its exit code."""
         for _ in self._read():
             pass
         self._process.stdout.close()
@@ -79,7 +79,7 @@ class NumberedWriter:
 
     @property
     def durable(self) -> int:
-        """The last number it said to be the first that is not durable; 0 if none."""
+        """The number that the process last printed as the first one that is not durable; 0 if none."""
         return max(
             (int(line.split()[1]) for line in self.lines if line.startswith("durable")), default=0
         )
@@ -87,7 +87,7 @@ class NumberedWriter:
     def _read(self) -> Iterator[str]:
         if not self._process.stdout.closed:
             for line in self._process.stdout:
-                if line.endswith("\n"):  # else the kill cut it
+                if line.endswith("\n"):  # Otherwise the kill has cut the line off.
                     self.lines.append(line.rstrip("\n"))
                     yield self.lines[-1]
 
@@ -101,7 +101,7 @@ class NumberedReader:
         self.next = 0
 
     def check(self, durable: int) -> None:
-        """Everything that was printed as durable is here; what is here goes on without a hole."""
+        """Check that everything is there that was printed as durable, and that the numbers have no hole."""
         spool = Spool.open(self._directory, CONFIG, SystemClock())
         try:
             while self._position < spool.durable:
@@ -147,7 +147,8 @@ def say(line: str) -> None:
 def sync_and_say(spool: Spool, first: int, ends: list[int]) -> None:
     durable = spool.durable
     while True:
-        if spool.end == durable:  # else it would say so a hundred times before the first entry
+        # Otherwise it would print this a hundred times before the first entry.
+        if spool.end == durable:
             time.sleep(0.0002)
             continue
         try:

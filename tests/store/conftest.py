@@ -1,4 +1,4 @@
-"""Real tables in temporary directories, and what tests ask them."""
+"""Make real tables in temporary directories, and read what tests need from them."""
 
 from __future__ import annotations
 
@@ -32,25 +32,28 @@ S3_SERVER = _load("s3_server")
 
 @pytest.fixture
 def numbered():
-    """`numbered(stream, first, rows)`: a batch of rows with consecutive seq."""
+    """Return a function: `numbered(stream, first, rows)` is a batch of rows with consecutive seq."""
     return WRITER.numbered
 
 
 @pytest.fixture
 def arrow():
-    """`arrow(batch)`: its rows as another writer of the table would give them to the library."""
+    """Return a function:
+
+    `arrow(batch)` has the batch's rows as another writer of the table would pass them to the library.
+    """
     return lambda batch: pa.concat_tables(map(with_day, to_arrow(batch)))
 
 
 @pytest.fixture
 def store(tmp_path):
-    """The path of a store that does not exist yet."""
+    """Return the path of a store that does not exist yet."""
     return tmp_path / "store"
 
 
 @pytest.fixture
 def root(store):
-    """The directory of the table in it."""
+    """Return the directory of the table in this store."""
     return store / "events"
 
 
@@ -80,7 +83,7 @@ def open_table(store):
 
 @pytest.fixture(scope="session")
 def _written_stores(tmp_path_factory):
-    """Stores by what was written to them, each made once."""
+    """Stores that were written before, by their content. Each is made once."""
 
     @cache
     def make(commits, rows):
@@ -95,7 +98,10 @@ def _written_stores(tmp_path_factory):
 
 @pytest.fixture
 def write_table(_written_stores, store, open_table):
-    """A function that opens a table of commits (version and position number n), of so many rows each."""
+    """Return a function that opens a table of commits, with the given number of rows each.
+
+    Commit n has the version and the position n.
+    """
 
     def write(commits, rows):
         shutil.copytree(_written_stores(commits, rows), store)
@@ -106,7 +112,7 @@ def write_table(_written_stores, store, open_table):
 
 @pytest.fixture
 def say_schema(root):
-    """Let the table say that it is of this version of the schema."""
+    """Set the version of the schema that the table states."""
 
     def say(version):
         DeltaTable(str(root)).alter.set_table_properties(
@@ -120,27 +126,27 @@ def say_schema(root):
 
 @pytest.fixture
 def seqs(root):
-    """The seq of every row in the table (of one stream), in no order that means anything."""
+    """Return the seq of every row in the table (or of one stream), in no particular order."""
 
     def read(stream=None, *, at=root, options=None):
         predicate = None if stream is None else f"stream = '{stream}'"
         table = DeltaTable(str(at), storage_options=options)
         batches = table.scan(columns=["seq"], predicate=predicate)
         found = (seq for batch in batches for seq in batch.column("seq").to_pylist())
-        return sorted(seq for seq in found if seq is not None)  # of no gap
+        return sorted(seq for seq in found if seq is not None)  # Rows of gaps have no seq.
 
     return read
 
 
 @pytest.fixture
 def s3():
-    """An object store at `options`, which can be told to `misbehave`."""
+    """Return an object store at `options`. It can be told to `misbehave`."""
     with S3_SERVER.RunningS3() as server:
         yield server
 
 
 class SettableClock(SystemClock):
-    """Wall time stands where it is put."""
+    """A clock whose wall time is what it was set to."""
 
     def __init__(self):
         self.now = 1_800_000_000 * 10**9

@@ -1,6 +1,7 @@
-"""Measure what a table of very many files costs to open. Its log is real; the files that it names are not there.
+"""Measure what it costs to open a table of very many files. The table's log is real; the files that it names do not
+exist.
 
-python -m tests.store.many_files 150000
+    python -m tests.store.many_files 150000
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def write(root, files):
 
 
 def look(root):
-    """Open the table as a reader does; in a process of its own."""
+    """Open the table as a reader does, in a process of its own."""
     begun, idle = time.process_time(), psutil.Process().memory_info().rss
     table = DeltaTable(root)
     opened = time.process_time()

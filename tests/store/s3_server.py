@@ -26,20 +26,23 @@ _CLOCK = SystemClock()
 
 
 class S3Server(ThreadingHTTPServer):
-    """The bucket, and how it misbehaves: `drop` answers to the next PUTs of a version are withheld
-    (the client cannot know then that they were stored), `full` refuses every PUT, and data files are
-    read after `delay` seconds."""
+    """The bucket, and how it misbehaves: the answers to the next `drop` PUTs of a version are withheld (the client
+    cannot know that they were stored), `full` refuses every PUT, and reads of data files take `delay` seconds.
+    """
 
     daemon_threads = True
     request_queue_size = 1024
-    """A table's clients open hundreds of connections at once. Five, the default, let the kernel drop most of them,
-    and a client waits seconds before it tries again."""
+    """Maximum number of connections that wait to be accepted.
+
+    A table's clients open hundreds at once. With five, the default, the kernel would drop most of them, and a client
+    waits seconds before it tries again.
+    """
 
     def __init__(self, handler=None, address=("127.0.0.1", 0), objects=None):
         super().__init__(address, handler or Handler)
         self.objects = {} if objects is None else objects
         self.times = {}
-        """When each object was written, as far as this server knows (Unix ns)."""
+        """When each object was written, according to this server (Unix ns)."""
         self.uploads = {}
         self.lock = threading.Lock()
         self.drop = 0
@@ -48,7 +51,7 @@ class S3Server(ThreadingHTTPServer):
 
 
 class RunningS3:
-    """The server in a process of its own: the library holds the interpreter's lock in some calls."""
+    """The server in a process of its own, because the library holds the GIL in some calls."""
 
     def __enter__(self):
         self._process = subprocess.Popen(
@@ -64,7 +67,7 @@ class RunningS3:
 
     @property
     def options(self):
-        """Storage options of a client."""
+        """Return the storage options for a client."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ALLOW_HTTP": "true",
@@ -85,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *args):
-        """Nothing on standard error."""
+        """Print nothing on standard error."""
 
     def parse_request(self):
         if not super().parse_request():
@@ -147,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(204, b"")
 
     def do_POST(self):
-        """Delete many, or begin or end an upload in parts."""
+        """Delete many objects, or begin or end an upload in parts."""
         if "uploads" in self.query or "uploadId" in self.query:
             self._upload()
             return

@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--never-sync", action="store_true")
     given = parser.parse_args()
     if given.never_sync:
-        os.fsync = lambda fd: None  # the library as it comes
+        os.fsync = lambda fd: None  # The library itself never syncs.
     table = Table.open(
         given.store,
         options={},
@@ -52,7 +52,7 @@ def commit(table, batch, position):
 
 
 def numbered(stream, first, rows):
-    """Rows with consecutive `seq`."""
+    """Return rows with consecutive `seq`."""
     batch = Batch()
     columns = dict.fromkeys(ROW, [None] * rows)
     columns |= {

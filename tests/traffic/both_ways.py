@@ -20,12 +20,12 @@ RECEIVE_BUFFER = 2**22
 
 class BothWays:
     def __init__(self, target: tuple[str, int], seed: int, *, loss: float, delay: float) -> None:
-        """`delay`: seconds that a datagram takes at most; few take so long."""
+        """`delay` is the maximum time (seconds) that a datagram takes. Few take so long."""
         self._target = target
         self._rng = random.Random(seed)
         self._loss, self._delay = loss, delay
         self.lost = [0, 0]
-        """Datagrams: of the client, and answers."""
+        """Number of lost datagrams: those of the client, and answers."""
         self._client: tuple[str, int] | None = None
         self._on_the_way: list[tuple[float, int, int, bytes]] = []
         self._sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
@@ -56,7 +56,7 @@ class BothWays:
     def _take(self, side: int) -> None:
         try:
             data, peer = self._sockets[side].recvfrom(65_536)
-        except ConnectionRefusedError:  # nobody was there for an earlier one
+        except ConnectionRefusedError:  # No process listened when an earlier datagram was sent.
             return
         if side == 0:
             self._client = peer

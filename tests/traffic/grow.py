@@ -34,7 +34,7 @@ from tests.traffic.pieces import BLOCK_BYTES, compressed, inflated, members, sli
 
 SOURCE_MAX_BYTES = 16 * 2**20
 HEAD_BYTES = 64
-"""A follower knows a file by at least this many of its first bytes."""
+"""Number of first bytes by which a follower recognises a file at least."""
 
 OVNI_HEADER = 8
 _REWRITTEN = ("stream.json",)
@@ -42,35 +42,42 @@ _LATE = ("clock-offsets.txt", "*.list", "*_list")
 _WAIT = "wait"
 
 Actions = Iterator[str]
-"""A part of what is done: a word for each step, after it was done."""
+"""A part of the actions. It yields a word for each step, after the step was done."""
 
 
 class Style(StrEnum):
-    """Things that happen to the streams."""
+    """Changes that may happen to the streams."""
 
     APPEND = "append"
-    """They grow. Compressed files grow compressed."""
+    """The files grow. Compressed files grow as compressed ones."""
     MEMBERS = "members"
-    """They are written as gzip members of whole lines; of the newest one, what comes after its last
-    0x0a byte is on disk only with the next (DFTracer 2)."""
+    """The files are written as gzip members of whole lines.
+
+    Bytes of the newest member after its last 0x0a byte reach the disk only with the next member (DFTracer 2).
+    """
     COMPRESSED = "compressed"
-    """Once whole, X.gz is written beside X and then X removed (DFTracer 1, `gzip -f`)."""
+    """When X is complete, X.gz is written beside it, and then X is removed (DFTracer 1, `gzip -f`)."""
     RENAMED = "renamed"
-    """Somewhere on the way they get another name; the writer goes on."""
+    """Somewhere in between, the files get another name, and their writer continues."""
     DELETED = "deleted"
-    """They are removed when all is over."""
+    """The files are removed at the end."""
     MOVED = "moved"
-    """They grow below `tmp`; each directory, once finished, is copied below `trace` in blocks,
-    metadata first, each file removed when it is copied (ovni with OVNI_TMPDIR)."""
+    """The files grow below `tmp`.
+
+    Each complete directory is copied below `trace` in blocks, metadata first. Each file is removed when it is copied
+    (ovni with OVNI_TMPDIR).
+    """
     TRUNCATED = "truncated"
-    """A second run truncates them and writes them anew (JETS, ET3)."""
+    """A second run truncates the files and writes them again (JETS, ET3)."""
     REUSED = "reused"
-    """A second run overwrites them in place, in one write but for the header; what of the first is
-    longer stays (ovni)."""
+    """A second run overwrites the files in place, in one write except for the header.
+
+    If the first run's file is longer, its end stays (ovni).
+    """
     EXECUTED = "executed"
-    """A second run goes on in the same files (DFTracer, exec)."""
+    """A second run continues in the same files (DFTracer, exec)."""
     EXECUTED_MEMBERS = "executed members"
-    """So it does in compressed files: the first run's last member is never finished."""
+    """The same in compressed files: the last member of the first run is never completed."""
 
 
 _SECOND_RUN = {Style.TRUNCATED, Style.REUSED, Style.EXECUTED, Style.EXECUTED_MEMBERS}
@@ -79,10 +86,11 @@ _MEMBERS = {Style.MEMBERS, Style.EXECUTED_MEMBERS}
 
 
 class Growth:
-    """One source's growth below `target`. `source` is a file, a directory or a tree; `second` what a
-    second run writes, by the same names. `seen` says whether a follower has all that it is given.
+    """The growth of one source's files below `target`.
 
-    `log` is what was done. Raise ValueError for a style that lacks what it needs.
+    `source` is a file, a directory or a tree. `second` has the content that a second run writes, under the same names.
+    `seen` returns whether a follower has read everything so far. `log` has what was done. Raise ValueError for a style
+    that lacks what it needs.
     """
 
     def __init__(
@@ -113,11 +121,11 @@ class Growth:
 
     @property
     def waits(self) -> bool:
-        """Whether it does nothing before a follower has seen what there is."""
+        """Whether no step is done before a follower has read everything so far."""
         return self._waits
 
     def step(self) -> bool:
-        """Do one thing; whether there is more to do. Nothing is done while a growth waits."""
+        """Do one step. Return whether there are more. Nothing is done while the growth waits."""
         if self.done:
             return False
         if self._waits:
@@ -134,21 +142,21 @@ class Growth:
         return True
 
     def run(self, pause: Callable[[], object]) -> None:
-        """All steps, with a pause after each."""
+        """Do all steps, with a pause after each."""
         while self.step():
             pause()
 
     def close(self) -> None:
-        """Leave it as it is now, if it is not done."""
+        """End the growth in its current state, if it is not complete."""
         self._actions.close()
         self.done = True
 
     def written(self) -> list[Incarnation]:
-        """Return what there is to be read by now, in the order in which the incarnations began."""
+        """Return the content that can be read by now, in the order in which the incarnations began."""
         return [stream.incarnation() for stream in self._streams]
 
     def expected(self) -> list[Incarnation]:
-        """Return what has been there to be read when all is done."""
+        """Return the content that could be read when everything is done."""
         assert self.done, "it is still growing"
         return self.written()
 
@@ -176,7 +184,7 @@ class Growth:
                 stream.close()
 
     def _run(self, tree: Tree, streams: dict[str, Stream]) -> Actions:
-        """One run of all producers. `streams`, by name, are the newest incarnations."""
+        """Make one run of all producers. `streams` has the newest incarnations by name."""
         late = [name for name in tree if _is(name, _LATE)]
         directories: dict[PurePosixPath, list[str]] = {}
         for name in tree:
@@ -188,7 +196,7 @@ class Growth:
         yield from self._together([self._rewrite(name, tree[name]) for name in late])
 
     def _directory(self, tree: Tree, names: list[str], streams: dict[str, Stream]) -> Actions:
-        """The streams of one directory and their documents, from beginning to end."""
+        """Let the streams of one directory and their documents grow from begin to end."""
         documents = [name for name in names if _is(name, _REWRITTEN)]
         growing = []
         for name in names:
@@ -229,7 +237,7 @@ class Growth:
         return stream
 
     def _grow(self, name: str, stream: Stream, old: Stream | None, data: bytes) -> Actions:
-        """A stream's bytes, piece by piece, and what befalls it at its end."""
+        """Write a stream's bytes piece by piece. At its end, apply the change of the style."""
         if name.endswith(".gz") and (self._style is Style.COMPRESSED or self._style in _MEMBERS):
             data = inflated(data)
         pieces = list(self._pieces(name, stream, old, data))
@@ -266,7 +274,7 @@ class Growth:
         return slices(self._random, data, first)
 
     def _must_be_noticed(self, old: Stream, data: bytes) -> bool:
-        """Whether a second run looks like a first that has grown, once it is longer."""
+        """Return whether a second run looks like the first one after it has grown, once it is longer."""
         head = bytes(old.raw[:HEAD_BYTES])
         return self._style is Style.TRUNCATED and data.startswith(head)
 
@@ -285,7 +293,7 @@ class Growth:
         yield f"compressed {name}"
 
     def _move(self, documents: list[str], streams: list[Stream]) -> Actions:
-        """Copy a finished directory to its final place: documents first."""
+        """Copy a complete directory to its final place, documents first."""
         names = documents + [stream.names[0].removeprefix("tmp/") for stream in streams]
         for name in names:
             data = (self._target / "tmp" / name).read_bytes()
@@ -302,14 +310,14 @@ class Growth:
         for name in documents:
             self._documents["trace/" + name] = self._documents.pop("tmp/" + name)
         emptied = self._target / "tmp" / names[0]
-        with suppress(OSError):  # another stream is below it
+        with suppress(OSError):  # Another stream is below this directory.
             while emptied.parent != self._target:
                 emptied = emptied.parent
                 emptied.rmdir()
         yield "moved"
 
     def _rewrite(self, name: str, data: bytes) -> Actions:
-        """A document written in place: it is empty, then half there, then whole."""
+        """Write a document in place: first it is empty, then half of it is there, then all."""
         if self._style is Style.MOVED:
             name = ("trace/" if _is(name, _LATE) else "tmp/") + name
         path = self._target / name
@@ -324,7 +332,7 @@ class Growth:
         yield f"whole {name}"
 
     def _together(self, parts: list[Actions]) -> Actions:
-        """All the parts, at random turns."""
+        """Do the steps of all parts in random order."""
         parts = list(parts)
         while parts:
             part = self._random.choice(parts)
@@ -336,7 +344,7 @@ class Growth:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """A file, or all files of a directory. Raise ValueError if one is too large."""
+    """Return the content of a file, or of all files of a directory. Raise ValueError if one is too large."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     root = path.parent if path.is_file() else path
     for file in files:
@@ -365,10 +373,13 @@ def _early(document: bytes) -> list[bytes]:
 
 
 def may_join(data: bytes) -> bool:
-    """Return whether a trace of DFTracer has a part of a run, and the PID that all vectors share. Such parts of different
-    vectors look like pieces of one run, so that the order in which they come decides which of them join."""
+    """Return whether a trace of DFTracer has a part of a run and the PID that all vectors share.
+
+    Such parts of different vectors look like pieces of one run, so the order in which they arrive decides which of them
+    are joined.
+    """
     known = b'"dftracer"' in data
     ids = {int(number) for number in re.findall(rb'"id" ?: ?"?([0-9]{1,9})\b', data)}
-    complete = ids == set(range(1, len(ids) + 1))  # others may have what it lacks
+    complete = ids == set(range(1, len(ids) + 1))  # Other parts may have what this one lacks.
     whole = known and complete and re.search(rb'"start"', data) and re.search(rb'"end"', data)
     return not whole and re.search(rb'"pid" ?: ?"?[0-9]{1,2}\b', data) is not None

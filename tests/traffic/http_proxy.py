@@ -1,11 +1,11 @@
-"""A proxy between one collector and an object store, which answers as a bad network would, and counts what it did.
+"""Run a proxy between one collector and an object store. It answers as a bad network would, and counts what it did.
 
     with LossyProxy("http://127.0.0.1:7480", seed=1) as proxy:
         ...  # give the collector proxy.url as its AWS_ENDPOINT_URL
         proxy.misbehave(Chances(lost=0.1))
 
-The collector signs its requests for the proxy's address, and the proxy hands on the header `Host` as it came, so the
-server sees what was signed. Each request has a connection of its own to the server.
+The collector signs its requests for the proxy's address. The proxy passes the header `Host` on unchanged, so the server
+sees what was signed. Each request has a connection of its own to the server.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ SERVER_SECONDS = 120
 
 
 class Chances(NamedTuple):
-    """How probable each deed is for a request. A request is delayed beside whatever else is done to it.
+    """The probabilities of faults for a request. Beside any other fault, a request may be delayed.
 
-    `dropped`: the connection ends before the server has seen the request; `lost`: it ends when the server has answered, and
-    nothing of the answer gets through; `cut`: it ends in the middle of the answer; `delayed`: the request takes up
-    to `seconds` before the server sees it, and as long again before its answer gets through. `puts`: how many times as probable
-    dropping, losing and cutting are for what is put. `reset`: a connection that ends without any answer does so with a
-    reset, as when the network has lost it."""
+    - `dropped`: the connection ends before the server has seen the request.
+    - `lost`: the connection ends when the server has answered, and nothing of the answer arrives.
+    - `cut`: the connection ends in the middle of the answer.
+    - `delayed`: the request takes up to `seconds` to the server, and so does its answer.
+    - `puts`: the factor by which dropping, losing and cutting are more probable for puts.
+    - `reset`: a connection that ends without any answer ends with a reset, as when the network has lost it.
+    """
 
     dropped: float = 0.0
     lost: float = 0.0
@@ -47,12 +49,15 @@ CALM = Chances(reset=1.0)
 
 
 class LossyProxy(ThreadingHTTPServer):
-    """`counts` has the deeds, `requests` and `handed_on` (answers that got through whole). While the proxy is `refusing`,
-    whoever comes is cut off: a partition."""
+    """`counts` has the number of each fault, `requests` that of requests, and `handed_on` that of answers that arrived
+    as a whole.
+
+    While the proxy is `refusing`, it cuts every client off: a partition.
+    """
 
     daemon_threads = True
     request_queue_size = 1024
-    """See `S3Server`: no loss but what the chances say."""
+    """See `S3Server`: no connection is lost except by these probabilities."""
 
     def __init__(self, url, *, seed):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -60,11 +65,11 @@ class LossyProxy(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.refusing = False
         self.versions_pass = threading.Event()
-        """While this is not set, versions of the table that are put wait on the way to the server."""
+        """While this is not set, versions of the table that are put wait on their way to the server."""
         self.versions_pass.set()
         self.counts = Counter()
         self.withheld = Counter()
-        """Answers that were lost or cut, by the method and the kind of object that was asked for."""
+        """Number of answers that were lost or cut, by the method and the kind of the requested object."""
         self._chances = CALM
         self._next = defaultdict(deque)
         self._rng = random.Random(seed)
@@ -84,11 +89,14 @@ class LossyProxy(ThreadingHTTPServer):
         self._chances = chances
 
     def next(self, method, kind, *deeds):
-        """Do this to the next requests of a method for a kind of object; "" lets one pass."""
+        """Apply these faults to the next requests of a method for a kind of object.
+
+        An empty text lets one request pass.
+        """
         self._next[method, kind].extend(deeds)
 
     def draw(self, method, path):
-        """Choose what happens to a request: a deed or none, and how long it is delayed on each way."""
+        """Choose what happens to a request: a fault or none, and how long it is delayed in each direction."""
         with self._lock:
             if chosen := self._next[method, kind_of(path)]:
                 return chosen.popleft(), 0.0
@@ -103,18 +111,18 @@ class LossyProxy(ThreadingHTTPServer):
             return None, delay
 
     def await_passage(self, method, path):
-        """Wait while versions may not pass, if this is one."""
+        """If this is a version and versions may not pass, wait."""
         if not self.versions_pass.is_set() and method == "PUT" and kind_of(path) == "version":
             self.count("held")
             self.versions_pass.wait()
 
     def resets(self):
-        """Whether a connection that ends without any answer ends with a reset."""
+        """Return whether a connection that ends without any answer ends with a reset."""
         with self._lock:
             return self._rng.random() < self._chances.reset
 
     def part(self, size):
-        """Return how many of so many bytes get through."""
+        """Return how many of the given number of bytes arrive."""
         with self._lock:
             return self._rng.randrange(1, size)
 
@@ -128,11 +136,11 @@ class LossyProxy(ThreadingHTTPServer):
             self.withheld[method, kind_of(path)] += 1
 
     def handle_error(self, request, client_address):
-        """Say nothing: clients that are killed end their connections."""
+        """Print nothing: clients that are killed end their connections."""
 
 
 def kind_of(path):
-    """Return what an object is: a version of the table, a data file, or another."""
+    """Return the kind of an object: a version of the table, a data file, or another."""
     path = path.partition("?")[0]
     if path.endswith(".parquet"):
         return "checkpoint" if "/_delta_log/" in path else "data file"
@@ -144,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *args):
-        """Nothing on standard error."""
+        """Print nothing on standard error."""
 
     def do_GET(self):
         self._hand_on()
@@ -199,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer)
 
     def _ask(self, body):
-        """Ask the server, and return its whole answer as bytes."""
+        """Send a request to the server. Return its whole answer as bytes."""
         connection = HTTPConnection(self.server.asked, timeout=SERVER_SECONDS)
         try:
             connection.putrequest(

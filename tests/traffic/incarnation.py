@@ -1,4 +1,4 @@
-"""One file of a producer while it is written, and what there is to be read of it."""
+"""Describe one file of a producer while it is written, and the content that can be read of it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import NamedTuple
 from tests.traffic.pieces import inflated
 
 Tree = Mapping[str, bytes]
-"""Contents by path, relative and with "/"."""
+"""Contents by path. Paths are relative and have "/"."""
 
 
 class Incarnation(NamedTuple):
-    """One stream from its first byte to its last, as one who missed nothing has read it."""
+    """One stream from its first to its last byte, as a reader that missed nothing has read it."""
 
     names: tuple[str, ...]
-    """All it ever had, below the target."""
+    """All names that the stream's file has had, below the target."""
     data: bytes
-    """Uncompressed."""
+    """The content without compression."""
     stale: int
-    """How many bytes at its end are an earlier incarnation's."""
+    """Number of bytes at the file's end that belong to an earlier incarnation."""
     documents: Tree
-    """All documents of its run."""
+    """All documents of the stream's run."""
 
 
 class Stream:
-    """One incarnation while it grows. `raw` is what is in the file."""
+    """One incarnation while it grows. `raw` is the content of the file."""
 
     def __init__(self, target: Path, name: str, flags: int, documents: Tree) -> None:
         self.raw = bytearray()
@@ -43,11 +43,11 @@ class Stream:
         return self._target / self.names[-1]
 
     def keep(self, old: Stream) -> None:
-        """Bytes of an earlier incarnation are still there."""
+        """Keep bytes of an earlier incarnation that are still there."""
         self.raw[:] = old.raw
 
     def write(self, data: bytes) -> None:
-        if self._file is None:  # the same process under another program
+        if self._file is None:  # This is the same process running another program.
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         write_all(self._file, data)
         self.raw[self._at : self._at + len(data)] = data

@@ -1,4 +1,7 @@
-"""One direction of a bad network: it drops, doubles, delays and reorders datagrams, and logs what it did to each event."""
+"""Simulate one direction of a bad network: drop, double, delay and reorder datagrams.
+
+Log what was done to each event.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ DROPPED, DUPLICATED, REORDERED, DELAYED = "dropped", "duplicated", "reordered", 
 
 
 class Chances(NamedTuple):
-    """The probability of each deed for a datagram, of which it suffers at most one, and the depths.
-    Between 1 and `reorder_depth` later datagrams pass a reordered datagram; more, up to `delay_depth`,
-    pass a delayed one."""
+    """The probabilities of the faults of a datagram, of which at most one happens, and their depths.
+
+    Between 1 and `reorder_depth` later datagrams overtake a reordered datagram; more, up to `delay_depth`, overtake a
+    delayed one.
+    """
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -26,7 +31,7 @@ class Chances(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """One deed to one event. `by` is how many later datagrams were to pass it."""
+    """One fault of one event. `by` is the number of later datagrams that were to overtake it."""
 
     action: str
     stream: int
@@ -35,10 +40,11 @@ class Deed(NamedTuple):
 
 
 class Mangler:
-    """One direction of a bad network. `log` has a `Deed` for each event of each mangled datagram. All
-    other events went straight through.
+    """One direction of a bad network.
 
-    `spare` selects the datagrams to leave alone."""
+    `log` has a `Deed` for each event of each datagram with a fault. All other events passed unchanged. `spare` selects
+    the datagrams without faults.
+    """
 
     def __init__(
         self, seed: int, chances: Chances, spare: Callable[[bytes], bool] | None = None

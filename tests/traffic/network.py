@@ -50,7 +50,7 @@ _EPOCH = 10**18
 
 
 class Event(NamedTuple):
-    """`number` is unwrapped."""
+    """An event that was sent. `number` is unwrapped."""
 
     run: int
     stream: int
@@ -66,11 +66,11 @@ class Book:
         self.copies: Counter[int] = Counter()
         """Events that arrive a second time, by run."""
         self.healed: set[Event] = set()
-        """Late events that the collector must have taken for lost in a pause."""
+        """Late events that the collector must have reported as lost in a pause."""
         self.discarded: set[Event] = set()
-        """Those that their producer threw away; they are in `sent`, too."""
+        """Events that their producer discarded. They are in `sent`, too."""
         self.reported: set[Event] = set()
-        """Those of which its word has arrived."""
+        """Discarded events whose report has arrived."""
 
     @property
     def missing(self) -> set[Event]:
@@ -81,13 +81,13 @@ class _Packet(NamedTuple):
     data: bytes
     events: tuple[Event, ...]
     opens: bool = False
-    """Whether it is the first one of its run."""
+    """Whether the packet is the first one of its run."""
     idle: bool = False
-    """Whether its producer did nothing for long before."""
+    """Whether its producer did nothing for a long time before."""
     last: bool = False
-    """Whether it has the last event of a stream."""
+    """Whether it contains the last event of a stream."""
     reports: tuple[Event, ...] = ()
-    """Events of which it says that they were thrown away."""
+    """The events that it reports as discarded."""
 
 
 class Network:
@@ -107,14 +107,14 @@ class Network:
         self._announced = announced
         self._streams = [3, 1, 4][: self._random.randint(1, 3)]
         self._held: list[tuple[int, int, _Packet]] = []
-        """Packets on their way: after how many others they arrive, a number for order, what."""
+        """Packets on their way: after how many others each arrives, a number for their order, and the packet."""
         self._passed = 0
         self._arrived: dict[tuple[int, int], list[int]] = {}
         self._firsts: dict[tuple[int, int], int] = {}
         self._finals: dict[tuple[int, int], int] = {}
-        """The runs that have said goodbye."""
+        """The runs that have sent a goodbye."""
         self._lost: list[_Packet] = []
-        """Dropped packets of the run in being."""
+        """Dropped packets of the current run."""
 
     def course(self) -> Iterator[list[bytes] | None]:
         random = self._random
@@ -153,7 +153,7 @@ class Network:
         return all(packet.events[0].run == run for *_, packet in self._held)
 
     def _packets(self, run: int, epoch: int) -> Iterator[tuple[_Packet, int]]:
-        """One run's packets, and how far its clock is at each."""
+        """Yield one run's packets, and how far its clock is at each."""
         random = self._random
         streams = random.sample(range(6), random.randint(1, 3)) if self._epochs else self._streams
         numbers = {stream: self._first(run, stream) for stream in streams}
@@ -194,7 +194,7 @@ class Network:
         self._numbers = numbers
 
     def _discard(self, run: int, stream: int, numbers: dict[int, int]) -> list[Event]:
-        """The producer throws some events away, which use up their numbers."""
+        """Let the producer discard some events. They use up their numbers."""
         if numbers[stream] == self._firsts[run, stream] > 0:
             return []
         size = self._random.randint(1, 3)
@@ -205,7 +205,7 @@ class Network:
         return thrown
 
     def _goodbyes(self, run: int) -> list[bytes]:
-        """The end of a run: a report of what it threw away at last, and how far its streams went."""
+        """Return the goodbye of a run: a report of what it discarded last, and the last numbers of its streams."""
         random, said = self._random, []
         for stream in self._numbers:
             if random.random() < 0.3:
@@ -223,7 +223,7 @@ class Network:
         ]
 
     def _again(self) -> list[bytes]:
-        """The share of dropped packets that is sent again, after a pause."""
+        """Return those dropped packets that are sent again after a pause. They are a share of all."""
         chosen = [packet for packet in self._lost if self._random.random() < 0.5]
         for packet in chosen:
             self._lost.remove(packet)
@@ -242,7 +242,7 @@ class Network:
         return first
 
     def _push(self, packet: _Packet) -> list[_Packet]:
-        """A packet is sent: what arrives now."""
+        """Send a packet. Return what arrives now."""
         random = self._random
         self._passed += 1
         fate = random.random()
@@ -281,12 +281,12 @@ class Network:
         self.book.reported.update(packet.reports)
 
     def _pause(self) -> None:
-        """Packets that were overtaken and have not arrived are taken for lost now."""
+        """Record a pause: packets that were overtaken and have not arrived count as lost now."""
         for *_, packet in self._held:
             self.book.healed.update(event for event in packet.events if self._lacks(event))
 
     def _lacks(self, event: Event) -> bool:
-        """Whether the collector knows that it lacks this event."""
+        """Return whether the collector knows that it lacks this event."""
         key = event.run, event.stream
         arrived = self._arrived.get(key, [])
         ends = self._finals.get(key, max(arrived, default=-1))

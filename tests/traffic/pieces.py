@@ -1,5 +1,7 @@
-"""Cut what reaches a file at once: slices of its content that end anywhere, gzip members that are late.
-Pure, given a `Random`."""
+"""Cut what reaches a file at a time: slices of its content that end anywhere, and gzip members that come late.
+
+The functions are pure, given a `Random`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _MAGIC = b"\x1f\x8b\x08\x00"
 
 
 def slices(random: Random, data: bytes, first: int = 0) -> Iterator[bytes]:
-    """All of `data`; a `first` slice of that size, if it is given."""
+    """Yield slices that together are `data`. With `first`, the first slice has this size."""
     if first:
         yield data[:first]
     at = first
@@ -25,26 +27,29 @@ def slices(random: Random, data: bytes, first: int = 0) -> Iterator[bytes]:
 
 
 def _cut(random: Random, data: bytes, at: int) -> int:
-    """Where a slice that begins at `at` ends: always behind it, maybe behind the data's end."""
+    """Return where a slice that begins at `at` ends. It is never empty, and may end beyond the data."""
     kind = random.randrange(8)
     if kind == 0:
         return at + 1
     if kind == 1:
         return at + random.randrange(1, 40)
-    if kind == 2:  # on a block's boundary, where a reader sees a large write stop
+    if kind == 2:  # The slice ends on a block's boundary, where a reader sees a large write stop.
         return (at // BLOCK_BYTES + random.randint(1, 16)) * BLOCK_BYTES
     near = at + random.randrange(1, 2000)
-    if kind == 3:  # a line without its end
+    if kind == 3:  # The slice ends within a line.
         return max(data.find(b"\n", near), near)
-    if kind == 4:  # within a character
+    if kind == 4:  # The slice ends within a character.
         inside = (i for i in range(near, min(near + 2000, len(data))) if data[i] & 0xC0 == 0x80)
         return next(inside, near)
     return at + int(min(SLICE_MAX_BYTES, len(data) - at) ** random.random())
 
 
 def members(random: Random, data: bytes, *, torn: bool) -> Iterator[bytes]:
-    """Data as gzip members of whole lines, as they reach the disk: a member's bytes after its last
-    0x0a come with the next one. With `torn`, those of the last never come."""
+    """Yield data as gzip members of whole lines, in the pieces that reach the disk: bytes of a member after its last
+    0x0a come with the next piece.
+
+    With `torn`, those of the last member never come.
+    """
     lines = data.splitlines(keepends=True)
     held = b""
     at = 0
@@ -69,8 +74,11 @@ def compressed(data: bytes) -> bytes:
 
 
 def inflated(data: bytes) -> bytes:
-    """All that gzip members hold. One that ends too early gives what it has: the last may be
-    incomplete, another may be torn off by the member after it."""
+    """Return the content of gzip members.
+
+    If a member ends too early, return what it has: the last may be incomplete, and another may be cut off by the member
+    after it.
+    """
     plain = b""
     while data:
         member = zlib.decompressobj(wbits=31)
@@ -81,7 +89,7 @@ def inflated(data: bytes) -> bytes:
             if following < 0:
                 raise
         if not member.eof and following > 0:
-            # Torn, though what follows may inflate as if it were the rest of it.
+            # This member was cut off, although what follows may be decompressed as if it were its end.
             content = zlib.decompressobj(wbits=31).decompress(data[:following])
             data = data[following:]
         else:

@@ -1,8 +1,7 @@
-"""Producers as trio tasks: they send numbered units at a bounded rate and keep book of what the
-kernel took.
+"""Run producers as trio tasks. They send numbered units at a limited rate, and record what the kernel accepted.
 
-A *unit* is a Heph packet, a datagram of them, or a JETS line (`tailrace.demo` makes them); it has
-its place in the list that is sent. A producer ends with its list.
+A *unit* is a Heph packet, a datagram of packets, or a JETS line (`tailrace.demo` makes them). It has a place in the
+list that is sent. A producer ends at the end of its list.
 """
 
 from __future__ import annotations
@@ -16,23 +15,25 @@ RETRY_SECONDS = 0.02
 
 
 class Handed:
-    """The bytes that were handed to the kernel. `connections` has, for each, the places of the units whose
-    last byte it took; a unit is in one of them at most. UDP has one connection."""
+    """The bytes that were passed to the kernel.
+
+    `connections` has for each connection the places of the units whose last byte the kernel accepted. A unit is in at
+    most one of them. UDP has one connection.
+    """
 
     def __init__(self) -> None:
         self.connections: list[list[int]] = []
 
     @property
     def places(self) -> list[int]:
-        """The units of all connections, in order."""
+        """The places of the units of all connections, in order."""
         return [place for connection in self.connections for place in connection]
 
 
 async def send_datagrams(
     address: tuple[str, int], datagrams: Sequence[bytes], handed: Handed, *, rate: float
 ) -> None:
-    """Send each unit as a datagram, `rate` a second, from one socket, whether or not anybody
-    listens."""
+    """Send each unit as a datagram, `rate` a second, from one socket, whether a process listens or not."""
     places: list[int] = []
     handed.connections.append(places)
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
@@ -52,9 +53,11 @@ async def send_stream(
     rate: float,
     preamble: bytes = b"",
 ) -> None:
-    """Send the units over TCP, `rate` a second. When the connection is lost, go on over a new one,
-    with the preamble (a Heph epoch, a JETS header) and then the first unit that the kernel did not
-    take whole."""
+    """Send the units over TCP, `rate` a second.
+
+    If the connection is lost, continue on a new one: send the preamble (a Heph epoch, a JETS header), and then the
+    units from the first one on that the kernel did not accept completely.
+    """
     done = 0
     while done < len(units):
         try:
@@ -84,6 +87,6 @@ async def _send_whole(sock: trio.socket.SocketType, unit: bytes) -> None:
 
 
 def _bursts(count: int, rate: float) -> list[range]:
-    """The places 0 to `count`, cut into what is due in each `BURST_SECONDS`."""
+    """Yield the places from 0 to `count`, divided into those that are due in each `BURST_SECONDS`."""
     size = max(1, round(rate * BURST_SECONDS))
     return [range(at, min(at + size, count)) for at in range(0, count, size)]

@@ -31,7 +31,10 @@ RECEIVE_BUFFER = 2**22
 class Relay:
     def __init__(self, target: tuple[str, int], seed: int, chances: Chances) -> None:
         self.received = 0
-        """Datagrams; fewer than were sent to it means that the kernel dropped some on the way."""
+        """Number of received datagrams.
+
+        If it is less than the number that was sent to the relay, the kernel dropped some on the way.
+        """
         self._target = target
         self._seed = seed
         self._chances = chances
@@ -44,11 +47,11 @@ class Relay:
 
     @property
     def log(self) -> list[Deed]:
-        """The log of what was done, peer after peer in the order of their coming."""
+        """Return the log of all faults, peer after peer in the order of their arrival."""
         return [deed for mangler, _ in self._peers.values() for deed in mangler.log]
 
     def counters(self, action: str) -> dict[int, list[int]]:
-        """The counters, by stream, of the events to which `action` was done: of the only peer."""
+        """Return the counters, by stream, of the events of the only peer to which `action` was done."""
         assert len(self._peers) <= 1, "several peers: their streams may have the same numbers"
         for mangler, _ in self._peers.values():
             return mangler.counters(action)
@@ -91,7 +94,7 @@ class Relay:
 
 @asynccontextmanager
 async def open_relay(target: tuple[str, int], seed: int, chances: Chances) -> AsyncIterator[Relay]:
-    """A relay on a port of its own that runs until the block ends."""
+    """Run a relay on a port of its own during the `with` block."""
     relay = Relay(target, seed, chances)
     try:
         async with trio.open_nursery() as nursery:
@@ -103,7 +106,10 @@ async def open_relay(target: tuple[str, int], seed: int, chances: Chances) -> As
 
 
 class Cutter(threading.Thread):
-    """Cuts each connection to `target` after a number of bytes between two bounds. `cuts` counts them."""
+    """Cuts each connection to `target` after a number of bytes between two bounds.
+
+    `cuts` is the number of cut connections.
+    """
 
     def __init__(self, target: tuple[str, int], seed: int, bounds: tuple[int, int]) -> None:
         super().__init__(daemon=True)
@@ -115,7 +121,7 @@ class Cutter(threading.Thread):
         self.address: tuple[str, int] = self._listening.getsockname()
 
     def run(self) -> None:
-        with suppress(OSError):  # the relay is closed
+        with suppress(OSError):  # The relay is closed.
             while True:
                 near, _ = self._listening.accept()
                 size = self._rng.randint(*self._bounds)

@@ -19,7 +19,7 @@ Address = tuple[str, int]
 
 
 class Switch:
-    """A thread that relays until the block ends. `address` is where clients connect, `target` where they are led."""
+    """A thread that relays during the `with` block. Clients connect to `address`, and their bytes go to `target`."""
 
     def __init__(self, transport: str, target: Address) -> None:
         self._datagrams = transport == "udp"
@@ -28,9 +28,9 @@ class Switch:
         self._front.bind(("127.0.0.1", 0))
         self._target = target
         self._far: dict[Address, socket.socket] = {}
-        """By client that sends datagrams, the socket towards its collector."""
+        """By client that sends datagrams, the socket to its collector."""
         self._others: dict[socket.socket, socket.socket] = {}
-        """By side of a connection, the other side."""
+        """By socket of a connection, the socket of its other side."""
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
         self._over = False
@@ -52,7 +52,7 @@ class Switch:
         self._selector.close()
 
     def move(self, target: Address) -> None:
-        """Lead clients elsewhere from now on. Bytes on their way through a connection are lost."""
+        """Lead clients to another collector from now on. Bytes on their way through a connection are lost."""
         with self._lock:
             self._target = target
             if not self._datagrams:

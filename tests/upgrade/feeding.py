@@ -27,8 +27,11 @@ class Parts(NamedTuple):
 
 
 def udp() -> Parts:
-    """Stream 1, 0 to 299: 40 to 44 are late, of which 42 comes in `after` and heals; 10 comes twice;
-    146 and 147 leave an open hole behind, of which 147 comes in `rest`; 250 to 259 never come."""
+    """Stream 1, numbers 0 to 299.
+
+    40 to 44 are late; 42 of them comes in `after`, and heals its gap. 10 comes twice. 146 and 147 leave an open hole,
+    and 147 comes in `rest`. 250 to 259 never come.
+    """
     before = [EPOCH, *_events(1, range(40)), *_events(1, range(45, 120))]
     before += _events(1, [10])
     after = [*_events(1, range(120, 146)), *_events(1, [42]), *_events(1, [148, 149])]
@@ -40,7 +43,7 @@ UDP_NEVER = {40, 41, 43, 44, 146, *range(250, 260)}
 
 
 def tcp() -> Parts:
-    """Stream 2, all numbers; what follows a stop comes by a connection of its own, as stream 3."""
+    """Stream 2 with all numbers. Events after a stop come on a connection of their own, as stream 3."""
     return Parts(
         [EPOCH, *_events(2, range(60))],
         _events(2, range(60, 100)),
@@ -49,8 +52,10 @@ def tcp() -> Parts:
 
 
 def jets() -> Parts:
-    """Spans 1 to 20 begin in `before`; 1 to 5 end there, 6 to 10 in `after`, the others in `rest`. The
-    last line of `after` is cut in two."""
+    """Spans 1 to 20 begin in `before`.
+
+    1 to 5 end there, 6 to 10 in `after`, and the others in `rest`. The last line of `after` is cut in two.
+    """
     header = {"type": "header", "version": "2.0", "metadata": {"clock_frequency_mhz": 1000}}
     lines = [header, *(_begin(n) for n in range(1, 21)), *(_end(n) for n in range(1, 6))]
     before = b"".join(map(_line, lines))
@@ -61,21 +66,24 @@ def jets() -> Parts:
 
 
 def dftracer() -> Parts:
-    """A compressed trace with a member a part: events 2 to 300 without 50 to 52, and 201 without 202."""
+    """A compressed trace with one member for each part: events 2 to 300 without 50 to 52, and 201 without 202."""
     start = b'{"id":1,"name":"start","cat":"dftracer","type":1,"pid":7,"tid":8,"ts":90,"dur":0,"ph":1,"args":{"hhash":"68","cmd_hash":"c1","cwd":"d1"}}\n'
     end = b'{"id":301,"name":"end","cat":"dftracer","type":1,"pid":7,"tid":8,"ts":9000,"dur":0,"ph":1,"args":{"hhash":"68","cfg":{"aggregation_enable":0},"num_events":300}}\n'
     first = b"[\n" + start + b"".join(_read(n) for n in range(2, 120) if n not in {50, 51, 52})
     second = b"".join(_read(n) for n in range(120, 202))
     third = b"".join(_read(n) for n in range(203, 301)) + end
     members = [gzip.compress(part, mtime=0) for part in (first, second, third)]
-    # The second member has not arrived to its end when the version changes.
+    # The second member has not arrived completely when the version changes.
     torn = members[1]
     return Parts([members[0], torn[:200]], [torn[200:-40]], [torn[-40:], members[2]])
 
 
 def announced() -> Parts:
-    """A session that its client announces, on stream 5: it is away when the version changes, and goes
-    on by another connection. Numbers 20 to 24 it says to have thrown away."""
+    """A session that its client announces, on stream 5.
+
+    The client is disconnected when the version changes, and continues on another connection. It reports numbers 20 to
+    24 as discarded.
+    """
     said = _option("tailrace.session", {"session": f"{0xA11CE:032x}"})
     report = _option("tailrace.report", {"ranges": [[5, 20, 5]]})
     before = [EPOCH, said, *_events(5, range(20)), report, *_events(5, range(25, 50))]
@@ -87,7 +95,7 @@ OVNI_DOCUMENT = b'{"version": 3, "ovni": {"part": "thread", "tid": 1, "pid": 1, 
 
 
 def ovni() -> Parts:
-    """A thread's calls, each a nested pair; the parts are cut within an event."""
+    """The calls of a thread, each a nested pair. The parts are cut within an event."""
     events = [ovni_bytes.starts(1000)]
     for n in range(200):
         events += [ovni_bytes.event("VTx", 2000 + 10 * n, ovni_bytes.u32(n))]
@@ -100,7 +108,7 @@ EPOCH = struct.pack(">IIH5sQ", 0x75D11D4D, 23, 5, b"epoch", 10**18)
 
 
 def _option(name: str, value: object) -> bytes:
-    """A metadata packet whose value is a JSON object."""
+    """Return a metadata packet whose value is a JSON object."""
     data = json.dumps(value).encode()
     size = 10 + len(name) + len(data)
     return struct.pack(">IIH", 0x75D11D4D, size, len(name)) + name.encode() + data

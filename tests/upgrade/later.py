@@ -25,7 +25,7 @@ NEWS = "a row may mean something new"
 
 
 def register(put=setattr):
-    """Let this process be of the later version. `put` sets an attribute of a module."""
+    """Make this process one of the later version. `put` sets an attribute of a module."""
     put(upgrade, "VERSION", STATE)
     put(upgrade, "STEPS", {**upgrade.STEPS, VERSION: upgrade.Upgrade(STATE, _rename)})
     put(of_daemon, "VERSION", STATE)
@@ -40,12 +40,12 @@ def _rename(state: dict[str, Any]) -> None:
 
 
 def before(state: dict[str, Any]) -> None:
-    """Give a state of today the shape that it has before the step."""
+    """Give a state of today's version the shape that it has before the step."""
     state["sums"] = state.pop("tallies")
 
 
 def before_encoded(snapshot: bytes) -> bytes:
-    """Return a state of today in the shape that it has before the step."""
+    """Return an encoded state of today's version in the shape that it has before the step."""
     state = msgspec.msgpack.decode(snapshot, strict=False)
     before(state)
     return msgspec.msgpack.encode(state)

@@ -105,10 +105,12 @@ def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def leave(directory: Path, *, killed: bool) -> None:
-    """Run the version in PYTHONPATH on `directory/store` and leave it as it is left. A file `killed`
-    says that it was killed."""
+    """Run the version in PYTHONPATH on `directory/store`, and leave the store in the requested state.
+
+    A file `killed` shows that the daemon was killed.
+    """
     store, files = directory / "store", directory / "files"
-    # With what comes before there is a saved state, and with what comes after that no other.
+    # The data before the kill leads to a saved state, and the data after that to no other one.
     config = CONFIG.format(checkpoint="24 KiB" if killed else "1 GiB")
     for name, data in DOCUMENTS.items():
         _append(files / name, data)
@@ -141,7 +143,8 @@ def _feed(
     _send(sockets, [p.after[len(p.after) // 2 :] for p in NETWORK.values()])
     for name, parts in FILES.items():
         _append(files / name, b"".join(parts().after))
-    time.sleep(0.5)  # synced and not committed; what is not read of the files is read later
+    # This time suffices for a sync and not for a commit. The unread part of the files is read later.
+    time.sleep(0.5)
     if killed:
         daemon.kill()
         (directory / "killed").touch()

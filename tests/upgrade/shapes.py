@@ -24,7 +24,7 @@ from tailrace.store.schema import SCHEMA_VERSION
 from tests.upgrade.stored import VECTORS
 
 PAYLOADS = (payloads.OpenInfo, payloads.FileFacts, payloads.FileLoss, payloads.DropCount)
-"""Structs of spool entries that no state holds, and some that do."""
+"""Structs of entries in the spool: those that no state contains, and some that one does."""
 
 
 def schema() -> str:
@@ -47,7 +47,7 @@ def ingest_state() -> str:
 
 
 def _describe(type_: inspect.Type, found: dict[str, list[str]]) -> None:
-    """Add a type and all that it is made of, by name."""
+    """Add a type and all types of which it consists, by name."""
     if isinstance(type_, inspect.StructType | inspect.NamedTupleType):
         name = _name(type_)
         if name in found:

@@ -1,4 +1,4 @@
-"""Stores that a collector has left, laid out as if their disk were here."""
+"""Lay out stores that a collector has left, as if their disk were here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ NAMES = sorted(path.name.removesuffix(".tar.xz") for path in VECTORS.glob("*.tar
 
 
 class Stored(NamedTuple):
-    """`files` has what the tail sources follow; `peer` is a socket at the address from which the
-    datagrams came; `died` is whether the collector was killed."""
+    """`files` contains the files that the sources follow.
+
+    `peer` is a socket at the address from which the datagrams came. `died` states whether the collector was killed.
+    """
 
     store: Path
     files: Path
@@ -38,7 +40,7 @@ def unpack(name: str, directory: Path) -> Stored:
 
 
 def laid_out(made: Path, directory: Path) -> Stored:
-    """Lay out a copy of a store that `make.leave` made in `made`, in the shape of before `later`."""
+    """Lay out a copy of a store that `make.leave` made in `made`, in the shape from before `later`."""
     passed_over = shutil.ignore_patterns("ports.json", "lock")
     shutil.copytree(made, directory, ignore=passed_over, dirs_exist_ok=True)
     return _settled(directory, later.before, died=(made / "killed").exists())
@@ -62,7 +64,7 @@ def _settled(
 
 
 def _settle_in(session, stored: Stored) -> None:
-    """A file has the inode that it has here, a peer its address."""
+    """Adapt the store to this machine: a file has the inode that it has here, and a peer its address here."""
     info = session["info"]
     if info["transport"] == "udp":
         info["peer"] = "{}:{}".format(*stored.peer.getsockname())

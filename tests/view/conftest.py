@@ -1,4 +1,4 @@
-"""Stores to look at, and viewers that are ended."""
+"""Provide stores to look at, and viewers that are ended after the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EPOCH = 1_795_000_000 * SECOND
 
 
 def few():
-    """Two sessions: spans inside one another, an instant, a gap of five events."""
+    """Return a store with two sessions: spans inside one another, an instant, a gap of five events."""
     rows = []
     for name, slow in (("aa", 1), ("ab", 2)):
         mine = {"session": name}
@@ -38,7 +38,7 @@ def few_store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def viewer(few_store):
-    """A viewer of `few_store`, shared by the tests of a module."""
+    """Return a viewer of `few_store` that all tests of a module share."""
     viewer = Viewer(few_store)
     yield viewer
     code, printed = viewer.end()
@@ -47,7 +47,7 @@ def viewer(few_store):
 
 @pytest.fixture
 def viewer_of():
-    """A function that starts viewers. Lines that they print beside their address must be asked for."""
+    """Return a function that starts viewers. Lines that they print beside their address must be expected."""
     made = []
 
     def make_viewer(*arguments, **options):

@@ -1,4 +1,4 @@
-"""`tailrace view` as a process, and what asks it."""
+"""Run `tailrace view` as a process, and send requests to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer:
 
 
 class Viewer:
-    """A running viewer. `ask` sends the token, `send` nothing but what it is given."""
+    """A running viewer. `ask` adds the token to a request; `send` adds nothing."""
 
     def __init__(self, *arguments, **options):
         self._process = start(
@@ -77,13 +77,13 @@ class Viewer:
         return self.send(method or ("GET" if body is None else "POST"), where, headers, data)
 
     def get(self, path, **parameters):
-        """The answer's object, which must be there."""
+        """Return the object in the answer. Fail if there is none."""
         answer = self.ask(path, **parameters)
         assert answer.status == 200, answer.body
         return answer.json
 
     def news(self):
-        """The messages of `live`, one after the other."""
+        """Yield the messages of `live`, one after the other."""
         headers = {"Authorization": f"Bearer {self.token}"}
         with closing(self.connect()) as connection:
             connection.request("GET", "/api/v1/live", headers=headers)
@@ -93,7 +93,7 @@ class Viewer:
                         yield json.loads(line[6:])
 
     def end(self, number=signal.SIGTERM):
-        """End it; return its exit code and what it printed."""
+        """End the viewer. Return its exit code and what it printed."""
         if self._process.poll() is None:
             self._process.send_signal(number)
         try:

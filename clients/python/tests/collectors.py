@@ -1,5 +1,6 @@
-"""Ends of a connection for tests: silent ones, of which what a client sends comes out as bytes, and one
-that answers as clients/PROTOCOL.md says."""
+"""Act as the peers of a client in tests: silent peers, from which tests read what a client sends, and a peer that
+answers according to clients/PROTOCOL.md.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from clients.python.tests.reader import Metadata, packets
 
 
 def until(condition, seconds=60.0):
-    """Wait for a condition; fail when it does not come true in time."""
+    """Wait for a condition. Fail if it does not become true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -26,7 +27,7 @@ def until(condition, seconds=60.0):
 
 
 class Authority:
-    """Signs certificates, all in `directory`, and says what both sides need to know of them."""
+    """Signs certificates, with all files in `directory`, and provides what both sides need to know of them."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -35,7 +36,7 @@ class Authority:
         self.authority.cert_pem.write_to_path(self.file)
 
     def issue(self, name, *hosts, **options):
-        """Paths of a certificate and its key."""
+        """Return the paths of a certificate and of its key."""
         made = self.authority.issue_cert(*hosts, **options)
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         made.private_key_pem.write_to_path(key)
@@ -43,7 +44,10 @@ class Authority:
         return certificate, key
 
     def server(self, *hosts, clients=None, **options):
-        """The context of a server at these hosts; its clients' certificates are of `clients`."""
+        """Return the TLS context of a server at these hosts.
+
+        `clients` is the authority that signs its clients' certificates.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server", *(hosts or ["127.0.0.1"]), **options))
         if clients:
@@ -61,11 +65,11 @@ class UdpCollector:
         self.address = f"udp://127.0.0.1:{self.socket.getsockname()[1]}"
 
     def receive(self):
-        """The next datagram."""
+        """Return the next datagram."""
         return self.socket.recv(65536)
 
     def waiting(self):
-        """All datagrams that are there now."""
+        """Return all datagrams that have arrived."""
         datagrams = []
         self.socket.settimeout(0)
         try:
@@ -84,7 +88,7 @@ class UdpCollector:
 
 
 class TcpCollector:
-    """Accepts one connection after the other; `sessions` has the bytes of each."""
+    """Accepts one connection after the other. `sessions` has the bytes of each."""
 
     def __init__(self, port=0, receive_buffer=None):
         self.listener = socket.socket()
@@ -123,7 +127,7 @@ class TcpCollector:
             self.ended += 1
 
     def hang_up(self):
-        """Close the connection that is open, in order."""
+        """Close the open connection in order."""
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self):
@@ -140,14 +144,16 @@ class TcpCollector:
 
 
 def option(name, fields):
-    """A metadata packet with a JSON object."""
+    """Return a metadata packet with a JSON object."""
     body = struct.pack("!H", len(name)) + name.encode() + json.dumps(fields).encode()
     return struct.pack("!II", 0x75D11D4D, 8 + len(body)) + body
 
 
 class Session:
-    """A session as an answering collector knows it: `stored` numbers by stream are durable, `heard` ones
-    are lost if it is killed before the next answer."""
+    """A session as an answering collector knows it.
+
+    The numbers in `stored`, by stream, are durable. Those in `heard` are lost if it is killed before the next answer.
+    """
 
     def __init__(self):
         self.stored = defaultdict(set)
@@ -174,7 +180,7 @@ class Session:
                 while missing and missing[0] == last + 1:
                     last = missing.pop(0)
                 holes.append([stream, first, last - first + 1])
-            # No further than to the first hole that is not named.
+            # Acknowledge no further than to the first hole that the answer does not name.
             streams[str(stream)] = missing[0] if missing else following
         ended = bool(self.goodbyes) and not self.goodbyes[-1]["more"]
         return {
@@ -183,10 +189,11 @@ class Session:
 
 
 class Answering:
-    """A collector that may be killed and started again on the same address: `sessions` are those
-    of all its lives. `lose(datagram number)` says which datagrams it never gets. With `context`,
-    the `ssl` one of a server, it is for `tls`; with `token`, it closes connections that do not show
-    it first: `refused` of them."""
+    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives.
+
+    `lose(datagram number)` returns whether it never gets a datagram. With `context`, a server's TLS context, it is for
+    `tls`. With `token`, it closes connections that do not send the token first; `refused` is their number.
+    """
 
     def __init__(
         self, scheme, place=None, *, every=0.02, lose=lambda number: False, context=None, token=None
@@ -202,7 +209,7 @@ class Answering:
         self.datagrams = 0
         self.mute = False
         self.resets = 0
-        """So many connections are still to break when a goodbye comes by them, which is lost."""
+        """Number of connections that will break when a goodbye arrives on them. The goodbye is lost."""
         self.thread = None
 
     @property
@@ -213,7 +220,7 @@ class Answering:
 
     @property
     def only(self):
-        """The one session there is."""
+        """The only session. There must be one."""
         (session,) = self.sessions.values()
         return session
 
@@ -238,7 +245,7 @@ class Answering:
         return self
 
     def kill(self):
-        """Connections are reset; what was not answered for is lost."""
+        """Reset all connections. Everything that was not answered is lost."""
         self.over = True
         if self.thread:
             self.thread.join(20)
@@ -251,7 +258,10 @@ class Answering:
         self.kill()
 
     def run(self):
-        """`peers`: by connection or address, what is left of a packet, the session and turn."""
+        """Run the collector.
+
+        `peers` has for each connection or address the beginning of an incomplete packet, the session and the turn.
+        """
         selector = selectors.DefaultSelector()
         selector.register(self.listener, selectors.EVENT_READ)
         peers = {}
@@ -278,7 +288,7 @@ class Answering:
             session.heard.clear()
 
     def accept(self):
-        """The next connection, behind its handshake and token; None if that is nothing."""
+        """Return the next connection after its handshake and token; None if either fails."""
         connection, _ = self.listener.accept()
         connection.settimeout(5)
         try:

@@ -8,26 +8,26 @@ from clients.python.tests.collectors import Authority
 from clients.python.tests.reader import events
 from tailrace_client import _process
 
-if settings.get_current_profile_name() == "default":  # without tests/conftest.py
+if settings.get_current_profile_name() == "default":  # This is so if tests/conftest.py is not used
     settings.register_profile("same", deadline=None, derandomize=True, database=None)
     settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory):
-    """The authority that has signed the certificates of this session's collectors and clients."""
+    """Return the authority that has signed the certificates of this session's collectors and clients."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture
 def emitted(tmp_path):
-    """This process's emitter writes to a file; call it to end that and have the events."""
+    """Let this process's emitter write to a file. Yield a function that ends this and returns the events."""
     path = tmp_path / "emitted.trace"
     tailrace_client.connect(f"file://{path}")
 
     def end():
         is_on = _process.current is not None
-        assert tailrace_client.close(10) or not is_on  # later calls answer for events since, too
+        assert tailrace_client.close(10) or not is_on  # Later calls also report events since then.
         return events(path.read_bytes()) if path.exists() else []
 
     yield end

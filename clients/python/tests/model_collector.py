@@ -1,8 +1,9 @@
-"""A collector as clients/PROTOCOL.md describes it, without sockets, clocks or files, and networks in
-virtual time between it and a client. No line and no constant is shared with the client.
+"""Model a collector as clients/PROTOCOL.md describes it, without sockets, clocks or files. Model networks in virtual
+time between it and a client.
 
-Numbers that a collector has `heard` are lost if it is killed before the next `commit`; numbers that it has
-`stored` are not. Networks say what they did with nothing: a test knows only what was emitted and what is stored.
+No line and no constant is shared with the client. Numbers that a collector has `heard` are lost if it is killed before
+the next `commit`; numbers that it has `stored` are not. Networks do not report what they did: a test knows only what
+was emitted and what is stored.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from clients.python.tests.reader import Metadata, packets
 
 
 class Session:
-    """One session as a collector knows it: events are pairs of stream and number."""
+    """One session as a collector knows it. Events are pairs of stream and number."""
 
     def __init__(self, places):
         self.places = places
-        """How many streams are counted: the first ones to come."""
+        """Number of streams whose numbers are checked: the first ones that arrive."""
         self.counted = []
         self.uncounted = set()
-        """The other streams, of which those heard again are `uncounted_news`."""
+        """All other streams. Those with new events are in `uncounted_news`."""
         self.uncounted_news = set()
         self.stored = set()
         self.heard = set()
@@ -33,11 +34,11 @@ class Session:
         """Fields of metadata packets that are not durable yet."""
         self.turn = 0
         self.asked = True
-        """Whether the next answer is to name all streams."""
+        """Whether the next answer must name all streams."""
         self.told = {}
         self.reported = set()
         self.next = defaultdict(int)
-        """By stream, how far its events go as far as is known."""
+        """By stream, the highest known number of its events plus one."""
         self.goodbye = False
         self.farewells = []
 
@@ -69,7 +70,7 @@ class Session:
         self.said = []
 
     def counts(self, stream):
-        """Whether a stream has a place, or gets one."""
+        """Return whether a stream has a place, or gets one."""
         if stream not in self.counted and len(self.counted) < self.places:
             self.counted.append(stream)
         return stream in self.counted
@@ -78,7 +79,7 @@ class Session:
         self.heard, self.said = set(), []
 
     def standing(self, stream, holes_max):
-        """How far a stream is durable but for holes, and these."""
+        """Return up to which number a stream is durable, and the holes below it."""
         have = {number for s, number in self.stored | self.reported if s == stream}
         holes = []
         for number in range(self.next[stream]):
@@ -93,7 +94,7 @@ class Session:
         return self.next[stream], holes
 
     def answer(self, id_, holes_max):
-        """The next answer; None if there is no news."""
+        """Return the next answer; None if there is no news."""
         streams, holes = {}, []
         for stream in sorted(self.next):
             standing = self.standing(stream, holes_max)
@@ -113,12 +114,12 @@ class Session:
 
 
 class ModelCollector:
-    """Takes whole packets, and answers those who said which session they are of."""
+    """Receives whole packets. It answers peers that announced their session."""
 
     def __init__(self, places=10**6):
         self.sessions = defaultdict(lambda: Session(places))
         self.peer = None
-        """The id of the session that the last packets were of."""
+        """The id of the session to which the last packets belong."""
 
     @property
     def only(self):
@@ -155,12 +156,12 @@ class ModelCollector:
             session.asked = True
 
     def answer(self, holes_max):
-        """Return what is to be sent now; None if that is nothing."""
+        """Return the packets to send now; None if there are none."""
         return self.sessions[self.peer].answer(self.peer, holes_max) if self.peer else None
 
 
 class World:
-    """Time, chance, a collector that may be down, and what goes wrong while `bad`."""
+    """Time, random numbers, a collector that may be down, and faults while `bad` is set."""
 
     def __init__(self, rng, places):
         self.rng = rng
@@ -174,7 +175,7 @@ class World:
         return self.now
 
     def advance(self, network):
-        """Some time passes, of which the collector makes what it can."""
+        """Let some time pass. The collector does its work meanwhile."""
         self.now += self.rng.uniform(0.001, 0.05)
         network.carry()
         if not self.up:
@@ -197,7 +198,7 @@ class World:
 
 
 class _Transport:
-    """The client's side of a network, as `tailrace_client._transport` describes it."""
+    """The client's side of a network, with the interface of `tailrace_client._transport`."""
 
     packet_max = 65_507
     prompt = True
@@ -224,8 +225,10 @@ class _Transport:
 
 
 class Datagrams(_Transport):
-    """Loses, doubles and delays in both directions, so that what was sent first may come last. Where
-    nobody listens, one of the next calls fails."""
+    """A network that loses, doubles and delays datagrams in both directions, so that they arrive in another order.
+
+    If no process listens, one of the next calls fails.
+    """
 
     datagrams = True
 
@@ -264,7 +267,7 @@ class Datagrams(_Transport):
     def send(self, pieces):
         self._refuse()
         if self.world.bad and self.world.rng.random() < 0.02:
-            return 0  # no room
+            return 0  # The send buffer has no room.
         data = b"".join(pieces)
         self._launch(self.there, data)
         return len(data)
@@ -284,11 +287,11 @@ class Datagrams(_Transport):
         self._launch(self.back, data)
 
     def broken(self):
-        """Lose what had landed and was not read, and nothing that is on its way."""
+        """Lose what had arrived and was not read. Datagrams on their way are not lost."""
 
 
 class Connections(_Transport):
-    """Connections that break in the midst of anything, and lose what is on its way in both directions."""
+    """Connections that break at any moment, and lose what is on its way in both directions."""
 
     datagrams = False
 
@@ -327,7 +330,7 @@ class Connections(_Transport):
         return data
 
     def carry(self):
-        """A part of what was sent arrives: whole packets of it are taken, and no others."""
+        """Let a part of what was sent arrive. The collector reads the whole packets in it."""
         if not self.is_open or self.reset:
             return
         until = self.world.rng.choice([0, len(self.there)]) if self.world.bad else len(self.there)

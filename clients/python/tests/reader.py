@@ -1,6 +1,7 @@
-"""A reader of Heph packets of its own: it shares no line and no constant with the client.
+"""Read Heph packets.
 
-It reads with a cursor, byte by byte, and knows only what the format's specification says.
+This reader shares no line and no constant with the client: it reads byte by byte, and knows only the format's
+specification.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Cursor:
 
 
 def packets(data):
-    """All packets of a stream of bytes, or of a datagram; an incomplete last one is an error."""
+    """Return all packets of a stream of bytes, or of a datagram. Fail if the last one is incomplete."""
     whole = Cursor(data)
     found = []
     while whole.more:
@@ -64,7 +65,7 @@ def events(data):
 
 
 def same(left, right):
-    """Equality where NaN equals NaN and 1 does not equal 1.0 or True."""
+    """Return whether two values are equal. NaN equals NaN, and 1 equals neither 1.0 nor True."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left):

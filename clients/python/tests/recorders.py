@@ -1,4 +1,4 @@
-"""The recorder in Python and the compiled one, for tests of what both do."""
+"""Provide the recorder in Python and the compiled one, for tests of what both do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES = sorted(map(str, Path(tailrace_client.__file__).parent.glob("_native*.c
 
 @lru_cache
 def native():
-    """The compiled recorder of this tree, or the one at TAILRACE_NATIVE; None without a compiler."""
+    """Return the compiled recorder of this tree, or the one at TAILRACE_NATIVE; None without a compiler."""
     path = os.environ.get("TAILRACE_NATIVE") or _compiled()
     if path is None:
         return None
@@ -54,12 +54,12 @@ def _compiled():
         subprocess.run(command, check=True)
     except FileNotFoundError:
         return None
-    sys.modules[__name__].directory = directory  # to the end of the process
+    sys.modules[__name__].directory = directory  # Keep the directory until the end of the process
     return path
 
 
 def recorder_of(module, clock=None, zero=0, *, ticks=None, limit=2**22, chunk=2**16, **options):
-    """A recorder whose clock advances by 10 with each reading."""
+    """Return a recorder whose clock advances by 10 with each reading."""
     if clock is None:
         readings = iter(range(zero + 10, 2**62, 10))
         clock = readings.__next__

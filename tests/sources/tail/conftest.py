@@ -10,8 +10,10 @@ from tests.sources.tail.recorder import Recorder, Tail
 
 
 class Files:
-    """A directory whose files change as a test says; the times of each change differ, since two may
-    come within one tick of the system's clock."""
+    """A directory whose files change as a test demands.
+
+    The times of all changes differ, because two changes may come within one tick of the system's clock.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -53,8 +55,10 @@ def intake():
 
 @pytest.fixture
 def follow(nursery, files, intake):
-    """A function that starts a source on the directory, or on some patterns in it. The test itself
-    must take `autojump_clock`."""
+    """Return a function that starts a source on the directory, or on some patterns in it.
+
+    The test itself must use `autojump_clock`.
+    """
 
     def start(*patterns: str, **keys) -> Tail:
         paths = [files / pattern for pattern in patterns] or [files.directory]
@@ -65,7 +69,7 @@ def follow(nursery, files, intake):
 
 @pytest.fixture
 def settle():
-    """Wait until all is read that can be and all has ended that will."""
+    """Wait until everything is read that can be read, and everything has ended that will end."""
 
     async def wait() -> None:
         await trio.sleep(30)
@@ -75,8 +79,9 @@ def settle():
 
 @pytest.fixture
 def followed(files, follow, settle):
-    """A function that starts a source on a directory with one file in it, `a`, and waits until that
-    is read."""
+    """Return a function that starts a source on a directory with one file in it, `a`, and waits until this file is
+    read.
+    """
 
     async def read(data: bytes, **keys) -> Tail:
         files.write("a", data)

@@ -1,4 +1,4 @@
-"""Put together again what a tail source hands on as the daemon would."""
+"""Put the content together again that a source of files passes on, as the daemon would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = 1e18
 
 
 class TestClock:
-    """Trio's time, which tests turn."""
+    """Trio's time, which tests can set."""
 
     __test__ = False
 
@@ -35,7 +35,7 @@ class Session:
         self.state = FileState(facts)
         self.group = group
         self.content = bytearray()
-        """Holes as zeros."""
+        """The content of the file. Holes are zeros."""
         self.losses: list[FileLoss] = []
         self.documents: dict[str, bytes] = {}
         self.moves: list[FileFacts] = []
@@ -47,19 +47,19 @@ class Session:
 
 
 class Recorder:
-    """A `FileIntake` in memory. Sessions are numbered by their order."""
+    """A `FileIntake` in memory. Sessions are numbered in the order of their beginnings."""
 
     def __init__(self) -> None:
         self.sessions: list[Session] = []
         self.calls: list[str] = []
         self.chunks: list[tuple[int, int]] = []
-        """Session and size of each, in order."""
+        """Session and size of each chunk, in order."""
         self.delay = 0.0
-        """Seconds that finding room takes."""
+        """Time (seconds) that a wait for room takes."""
         self.fills_after: int | None = None
-        """Chunks."""
+        """Number of chunks after which there is no room."""
         self.keeps_holes = True
-        """In the content, as zeros."""
+        """Whether the content keeps holes, as zeros."""
         self._opened = trio.Event()
         self._opened.set()
 
@@ -117,7 +117,7 @@ class Recorder:
         self._session(number).closed = reason
 
     def files(self, finder: FileFinder | None = None) -> dict[int, FileState]:
-        """All that are open, whichever source of one test asks."""
+        """Return the open files, whichever source of a test asks."""
         return {
             number: session.state
             for number, session in enumerate(self.sessions)
@@ -144,7 +144,7 @@ class Recorder:
         session.state.facts = structs.replace(session.state.facts, rest=rest)
 
     def fill(self) -> None:
-        """There is no room until `drain`."""
+        """Let there be no room until `drain` is called."""
         if self._opened.is_set():
             self._opened = trio.Event()
 
@@ -163,11 +163,12 @@ class Recorder:
 
 
 class Tail:
-    """A source on a directory, run in a nursery; time goes on only where a test says so."""
+    """A source on a directory, run in a nursery. Time passes only when a test lets it."""
 
     def __init__(self, nursery: trio.Nursery, intake: Recorder, *paths: object, **keys) -> None:
         format_ = keys.pop("format", "jets")
-        keys.setdefault("rest_time", NEVER)  # the files of most tests were written in 1970
+        # The files of most tests have times in 1970, so do not call them silent.
+        keys.setdefault("rest_time", NEVER)
         self.once = keys.pop("once", False)
         self.system = keys.pop("system", System())
         self.intake = intake

@@ -1,4 +1,4 @@
-"""A real daemon, a real viewer, a real browser. Every page that a test opens is watched to its end."""
+"""Provide a real daemon, a real viewer and a real browser. Every page that a test opens is watched to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOST = 5
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium. Playwright keeps an event loop running, which would be in the way of other files' tests."""
+    """Return Chromium. Playwright keeps an event loop running, which would disturb tests in other files."""
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("needs playwright: make dev")
     chromium = shutil.which("chromium")
@@ -34,7 +34,10 @@ def browser():
 
 @pytest.fixture
 def live_viewer(collector):
-    """A viewer of a collector that runs. Name it before `open_page`, so that pages are closed before it ends."""
+    """Return a viewer of a running collector.
+
+    Request it before `open_page`, so that pages are closed before it ends.
+    """
     viewer = Viewer("--store", collector.store)
     yield viewer
     assert viewer.end() == (0, "")
@@ -42,7 +45,10 @@ def live_viewer(collector):
 
 @pytest.fixture
 def open_page(browser):
-    """A function that opens a page of a viewer. At the end no page may have said or asked for anything odd."""
+    """Return a function that opens a page of a viewer.
+
+    At the end, no page may have printed or requested anything unexpected.
+    """
     opened = []
 
     def open_(viewer, hash_="", **options):
@@ -58,8 +64,11 @@ def open_page(browser):
 
 @pytest.fixture(scope="package")
 def run_of(tmp_path_factory):
-    """A store with two runs of a simulation, the second of which lost five events and solves three times as long, the
-    daemon that still has it, and where the first run began."""
+    """Return a store with two runs of a simulation, the daemon that still runs on it, and the time at which the first
+    run began.
+
+    The second run lost five events, and its solves take three times as long.
+    """
     collector = Collector(tmp_path_factory.mktemp("runs")).start()
     address = "tcp://{}:{}".format(*collector.address("tcp"))
     first = simulate(address)
@@ -77,7 +86,10 @@ class Run:
 
 
 def runs(viewer):
-    """The sessions of both runs, the first one first. After a minute the collector's heartbeats are a third session."""
+    """Return the sessions of both runs, the first one first.
+
+    After a minute, the collector's heartbeats are a third session.
+    """
     found = [each for each in viewer.get("sessions")["sessions"] if each["source"] != OWN_SOURCE]
     return sorted(found, key=lambda each: int(each["begins"]))
 

@@ -1,4 +1,4 @@
-"""A page of the viewer in Chromium, and a record of all that must not happen there."""
+"""Open a page of the viewer in Chromium, and record everything that must not happen there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PIXELS = """
 }
 """
 LOSS_STRIPE = {"light": (214, 51, 108), "dark": (240, 101, 149)}
-"""The colour of the hatch: `--loss-stripe` of theme.css."""
+"""The colour of the hatching over losses: `--loss-stripe` of theme.css."""
 
 
 class Watched:
@@ -44,8 +44,9 @@ class Watched:
         self.said = []
         self.requests = []
         self.expected = ["willReadFrequently"]
-        """Parts of messages that a test wants or causes: what Chromium says of answers that are errors, and of tests
-        that read pixels."""
+        """Parts of messages that a test expects or causes: those of Chromium about answers that are errors, and about
+        tests that read pixels.
+        """
         self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -53,7 +54,7 @@ class Watched:
         self.page.goto((viewer.url if token else self._home) + hash_)
 
     def become(self, scheme, size):
-        """Change the colours that the person prefers and the size of the window, as both may change at any time."""
+        """Change the preferred colours and the size of the window, as a person may do at any time."""
         self.scheme = scheme
         self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         self.page.set_viewport_size({"width": size[0], "height": size[1]})
@@ -79,7 +80,10 @@ class Watched:
         return self.page.locator(selector).first.inner_text()
 
     def until(self, look, what):
-        """Ask until an answer is true, and return it. The page's policy forbids to wait inside of it."""
+        """Ask again until an answer is true, and return it.
+
+        The page's policy does not allow waiting within the page.
+        """
         end = time.monotonic() + SECONDS
         while not (found := look()):
             assert time.monotonic() < end, f"waited for {what}; console: {self.said}"
@@ -93,7 +97,7 @@ class Watched:
         )
 
     def lossy_columns(self, selector="canvas.lanes"):
-        """Return which columns of pixels of a canvas have the colour of the hatch."""
+        """Return which columns of pixels of a canvas have the colour of the hatching."""
         return self.page.evaluate(PIXELS, [selector, LOSS_STRIPE[self.scheme]])
 
     def shoot(self, path):

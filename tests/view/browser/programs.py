@@ -1,4 +1,4 @@
-"""Programs that are watched: real clients, whose spans are as long as a test says."""
+"""Run programs that are traced: real clients, whose spans are as long as a test wants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP = 10 * MILLISECOND
 
 
 class Unwritable:
-    """A value that no client can write: the event that has it is numbered, discarded and reported."""
+    """A value that no client can write. The event with it gets a number, and is discarded and reported."""
 
     def __str__(self):
         raise ValueError("this event is lost on purpose")
@@ -22,9 +22,10 @@ class Unwritable:
 def simulate(
     address, *, steps=60, solve=2 * MILLISECOND, lost_at=(), lost=5, names=("assemble", "solve")
 ):
-    """Run a simulation whose steps are 10 ms long; lose `lost` events after some of the steps.
+    """Run a simulation with steps of 10 ms.
 
-    Return the time of the first step, in Unix nanoseconds."""
+    Lose `lost` events after some of the steps. Return the time of the first step (Unix ns).
+    """
     emitter = Emitter(address, process="simulation")
     emitter.use_stream(0)
     begin = time.monotonic_ns()
@@ -52,7 +53,7 @@ def simulate(
 
 @contextmanager
 def emitting(address, *, pause=0.02):
-    """A program that works until the block ends, beside the test. It holds a span open."""
+    """Run a program beside the test until the `with` block ends. It holds a span open."""
     over = threading.Event()
     emitter = Emitter(address, process="worker")
 
