@@ -24,7 +24,9 @@ def blocks(format_: str, paths: list[str]) -> Callable[[], int]:
         return sum(
             unit.rows if isinstance(unit, Block) else 1
             for chunk in chunks
-            for unit in decoder.blocks(chunk)
+            for unit in (
+                decoder.blocks(chunk) if len(chunk) >= decoder.block_min else decoder.feed(chunk)
+            )
         )
 
     return work

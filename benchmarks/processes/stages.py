@@ -34,7 +34,8 @@ def decoded(format_: str, paths: list[str]) -> Callable[[], int]:
         found = 0
         for reader, mine in zip(readers, chunks, strict=True):
             for chunk in mine:
-                units = reader.blocks(chunk) if isinstance(reader, BlockDecoder) else reader.feed(chunk)  # fmt: skip
+                packs = isinstance(reader, BlockDecoder) and len(chunk) >= reader.block_min
+                units = reader.blocks(chunk) if packs else reader.feed(chunk)
                 found += sum(unit.rows if isinstance(unit, Block) else 1 for unit in units)
         return found
 

@@ -66,6 +66,11 @@ def current(decoder: object) -> int | None:
     return next(iter(decoder.processes)) if isinstance(decoder, SeparatingDecoder) else None
 
 
+def units(decoder: BlockDecoder, data: bytes) -> list[Block | Record]:
+    """Return blocks and records, as the ingest lets the decoder read."""
+    return decoder.blocks(data) if len(data) >= decoder.block_min else decoder.feed(data)
+
+
 def blockwise(format_: Format) -> Format | None:
     """Return a copy of the format whose decoder reads with the kernel. Return None if the format has no kernel or
     kernels are off."""
@@ -76,6 +81,8 @@ def blockwise(format_: Format) -> Format | None:
 
     class Blockwise(usual):
         def feed(self, data: bytes) -> list[Record]:
+            if len(data) < self.block_min:
+                return super().feed(data)
             process = current(self)
             return by_line(self.blocks(data), process)
 

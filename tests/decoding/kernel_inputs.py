@@ -233,7 +233,7 @@ def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Cou
     for begin, end in pairwise([0, *cuts, len(data)]):
         part = data[begin:end]
         process = blockwise.current(kernel)
-        expected, units = python.feed(part), kernel.blocks(part)
+        expected, units = python.feed(part), blockwise.units(kernel, part)
         got = blockwise.by_line(units, process)
         assert got == expected, (data.hex(), cuts, limit)
         assert kernel.state == python.state, (data.hex(), cuts, limit)

@@ -11,7 +11,7 @@ from tailrace.decoding.formats.heph.decoder import HephDecoder
 from tailrace.decoding.formats.jets.decoder import JetsDecoder
 from tailrace.decoding.formats.ovni.decoder import OvniDecoder
 from tailrace.rows.block import Block
-from tests.decoding.blockwise import by_line, current
+from tests.decoding.blockwise import by_line, current, units
 
 PYTHON = {
     "dftracer": DFTracerDecoder,
@@ -42,10 +42,10 @@ class Pair:
         found = []
         for part in parts:
             process = current(self.kernel)
-            units = self.kernel.blocks(part)
-            assert by_line(units, process) == self.python.feed(part)
+            mixed = units(self.kernel, part)
+            assert by_line(mixed, process) == self.python.feed(part)
             assert self.kernel.state == self.python.state
-            found += units
+            found += mixed
         return found
 
     def exchange(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import accumulate
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,7 +10,6 @@ from hypothesis import given, strategies as st
 from tailrace.decoding.formats import FORMATS, heph
 from tailrace.ingest.session import decode_datagrams, decoding
 from tailrace.kernels import active
-from tailrace.rows.records import apart
 from tailrace.spool.entry import Datagrams, pack_datagrams
 from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
@@ -61,7 +59,7 @@ def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
     packed = Datagrams(pack_datagrams(many))
     found = decode_datagrams(together, decoding(together), packed, format_.whole)
     one_by_one = decode_datagrams(apart, decoding(apart), packed, None)
-    assert records(found) == records(one_by_one)
+    assert list(map(records, found)) == list(map(records, one_by_one))
     assert together.state == apart.state
 
 
@@ -106,11 +104,19 @@ def test_the_kernel_takes_datagrams_of_several_events_beside_one_that_tells_of_i
     full = [b"".join(heph_event(1, 16 * n + at) for at in range(16)) for n in range(8)]
     decoder = FORMATS["heph"].decoder(65536, None)
     packed = Datagrams(pack_datagrams([*full[:4], heph_epoch(7) + full[4], *full[5:]]))
-    chunk = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
-    assert [(part.rows, part.packed) for part in chunk] == [(64, 64), (17, 0), (48, 48)]
-    pieces = list(apart(chunk, list(accumulate(packed.sizes, initial=0))))
-    assert [[part.begin for part in piece] for piece in pieces] == [[part.begin] for part in chunk]
-    assert list(map(records, pieces)) == [records([part]) for part in chunk]
+    chunks = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
+    pieces = [[(part.rows, part.packed) for part in chunk] for chunk in chunks]
+    assert pieces == [[(64, 64)], [(17, 0)], [(48, 48)]]
+
+
+def test_the_records_of_a_datagram_that_states_something_stand_apart():
+    odd = heph_event(1, 2) + heph_epoch(7) + heph_event(1, 3)
+    many = [heph_event(1, 0), b"?", b"", odd, odd, heph_event(1, 4), heph_event(1, 5)[:-1]]
+    decoder = FORMATS["heph"].decoder(65536, None)
+    packed = Datagrams(pack_datagrams(many))
+    chunks = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
+    sizes = [[len(many[0]), 1], *[[46, 23, 46]] * 2, [46, 45]]
+    assert [[record.size for record in records(chunk)] for chunk in chunks] == sizes
 
 
 def test_sizes_beyond_the_bytes_are_not_whole():

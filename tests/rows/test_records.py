@@ -62,9 +62,6 @@ def test_both_forms_answer_alike(made, data):
         assert form.event_from(0) == numbered([form])[0]
         assert list(form.begin_ids()) == []
         assert [form.behind(row) for row in range(len(made))] == [*made[1:], None]
-        assert [(records([piece]), alone) for piece, alone in form.apart([0, 10**6])] == [
-            (made, False)
-        ]
     assert numbered([block]) == numbered([lists])
     assert records([joined([lists, block])]) == made * 2
 
@@ -77,12 +74,10 @@ def test_what_decoders_yield_keeps_its_order():
     assert records(chunk) == made
 
 
-def test_the_records_of_a_datagram_that_states_something_stand_apart():
+def test_rows_of_records_that_are_processed_alone_are_found():
     made = [event(0), event(1, 40), statement(80), event(2, 120), event(3, 160)]
     (lists,) = listed(made)
     assert lists.alone == [2]
-    pieces = [(records([piece]), alone) for piece, alone in lists.apart([0, 40, 160, 200])]
-    assert pieces == [(made[:1], False), (made[1:4], True), (made[4:], False)]
     assert lists.event_from(2) == numbered(listed(made[3:4]))[0]
 
 

@@ -67,6 +67,11 @@ class BlockDecoder(Decoder, Protocol):
 
     The decoder reads all other events in Python."""
 
+    @property
+    def block_min(self) -> int:
+        """Number of bytes from which `blocks` may pack a block. For shorter input, the caller uses `feed`."""
+        ...
+
     def blocks(self, data: bytes, /) -> list[Block | Record]:
         """Decode the records that are complete after the arrival of `data`. Return blocks of rows, and single records
         between the blocks.

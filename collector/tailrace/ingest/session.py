@@ -5,13 +5,13 @@
 - `SessionFile` tracks the state of the session's file: its paths, whether it rests because its writer has ended or
   pauses, and whether its format's end is missing.
 - Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold
-  whole events, they are decoded in one piece.
+  whole events, they are decoded in one piece. A datagram that states something about its session is a chunk of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import chain
 from json.encoder import encode_basestring_ascii as quote
 
 from msgspec.structs import replace
@@ -46,18 +46,18 @@ from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.rows.fields import EVENTS
-from tailrace.rows.records import Chunk, apart, gathered, listed
+from tailrace.rows.records import Chunk, gathered, listed
 from tailrace.spool.entry import Datagrams
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 
 def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
     """Return a function that decodes bytes with this decoder into a chunk of records."""
-    if packs(decoder):
-        blocks = decoder.blocks
-        return lambda data: gathered(blocks(data))
     feed = decoder.feed
-    return lambda data: listed(feed(data))
+    if not packs(decoder):
+        return lambda data: listed(feed(data))
+    blocks, least = decoder.blocks, decoder.block_min
+    return lambda data: gathered(blocks(data)) if len(data) >= least else listed(feed(data))
 
 
 class Session:
@@ -211,14 +211,14 @@ class Session:
             yield from self._without_copies(self._copies, datagrams, now)
             return
         self.generations.reach()
-        chunk = decode_datagrams(self.decoder, self._decode, datagrams, self._whole)
+        chunks = decode_datagrams(self.decoder, self._decode, datagrams, self._whole)
+        chunk = list(chain.from_iterable(chunks))
         self._count(chunk)
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))
         raw = InputBytes(self.state.received - len(datagrams.payload), datagrams.payload)
-        ends = accumulate(datagrams.sizes, initial=self.state.received - datagrams.length)
-        for some in apart(chunk, list(ends)):
+        for some in chunks:
             yield from self._succession.steps(some, now, raw)
             self._succession.datagram_over()
         self._succession.report_refused()
@@ -531,35 +531,41 @@ def decode_datagrams(
     decode: Callable[[bytes], Chunk],
     datagrams: Datagrams,
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
-) -> Chunk:
-    """Decode datagrams into a chunk. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the
+) -> list[Chunk]:
+    """Decode datagrams into chunks, none of which is empty. The records of a datagram that states something about its
+    session form a chunk of their own. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the
     datagrams that hold only whole events (`Format.whole`).
 
     Consecutive datagrams that hold only whole events are decoded in one piece, because the records are the same and a
     compiled kernel is faster on larger input. Other datagrams are decoded one by one."""
     payload, sizes = datagrams.payload, datagrams.sizes
+    chunks: list[Chunk] = []
     chunk: Chunk = []
-    records: list[Record] = []
+    records: list[Record] = []  # of the last datagrams, not in `chunk` yet
     index, at = 0, datagrams.begin
     while index < len(sizes):
-        if whole and (count := whole(payload, sizes, index, at)):
-            chunk += listed(records)
+        count = whole(payload, sizes, index, at) if whole else 0
+        end = at + sum(sizes[index : index + (count or 1)])
+        if count:
+            chunk += listed(records) + decode(payload[at:end])
             records = []
-            end = at + sum(sizes[index : index + count])
-            chunk += decode(payload[at:end])
-            index, at = index + count, end
-            continue
-        end = at + sizes[index]
-        records += decode_datagram(decoder, payload[at:end])
-        index, at = index + 1, end
-    return chunk + listed(records)
+        else:
+            found = decode_datagram(decoder, payload[at:end])
+            if Kind.SESSION in [record.kind for record in found]:
+                chunks += [chunk + listed(records), listed(found)]
+                chunk, records = [], []
+            else:
+                records += found
+        index, at = index + (count or 1), end
+    chunks.append(chunk + listed(records))
+    return [each for each in chunks if each]
 
 
 def decode_datagram(decoder: Decoder, datagram: bytes) -> list[Record]:
     records = decoder.feed(datagram)
     if decoder.pending:
         records += decoder.end()
-    unreadable = any(record.kind == Kind.MALFORMED for record in records)
+    unreadable = Kind.MALFORMED in [record.kind for record in records]
     return of_datagram(records, datagram) if unreadable else records
 
 

@@ -9,7 +9,6 @@ records.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
@@ -173,13 +172,6 @@ class Records(ABC):
         """Return the records from index `begin` to index `stop` (exclusive) as a chunk, which may be empty."""
 
     @abstractmethod
-    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
-        """Split the records so that each datagram with a record about its session is a piece of its own.
-
-        Yield each piece, and whether it is such a datagram. `ends` contains the end offsets of the datagrams,
-        preceded by the start offset of the first datagram."""
-
-    @abstractmethod
     def moved(self, shift: int) -> Records:
         """Return the same records with `shift` added to their offsets."""
 
@@ -297,23 +289,6 @@ class ListRecords(Records):
             return self.slice(rows[0], rows[-1] + 1) if rows else []
         return [ListRecords([[column[row] for row in rows] for column in self.columns])]
 
-    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
-        kinds, offsets = self.columns[KIND], self.columns[OFFSET]
-        done = 0
-        if Kind.SESSION not in kinds:
-            yield self, False
-            return
-        for row, kind in enumerate(kinds):
-            if kind != Kind.SESSION or row < done:
-                continue
-            datagram = bisect_right(ends, offsets[row])
-            begin = bisect_left(offsets, ends[datagram - 1])
-            stop = bisect_left(offsets, ends[datagram])
-            yield from ((piece, False) for piece in self.slice(done, begin))
-            yield from ((piece, True) for piece in self.slice(begin, stop))
-            done = stop
-        yield from ((piece, False) for piece in self.slice(done, self.rows))
-
     def moved(self, shift: int) -> Records:
         columns = list(self.columns)
         columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
@@ -425,9 +400,6 @@ class BlockRecords(Records):
     def slice(self, begin: int, stop: int) -> Chunk:
         return [ListRecords(self._block.columns(stop, begin))] if begin < stop else []
 
-    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:  # noqa: ARG002 - no record states anything
-        yield self, False
-
     def moved(self, shift: int) -> Records:
         block = self._block
         offsets = shifted(block.offset.values, block.rows, shift)
@@ -472,23 +444,6 @@ def gathered(items: Iterable[Block | Record]) -> Chunk:
         else:
             records.append(item)
     return chunk + listed(records)
-
-
-def apart(chunk: Chunk, ends: Sequence[int]) -> Iterator[Chunk]:
-    """Yield the records of datagrams (see `Records.apart`). The records of a datagram that states something about its
-    session form a chunk of their own."""
-    others: Chunk = []
-    for records in chunk:
-        for piece, of_session in records.apart(ends):
-            if not of_session:
-                others.append(piece)
-                continue
-            if others:
-                yield others
-            yield [piece]
-            others = []
-    if others:
-        yield others
 
 
 def joined(chunk: Sequence[Records]) -> ListRecords:

@@ -28,11 +28,12 @@ of a block."""
 class DFTracerBlockDecoder(DFTracerDecoder):
     """A DFTracer decoder whose compiled kernel packs usual records into blocks."""
 
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * RECORD_MIN
+
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
-        if len(data) < ROWS_MIN * RECORD_MIN:
-            found += super().feed(data)
-            return found
         if self._lines.pending <= WAITING_MAX:
             data = self._lines.take_back() + data
         at, have, step = 0, len(data), 0

@@ -305,11 +305,12 @@ tried again. The number doubles with each further unusual line, because each cal
 class Et3BlockDecoder(Et3Decoder):
     """An ET3 decoder whose kernel packs usual lines into blocks. `Et3Decoder` reads all other lines in Python."""
 
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * LINE_MIN
+
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
-        if len(data) < ROWS_MIN * LINE_MIN:
-            found += super().feed(data)
-            return found
         data = self._lines.take_back() + data
         at, have, step = 0, len(data), 0
         while at < have:

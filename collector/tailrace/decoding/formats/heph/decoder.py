@@ -304,12 +304,13 @@ _PREFIX = 8
 class HephBlockDecoder(HephDecoder):
     """A Heph decoder whose kernel packs usual events into blocks. `HephDecoder` decodes all other bytes in Python."""
 
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * EVENT_MIN
+
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
         have, limit = len(data), min(self._limit, SHORT)
-        if have < ROWS_MIN * EVENT_MIN:
-            found += super().feed(data)
-            return found
         at = self._continued(data, limit, found) or self._completed(data, found)
         if at == have:
             return found

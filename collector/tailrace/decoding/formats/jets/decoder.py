@@ -237,9 +237,13 @@ in Python."""
 class JetsBlockDecoder(JetsDecoder):
     """A JETS decoder whose kernel packs usual lines into blocks. `JetsDecoder` reads all other lines in Python."""
 
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * LINE_MIN
+
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
-        lines, least = self._lines, ROWS_MIN * LINE_MIN
+        lines, least = self._lines, self.block_min
         if len(data) >= least and b"\n" in data:
             # Join the unfinished line with `data`, so that no single record comes between two blocks. Such a record
             # costs the later stages more time than this copy.

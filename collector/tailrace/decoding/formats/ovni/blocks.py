@@ -66,6 +66,10 @@ class OvniBlockDecoder(OvniDecoder):
         super().begin(path, dialect)
         self._note_thread()
 
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * HEAD
+
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
         at, have, order = 0, len(data), self._order.state
