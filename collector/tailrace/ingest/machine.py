@@ -43,11 +43,11 @@ from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, H
 
 DAY_NS = 86_400 * 10**9
 
-_DATA, _OPEN, _CLOSE = (
-    EntryKind.DATA,
-    EntryKind.OPEN,
-    EntryKind.CLOSE,
-)  # constants, because Python takes 0.1 µs to look up an enum member
+# Constants, because Python takes 0.1 µs to look up an enum member
+_DATA, _DATAGRAMS, _CLOSE = EntryKind.DATA, EntryKind.DATAGRAMS, EntryKind.CLOSE
+_OF_SESSION = (
+    _DATA, _DATAGRAMS, _CLOSE, EntryKind.DOCUMENT, EntryKind.FILE, EntryKind.LOSS
+)  # fmt: skip
 _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
@@ -236,16 +236,34 @@ class Ingest:
 
         Between two steps, the state corresponds to no position of the log. Callers may then read figures, but must not
         take rows or save the state."""
-        before, now = self.state.now, entry.time_ns
+        before, now, kind = self.state.now, entry.time_ns, entry.kind
         self.state.now = now
-        kind = entry.kind
         self.yielded.day = self.wall(now) // DAY_NS
         if self._damage.due:
             self._damage.tell()
-        if kind in (_DATA, _CLOSE):
-            if session := self._sessions.get(entry.session):
-                yield from self._feed(session, entry)
-        elif kind == _OPEN:
+        session = self._sessions.get(entry.session)
+        if kind not in _OF_SESSION:
+            self._of_log(entry, before, now)
+        elif session and kind == _CLOSE:
+            self._close(entry.session, entry.payload.decode(), now)
+        elif session:
+            self._halfway = session.source
+            if kind == _DATA:
+                yield from session.data(entry.payload, now, entry.position)
+                self._hold(session, now)
+            elif kind == _DATAGRAMS:
+                yield from session.datagrams(Datagrams(entry.payload), now)
+            else:
+                self._of_file(session, entry)
+            self._limit(session, now)
+            self._halfway = ""
+        self.state.position = entry.end
+
+    def _of_log(self, entry: Entry, before: int, now: int) -> None:
+        """Process an entry that opens a session or concerns no single session. `before` is the time of the previous
+        entry."""
+        kind = entry.kind
+        if kind == EntryKind.OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
             self._of_all(kind, before, now)
@@ -260,10 +278,18 @@ class Ingest:
             drops.tell(dropped.socket, dropped.total)
         elif kind == EntryKind.HEARTBEAT:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
-        elif session := self._sessions.get(entry.session):
-            yield from self._feed(session, entry)
-        self._halfway = ""
-        self.state.position = entry.end
+
+    def _of_file(self, session: Session, entry: Entry) -> None:
+        """Process an entry about the file of a session."""
+        payload, now = entry.payload, entry.time_ns
+        if entry.kind == EntryKind.DOCUMENT:
+            name, part, more = unpack_document(payload)
+            session.document(name, part, now, more=more)
+        elif entry.kind == EntryKind.FILE:
+            session.file(decode(payload, FileFacts) if payload else None, now)
+            self._hold(session, now)
+        else:
+            session.loss(decode(payload, FileLoss))
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
         """Process the start of a daemon, a tick or the stop of a daemon, which concern all sessions. `before` is the
@@ -317,32 +343,14 @@ class Ingest:
         session = self._sessions[entry.session] = self._session(state)
         session.generations.opened(entry.time_ns)
 
-    def _feed(self, session: Session, entry: Entry) -> Iterator[None]:
-        number, now = entry.session, entry.time_ns
-        self._halfway = session.source
-        if entry.kind == _DATA:
-            yield from session.data(entry.payload, now, entry.position)
-            self._hold(session, now)
-        elif entry.kind == EntryKind.DATAGRAMS:
-            yield from session.datagrams(Datagrams(entry.payload), now)
-        elif entry.kind == EntryKind.DOCUMENT:
-            name, part, more = unpack_document(entry.payload)
-            session.document(name, part, now, more=more)
-        elif entry.kind == EntryKind.FILE:
-            facts = decode(entry.payload, FileFacts) if entry.payload else None
-            session.file(facts, now)
-            self._hold(session, now)
-        elif entry.kind == EntryKind.LOSS:
-            session.loss(decode(entry.payload, FileLoss))
-        else:
-            self._close(number, entry.payload.decode(), now)
-            return
+    def _limit(self, session: Session, now: int) -> None:
+        """Apply the limits of memory, of new sessions and of unreadable bytes after an entry of a session."""
         self.budget.weigh(session, now)
         self.shared.announced(session.source).weigh(now)
-        if session.state.refusing and session.state.info.connected:
+        number, info = session.state.number, session.state.info
+        if session.state.refusing and info.connected:
             self.rejected.append(Rejected(number, "too many new sessions"))
-        limit = session.state.info.garbage_max
-        if limit and session.state.garbage > limit:
+        if info.garbage_max and session.state.garbage > info.garbage_max:
             self.rejected.append(Rejected(number, "garbage"))
         self._watch(number)
 
