@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.errors import FullError, StoreError
@@ -109,10 +109,7 @@ class Quarantine:
         self.frames: dict[str, dict[int, bytes]] = {}
         """By session, the frames by their position in the session's file."""
 
-    def write(self, session: str, at: int, data: bytes) -> bool:
-        before = self.frames.setdefault(session, {}).setdefault(at, data)
-        assert before == data, f"other bytes at {at} of the quarantine of {session}"
-        return True
-
-    def sync(self) -> None:
-        """Do nothing: files are never lost here."""
+    def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
+        for session, at, data in pieces:
+            before = self.frames.setdefault(session, {}).setdefault(at, data)
+            assert before == data, f"other bytes at {at} of the quarantine of {session}"

@@ -153,21 +153,19 @@ def test_every_session_has_a_safe_file_name_of_its_own(sessions):
 def test_a_sync_that_fails_is_a_sync_error(directory, monkeypatch):
     quarantine = Quarantine(directory, _config())
     _fill(quarantine, "s", [10])
-    quarantine.sync()
+    quarantine.keep([])
 
     def fsync(fd):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(SyncError):
-        quarantine.sync()
+        quarantine.keep([])
 
 
 def test_a_file_that_was_removed_before_the_sync_is_not_missed(directory):
     quarantine = Quarantine(directory, _config(total=4 * KIB))
-    for session in ("one", "two"):
-        quarantine.write(session, 0, frame(0, "garbage", b"x"))
-    quarantine.sync()
+    quarantine.keep((session, 0, frame(0, "garbage", b"x")) for session in ("one", "two"))
     assert quarantine.read("two")
 
 

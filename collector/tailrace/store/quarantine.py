@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2s
 from pathlib import Path
@@ -85,8 +86,13 @@ class Quarantine:
         self._unsynced.add(name)
         return True
 
-    def sync(self) -> None:
-        """Sync all quarantine files written since the last sync. Raise SyncError if that fails."""
+    def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
+        """Write frames, each given with the arguments of `write`, and sync their files.
+
+        Raise FullError or StoreError if a write fails; the call may be repeated then. Raise SyncError if a sync
+        fails."""
+        for session, at, data in pieces:
+            self.write(session, at, data)
         try:
             for name in self._unsynced:
                 if name in self._sizes:

@@ -16,7 +16,7 @@ entries before it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from enum import Enum, IntEnum, auto
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -270,11 +270,9 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The methods of the quarantine that the loops use (see `store.quarantine.Quarantine`). Both block."""
+    """The method of the quarantine that the loops use (see `store.quarantine.Quarantine`). It blocks."""
 
-    def write(self, session: str, at: int, data: bytes) -> bool: ...
-
-    def sync(self) -> None: ...
+    def keep(self, pieces: Iterable[QuarantinedBytes]) -> None: ...
 
 
 class Opened(NamedTuple):
@@ -292,24 +290,12 @@ class Opened(NamedTuple):
     """
 
 
-class TakenBatch(NamedTuple):
-    """Everything that one commit will contain. The batch was taken at the monotonic time `begun` (seconds).
+class CommitFacts(NamedTuple):
+    """Everything that a commit records besides rows. Its rows were taken at the monotonic time `begun` (seconds).
 
     `snapshot` is None unless a checkpoint is due.
     """
 
-    batch: Batch
-    quarantined: list[QuarantinedBytes]
-    position: int
-    snapshot: UnfinishedSnapshot | None
-    said_missing: dict[str, int]
-    begun: float
-
-
-class PreparedCommit(NamedTuple):
-    """A commit whose rows are prepared for the table. All other fields are those of its `TakenBatch`."""
-
-    rows: Sized
     position: int
     snapshot: UnfinishedSnapshot | None
     said_missing: dict[str, int]
@@ -348,8 +334,8 @@ class Committing:
         self._names = names
         self._taken = taken
         self._done = done
-        self._prepared: list[PreparedCommit] = []
-        """The prepared commit for the loop `land`: at most one."""
+        self._prepared: list[tuple[Sized, CommitFacts]] = []
+        """The prepared rows and their commit for the loop `land`: at most one."""
         self._ending = False
 
     def begin(self) -> None:
@@ -366,20 +352,13 @@ class Committing:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
-    def ready(self) -> None:
-        """Request a commit, because the ingest has produced rows."""
-        batch = self._ingest.yielded.batch
-        store = self._context.config.store
-        full = len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
-        self.pipeline.ask(Demand.FULL if full else Demand.ROWS)
-
     def run(self, may_begin: Flag) -> Steps[None]:
         """Wait for the flag `may_begin`.
 
         Then take batches and prepare their commits until closed. Raise SyncError if the quarantine cannot be synced.
         """
         yield Wait(flag=may_begin)
-        pipeline = self.pipeline
+        pipeline, insist = self.pipeline, partial(self._insist, CommitLoop.PREPARING)
         while True:
             yield Wait(flag=pipeline.some)
             yield Wait(self._patience(), pipeline.enough)
@@ -389,12 +368,14 @@ class Committing:
             taken = yield from self.between.do(self._take)
             if taken is None:
                 continue
-            rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
-            prepared = PreparedCommit(rows, *taken[2:])
-            del taken, rows  # free the memory of the batch before the next wait
+            batch, quarantined, commit = taken
+            if quarantined:  # before the rows that refer to these bytes
+                yield from insist(partial(self._quarantine.keep, quarantined))
+            rows = yield from insist(partial(self._table.prepare, batch))
+            del taken, batch  # free the memory of the batch before the next wait
             yield Wait(flag=pipeline.free)
-            self._prepared.append(prepared)
-            del prepared  # free the memory of the snapshot before the next wait
+            self._prepared.append((rows, commit))
+            del rows, commit  # free the memory of the snapshot before the next wait
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
@@ -406,7 +387,7 @@ class Committing:
         insist = partial(self._insist, CommitLoop.LANDING)
         while True:
             yield Wait(flag=self.pipeline.handed)
-            rows, position, snapshot, said_missing, begun = self._prepared.pop()
+            rows, (position, snapshot, said_missing, begun) = self._prepared.pop()
             # Check both before and after the commit that the store's paths lead to the opened table.
             yield from insist(self._names.check_store)
             yield from insist(partial(self._table.land, rows, position))
@@ -463,8 +444,8 @@ class Committing:
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
-    def _take(self) -> TakenBatch | None:
-        """Take the rows that the ingest has produced.
+    def _take(self) -> tuple[Batch, list[QuarantinedBytes], CommitFacts] | None:
+        """Take the rows and the unreadable bytes that the ingest has produced. Return them with the commit.
 
         Return None if there are none and the spool needs no checkpoint.
         """
@@ -477,15 +458,7 @@ class Committing:
         self.pipeline.move(CommitLoop.PREPARING, Move.BEGIN)
         self._taken()
         begun = self._context.clock.monotonic()
-        return TakenBatch(batch, quarantined, position, snapshot, missing, begun)
-
-    def _prepare(self, taken: TakenBatch) -> Sized:
-        """Write the quarantined bytes, then prepare the rows that refer to them. This blocks."""
-        for session, at, frame in taken.quarantined:
-            self._quarantine.write(session, at, frame)
-        if taken.quarantined:
-            self._quarantine.sync()
-        return self._table.prepare(taken.batch)
+        return batch, quarantined, CommitFacts(position, snapshot, missing, begun)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
         """Make a blocking call, and repeat it until neither disk nor table refuses it.

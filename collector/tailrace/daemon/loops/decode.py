@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tailrace.daemon.context import Context, Health
-from tailrace.daemon.loops.commit import Committing, Opened
+from tailrace.daemon.loops.commit import Committing, Demand, Opened
 from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
@@ -237,7 +237,10 @@ class Decoding:
                 self._look()
                 yield from self._work()
                 yield from self._in_turns(self._ingest.steps(entry))
-                self._taken()
+                if self._ingest.yielded.some:
+                    self._committing.pipeline.ask(Demand.FULL if self.full else Demand.ROWS)
+                while self._ingest.rejected:
+                    self._reject(self._ingest.rejected.pop())
             yield from self._turn()
 
     def _read(self) -> Steps[list[Entry]]:
@@ -277,12 +280,6 @@ class Decoding:
             if self._turn_is_over:
                 yield from self._turn()
         self._committing.between.over()
-
-    def _taken(self) -> None:
-        if self._ingest.yielded.some:
-            self._committing.ready()
-        while self._ingest.rejected:
-            self._reject(self._ingest.rejected.pop())
 
     def _look(self) -> None:
         """Call `replayed` when the ingest has reached the table's position, if it has not been called yet."""
