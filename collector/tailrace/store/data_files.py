@@ -247,37 +247,48 @@ If a column of a file has a longer string as a bound, the Delta log states no bo
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def write(root: Path, rows: list[DayRows]) -> list[Add]:
-    """Write rows to new data files of the table in `root`, one file for each day. Return the Delta log actions that add
-    the files.
+def write(root: Path, day_rows: DayRows) -> Add:
+    """Write rows of one day to a new data file of the table in `root`. Return the Delta log action that adds the
+    file.
 
-    Before the actions are logged, the caller must call `sync`. New directories and their names are on disk on return.
-    Raise OSError if a file cannot be written, and leave no file then. Raise SyncError if a sync fails.
+    Call `sync` before the action is logged. The name of a new directory is on disk on return. Raise OSError if
+    the file cannot be written, and leave no file then. Raise SyncError if a sync fails.
     """
-    added: list[Add] = []
-    try:
-        for day, day_rows in rows:
-            directory = root / f"day={layout.date_of(day)}"
-            if not directory.is_dir():
-                directory.mkdir(exist_ok=True)
-                _sync(root)
-            ordered, few = few_first(day_rows)
-            data, metadata = _encode(ordered, few)
-            path = directory / _new_name()
-            _write(path, data)
-            found = path.stat()
-            add = Add(
-                path=str(path.relative_to(root)),
-                size=found.st_size,
-                partition_values={"day": str(layout.date_of(day))},
-                modification_time=found.st_mtime_ns // 10**6,
-                stats=msgspec.json.encode(_statistics(ordered, metadata)).decode(),
-            )
-            added.append(add)
-    except BaseException:
-        discard(root, added)
-        raise
-    return added
+    date = str(layout.date_of(day_rows.day))
+    directory = root / f"day={date}"
+    if not directory.is_dir():
+        directory.mkdir(exist_ok=True)
+        _sync(root)
+    rows, few = few_first(day_rows.rows)
+    numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
+    data = (
+        pa.BufferOutputStream()
+    )  # because pyarrow's file classes hide the error number of a full disk
+    footers: list[parquet.FileMetaData] = []
+    with parquet.ParquetWriter(
+        data,
+        rows.schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=sorted(CODED),
+        column_encoding={**dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), "attributes": "PLAIN"},
+        write_statistics=numbers,
+        store_schema=False,
+        metadata_collector=footers,
+    ) as writer:
+        for group in (rows.slice(0, few), rows.slice(few)):
+            if group.num_rows:
+                writer.write_table(group, row_group_size=group.num_rows)
+    path = directory / _new_name()
+    _write(path, data.getvalue())
+    found = path.stat()
+    return Add(
+        path=str(path.relative_to(root)),
+        size=found.st_size,
+        partition_values={"day": date},
+        modification_time=found.st_mtime_ns // 10**6,
+        stats=msgspec.json.encode(_statistics(rows, footers[0])).decode(),
+    )
 
 
 def sync(root: Path, added: list[Add]) -> None:
@@ -300,19 +311,14 @@ def renamed(root: Path, add: Add) -> Add:
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write rows of one day to a new data file of the table in `root`. Return the Delta log action that adds
-    the file.
-
-    The file is on disk on return. Raise OSError if it cannot be written, and leave no file then. Raise
-    SyncError if a sync fails.
-    """
-    added = write(root, [day_rows])
+    """Do the same as `write`, and bring the file to disk."""
+    add = write(root, day_rows)
     try:
-        sync(root, added)
+        sync(root, [add])
     except BaseException:
-        discard(root, added)
+        discard(root, [add])
         raise
-    return added[0]
+    return add
 
 
 def discard(root: Path, added: list[Add]) -> None:
@@ -371,32 +377,6 @@ def _write(path: Path, data: pa.Buffer) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
-    """Encode rows as a Parquet file. Return its bytes and its footer. The first `few` rows form their own row
-    group.
-
-    The file is built in memory, because pyarrow's file classes hide the error number of a full disk.
-    """
-    numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
-    stream = pa.BufferOutputStream()
-    footers: list[parquet.FileMetaData] = []
-    with parquet.ParquetWriter(
-        stream,
-        rows.schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=sorted(CODED),
-        column_encoding={**dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), "attributes": "PLAIN"},
-        write_statistics=numbers,
-        store_schema=False,
-        metadata_collector=footers,
-    ) as writer:
-        for group in (rows.slice(0, few), rows.slice(few)):
-            if group.num_rows:
-                writer.write_table(group, row_group_size=group.num_rows)
-    return stream.getvalue(), footers[0]
 
 
 def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any]:

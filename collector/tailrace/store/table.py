@@ -22,7 +22,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sized
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -38,7 +38,7 @@ from tailrace.rows.batch import Batch
 from tailrace.store import data_files, durable, layout, schema
 from tailrace.store.data_files import DayRows
 from tailrace.store.durable import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
-from tailrace.store.log import DeltaLog
+from tailrace.store.log import Add, DeltaLog
 from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
@@ -71,15 +71,16 @@ class PreparedRows(Sized):
     For a local table, they are in files that no log entry names yet, and no longer in memory. For a table at a
     URL, they are in memory as Arrow."""
 
-    def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
-        """Write the rows to data files if the table is in a directory `root`.
-
-        Raise OSError if a file cannot be written, and leave no file then. Raise SyncError if a sync fails."""
-        self._rows = rows if root is None else []
-        self._count: int = sum(each.rows.num_rows for each in rows)
+    def __init__(
+        self, count: int, rows: list[DayRows], added: list[Add], root: Path | None, clock: Clock
+    ) -> None:
+        """Hold `count` rows: those in the data files `added` of the table in the directory `root`, or `rows` for
+        a table at a URL."""
+        self._count = count
+        self._rows = rows
+        self._added = added
         self._root = root
         self._clock = clock
-        self._added = [] if root is None else data_files.write(root, rows)
         self._old = False
 
     def __len__(self) -> int:
@@ -244,12 +245,18 @@ class Table:
         process must end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
         """
         root = self._local.root if self._local else None
-        with self._refusing_after_sync_error():
-            try:
-                rows = PreparedRows(data_files.to_arrow(batch), root, self._clock)
-            except OSError as error:
-                raise refusal(error, self.root, "commit") from error
+        with self._refusing_after_sync_error(), ExitStack() as undo:
+            days, added = data_files.to_arrow(batch), list[Add]()
+            if root is not None:
+                undo.callback(data_files.discard, root, added)
+                try:
+                    while days:
+                        added.append(data_files.write(root, days.pop(0)))
+                except OSError as error:
+                    raise refusal(error, self.root, "commit") from error
+            rows = PreparedRows(len(batch), days, added, root, self._clock)
             self._prepared.append(rows)
+            undo.pop_all()
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
