@@ -133,7 +133,8 @@ class _Session:
         )  # fmt: skip
         depths = Integers(depth.tobytes(), has_end) if self._deep else None
         rows = BlockRows(block, _integers(begin + EPOCH), _integers(seq), depths)
-        batch.extend(_day(), _SOURCE, "heph", self._id, rows, count * 64)
+        batch.day = _day()
+        batch.extend(_SOURCE, "heph", self._id, rows, count * 64)
         self._extend(batch, gaps)
 
     def _steps(self, stream: _Stream, steps: int) -> tuple[list[Numbers], list[tuple[int, int]]]:
@@ -179,7 +180,8 @@ class _Session:
     def _extend(self, batch: Batch, rows: list[Row]) -> None:
         if rows:
             columns = [list(each) for each in zip(*rows, strict=True)]
-            batch.extend(_day(), _SOURCE, "heph", self._id, columns, 64 * len(rows))
+            batch.day = _day()
+            batch.extend(_SOURCE, "heph", self._id, columns, 64 * len(rows))
 
     def _next(self, count: int) -> int:
         """Return the time at which the next rows begin."""

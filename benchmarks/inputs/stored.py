@@ -104,7 +104,8 @@ def _add(producer: _Producer, batch: Batch, number: int, *, later: bool) -> int:
 
 
 def _extend(batch: Batch, producer: _Producer, later: int, rows: ListRows | BlockRows) -> None:
-    batch.extend(producer.day + later, SOURCE, "heph", producer.session, rows, 0)
+    batch.day = producer.day + later
+    batch.extend(SOURCE, "heph", producer.session, rows, 0)
 
 
 def _moved(rows: BlockRows, producer: _Producer, number: int) -> BlockRows:
@@ -179,7 +180,7 @@ def _producer(number: int, events: int) -> _Producer:
     ingest = Ingest()
     for entry in _entries(f"producer{number}", data):
         ingest.apply(entry)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     blocks = [part.rows for part in batch.parts if isinstance(part.rows, BlockRows)]
     lists = [part.rows for part in batch.parts if not isinstance(part.rows, BlockRows)]
     opening = [list(chain.from_iterable(columns)) for columns in zip(*lists, strict=True)]

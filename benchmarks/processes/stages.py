@@ -47,7 +47,7 @@ def ingested(format_: str, paths: list[str]) -> Callable[[], int]:
     entries = list(_entries(format_, paths))
 
     def work() -> int:
-        return sum(_ingest(entries, lambda ingest: len(ingest.yielded.take()[0])))
+        return sum(_ingest(entries, lambda ingest: len(ingest.batch.take())))
 
     return work
 
@@ -60,7 +60,7 @@ def written(format_: str, paths: list[str], home: str) -> Callable[[], int]:
     entries, root = list(_entries(format_, paths)), Path(home)
 
     def write(ingest: Ingest) -> int:
-        batch, _ = ingest.yielded.take()
+        batch = ingest.batch.take()
         for rows in to_arrow(batch):
             write_rows(root, rows)
         return len(batch)
@@ -78,7 +78,7 @@ def _ingest(entries: list[Entry], take: Callable[[Ingest], int]) -> Iterator[int
     ingest = Ingest()
     for entry in entries:
         ingest.apply(entry)
-        if len(ingest.yielded.batch) >= COMMIT_ROWS:
+        if len(ingest.batch) >= COMMIT_ROWS:
             yield take(ingest)
     yield take(ingest)
 

@@ -33,7 +33,7 @@ async def test_it_does_not_fall_when_rows_come_behind_entries_without_rows(
             without_rows = committing.committed
             assert without_rows == ingest.position
             await stream.send_all(event[20:])
-            await life.until(lambda: ingest.yielded.some)
+            await life.until(lambda: ingest.batch.some)
             assert without_rows <= committing.committed < ingest.position
             await life.committed()
             await stream.aclose()

@@ -112,7 +112,7 @@ def test_no_session_takes_more_than_is_said(format_):
 
     def work():
         ingest = applied(log.entries)
-        ingest.yielded.take()
+        ingest.batch.take()
         return ingest
 
     work()
@@ -130,7 +130,7 @@ def test_no_stream_takes_more_than_is_said():
 
     def work():
         ingest = applied(log.entries)
-        ingest.yielded.take()
+        ingest.batch.take()
         return ingest
 
     work()
@@ -216,7 +216,7 @@ def test_a_batch_that_is_written_and_the_next_take_no_more_than_they_say(format_
     for at in range(0, len(data), 2**16):
         log.data(session, data[at : at + 2**16])
     ingest = applied(log.entries)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert len(batch) >= BATCH
     [(_, rows)] = to_arrow(batch)
     assert 2 * _held(batch) + _buffers(rows) <= 2 * batch.bytes

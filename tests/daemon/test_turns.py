@@ -24,11 +24,11 @@ class Decoded:
         self.taken = []
         """For each time that rows were taken, whether it was within an entry."""
         self._steps = daemon.ingest.steps
-        self._take = daemon.ingest.yielded.take
+        self._take = daemon.loops.committing._take
         self._is_within = False
         self._token = trio.lowlevel.current_trio_token()
         daemon.ingest.steps = self._noted
-        daemon.ingest.yielded.take = self._note_taken
+        daemon.loops.committing._take = self._note_taken
 
     def _noted(self, entry):
         self._is_within = True

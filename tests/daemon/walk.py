@@ -154,7 +154,7 @@ def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
     with Walk() as walk:
         for entry in log.entries[known:]:
             ingest.apply(entry)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert batch.column("kind").count("gap") == 1
     return walk
 

@@ -21,9 +21,9 @@ class Rebuilt(NamedTuple):
 def play(log):
     """Return the rows that readers see, and the quarantine files by session."""
     ingest = applied(log.entries)
-    batch, quarantined = ingest.yielded.take()
+    batch = ingest.batch.take()
     files = {}
-    for each in quarantined:
+    for each in batch.quarantined:
         file = files.setdefault(each.session, bytearray())
         assert each.at == len(file)
         file += each.frame

@@ -64,7 +64,7 @@ def settled(log):
     half = len(log.entries) // 2
     for entry in log.entries[:half]:
         ingest.apply(entry)
-    first, _ = ingest.yielded.take()
+    first = ingest.batch.take()
     ingest = Ingest.restore(ingest.snapshot())
     for entry in log.entries[half:]:
         ingest.apply(entry)
@@ -83,7 +83,7 @@ def assert_stored(log, directory):
         clock=SystemClock(),
         refills=lambda position: True,
     )
-    second, _ = ingest.yielded.take()
+    second = ingest.batch.take()
     if len(first):
         table.land(table.prepare(first), 1)
     table.land(table.prepare(second), 2)
@@ -157,7 +157,7 @@ def test_a_total_is_believed_up_to_a_bound_and_then_says_that_something_is_missi
     log.data(number, b'{"type":"header","version":"2.0","metadata":{}}\n')
     log.data(number, b'{"type":"footer","total_records":%d}\n' % total)
     _, ingest = settled(log)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     kinds = batch.column("kind"), batch.column("attributes")
     gaps = [json.loads(text) for kind, text in zip(*kinds, strict=True) if kind == "gap"]
     assert [gap["count"] for gap in gaps] == [missing]
@@ -171,7 +171,7 @@ def test_what_comes_of_a_gap_of_unknown_size_does_not_make_less_than_nothing_mis
     jump = 2**60  # a clock, once it goes on from there; the line before may be of the other form
     log.data(number, b"M 1 0 1\nM 2 0 2\nM 3 0 %d\nM 4 0 %d\nM 5 0 3\nM 6 0 4\n" % (jump, jump + 1))
     _, ingest = settled(log)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert [kind for kind, _ in groupby(batch.column("kind"))][-1] == "begin"
     account = ingest.account("s")
     assert (account.missing, account.seen, account.imbalance) == (1, 5, 0)

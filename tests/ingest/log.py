@@ -179,7 +179,7 @@ def applied(entries, ingest=None):
 def run(entries, ingest=None):
     """Apply entries. Return the ingest, and the rows that it made, each as a dict."""
     ingest = applied(entries, ingest)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     return ingest, rows(batch)
 
 

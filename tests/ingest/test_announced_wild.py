@@ -143,7 +143,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     ingest.apply(
         entry._replace(kind=EntryKind.STOP, position=entry.end, end=entry.end + 48, payload=b"")
     )
-    found = rows(ingest.yielded.take()[0])
+    found = rows(ingest.batch.take())
     counted = sum(attributes(row)["count"] for row in of(found, "gap"))
     healed = sum(attributes(row)["count"] for row in of(found, "heal"))
     assert counted - healed == ingest.account("s").missing

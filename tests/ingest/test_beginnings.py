@@ -63,7 +63,7 @@ FLOODS = {
 
 def kept(ingest):
     """Return the refused bytes in the quarantine."""
-    pieces = [frame for piece in ingest.yielded.quarantined for frame in frames(piece.frame)]
+    pieces = [frame for piece in ingest.batch.quarantined for frame in frames(piece.frame)]
     return b"".join(data for _, why, data in pieces if why == REFUSED)
 
 
@@ -79,7 +79,7 @@ def begun(rows):
 
 def taken(entries, ingest=None):
     ingest = applied(entries, ingest)
-    return ingest, rows(ingest.yielded.batch)
+    return ingest, rows(ingest.batch)
 
 
 @pytest.mark.parametrize("cut", [10**6, 1000, 7])
@@ -265,7 +265,7 @@ def test_an_entry_is_taken_in_many_steps_between_which_all_bytes_are_accounted_f
     assert steps >= MANY - 1  # the last bytes may wait for more
     assert ingest.position == log.entries[1].end
     assert_conserved(ingest)
-    assert rows(ingest.yielded.batch) == run(log.entries)[1]
+    assert rows(ingest.batch) == run(log.entries)[1]
 
 
 def test_late_events_of_an_earlier_run_take_a_step_each():

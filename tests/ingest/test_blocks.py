@@ -49,13 +49,13 @@ def played(entries, *, packed):
             ingest.apply(entry)
             if number % 10 == 0:
                 states.append(read_state(ingest.snapshot()))
-        batch, quarantined = ingest.yielded.take()
+        batch = ingest.batch.take()
         packs = sum(not isinstance(part.rows, list) for part in batch.parts)
         return (
             rows(batch),
             [*states, read_state(ingest.snapshot())],
             ingest.rejected,
-            quarantined,
+            batch.quarantined,
             packs,
         )
 

@@ -140,7 +140,8 @@ def test_bytes_that_cannot_be_inflated_are_kept(log):
     log.data(session, b"e one\n")
     log.loss(session, detail="bad_member", size=5, data=b"\x1f\x8b\x08xx")
     ingest = applied(log.entries)
-    batch, (kept,) = ingest.yielded.take()
+    batch = ingest.batch.take()
+    (kept,) = batch.quarantined
     assert b"\x1f\x8b\x08xx" in kept.frame
     text = batch.column("attributes")[-1]
     about = {"count": 0, "bytes": 5, "detail": "bad_member", "quarantine": 0}

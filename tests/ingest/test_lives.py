@@ -163,13 +163,13 @@ def last(log, ingest, session, *, before):
     """The session rows that the entries of a session behind the first ones make."""
     for entry in log.entries[:before]:
         ingest.apply(entry)
-    ingest.yielded.take()
+    ingest.batch.take()
     yield
     for entry in log.entries[before:]:
         ingest.apply(entry)
     names = {f"session{log.entries[0].session}": "other", f"session{session}": "s"}
     made = []
-    for row in rows(ingest.yielded.take()[0]):
+    for row in rows(ingest.batch.take()):
         if row["kind"] == "session":
             name, _, number = row["session"].partition(".")
             short = names[name] + (f".{number}" if number else "")

@@ -224,7 +224,7 @@ def test_what_cannot_be_read_is_a_gap_row_that_finds_its_bytes_in_the_quarantine
     session = log.open()
     log.data(session, heph_event(1, 0) + noise + heph_event(1, 1))
     ingest = applied(log.entries)
-    _, quarantined = ingest.yielded.take()
+    quarantined = ingest.batch.take().quarantined
     kept = [frame for piece in quarantined for frame in frames(piece.frame)]
     assert [(frame.offset, frame.data) for frame in kept] == [(len(heph_event(1, 0)), noise)]
     assert_conserved(ingest)
@@ -369,13 +369,13 @@ def test_what_the_disk_lost_of_the_replayed_log_is_named_once_rows_count_again()
     ingest.pass_over(lost + 100, replayed=True)
     log.close(other)
     ingest.apply(log.entries[-1]._replace(position=lost + 100, end=lost + 200))
-    ingest.yielded.take()  # as a replay does: these rows are in the table
+    ingest.batch.take()  # as a replay does: these rows are in the table
     assert ingest.tell_lacking() == 100
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert not rows(batch), "no position is left for rows before the next entry"
     log.tick(0)
     ingest.apply(log.entries[-1]._replace(position=lost + 200, end=lost + 300))
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     gaps = [(row["session"], row["name"], attributes(row)) for row in of(rows(batch), "gap")]
     said = {"count": 0, "bytes": 100, "detail": "spool_damaged"}
     assert gaps == [(f"session{session}", "malformed", said)]
@@ -400,17 +400,17 @@ def test_an_announced_session_may_lack_what_the_disk_lost_whatever_became_of_its
     ingest, _ = run(log.entries)
     before, lost = len(log.entries), ingest.position
     ingest.pass_over(lost + 100, replayed=replayed)
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert damaged(rows(batch)) == ([] if replayed else [f"session{session}"])
     if closed == "after":
         log.close(session)
     for entry in log.entries[before:]:
         ingest.apply(entry._replace(position=lost + 100, end=lost + 200))
-    ingest.yielded.take()
+    ingest.batch.take()
     assert ingest.tell_lacking() == (100 if replayed else 0)
     log.tick(0)
     ingest.apply(log.entries[-1]._replace(position=lost + 200, end=lost + 300))
-    batch, _ = ingest.yielded.take()
+    batch = ingest.batch.take()
     assert damaged(rows(batch)) == ([f"session{session}"] if replayed else [])
 
 
@@ -425,7 +425,7 @@ def test_damage_that_no_session_is_left_to_name_is_named_by_the_next_one(replaye
     ingest.pass_over(lost, replayed=replayed)
     assert ingest.tell_lacking() == (lost if replayed else 0)
     ingest.apply(log.entries[-1])
-    assert not rows(ingest.yielded.take()[0])
+    assert not rows(ingest.batch.take())
     following = log.open()
     log.data(following, heph_event(1, 0))
     log.tick(0)
@@ -504,8 +504,8 @@ def test_noise_of_many_kinds_has_a_row_a_kind_and_all_its_bytes_in_the_quarantin
     log = Log()
     log.datagrams(log.open("jets", transport="udp"), noise)
     ingest = applied(log.entries)
-    batch, quarantined = ingest.yielded.take()
-    found = rows(batch)
+    batch = ingest.batch.take()
+    found, quarantined = rows(batch), batch.quarantined
     gaps = of(found, "gap")
     assert 2 <= len(gaps) == len(ingest.tally("s").malformed_records)
     assert sum(attributes(gap)["bytes"] for gap in gaps) == sum(map(len, noise))

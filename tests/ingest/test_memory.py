@@ -158,7 +158,7 @@ def test_what_sessions_hold_is_bounded_after_every_entry_and_giving_way_is_said(
     assert_conserved(ingest)
     evicted = ingest.tally("s").evicted
     assert sum(evicted.values()) > 0
-    told = [attributes(r)["evicted"] for r in rows(ingest.yielded.batch) if r["name"] == "evicted"]
+    told = [attributes(r)["evicted"] for r in rows(ingest.batch) if r["name"] == "evicted"]
     assert {kind: sum(each.get(kind, 0) for each in told) for kind in evicted} == evicted
     assert ingest.budget.total == held(ingest) == 0
 
@@ -195,7 +195,7 @@ def test_nothing_takes_more_memory_than_it_is_said_to(name):
         before = tracemalloc.get_traced_memory()[0]
         for entry in entries[1:]:
             ingest.apply(entry)
-            ingest.yielded.take()
+            ingest.batch.take()
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:

@@ -147,10 +147,10 @@ def hold_against(seed, *, crowded=False, **kind):
     found = []
     for at, entry in enumerate(entries):
         if at == cut:
-            found += rows(ingest.yielded.take()[0])
+            found += rows(ingest.batch.take())
             ingest = Ingest.restore(ingest.snapshot())
         ingest.apply(entry)
-    found += rows(ingest.yielded.take()[0])
+    found += rows(ingest.batch.take())
     if crowded:
         unknown = [row for row in of(found, "gap") if row["name"] == "uncounted"]
         assert unknown

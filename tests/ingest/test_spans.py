@@ -162,7 +162,7 @@ def test_a_commit_shows_what_is_open_and_a_later_one_does_not_repeat_it():
     log.data(session, begin(3))
     ingest, found = run(log.entries)
     assert kinds(found) == [("span", 2), ("begin", 1), ("begin", 3)]
-    assert not ingest.yielded.some
+    assert not ingest.batch.some
     log.data(session, end(3))
     _, found = run(log.entries[-1:], ingest)
     assert kinds(found) == [("span", 3)]
@@ -179,9 +179,9 @@ def test_a_begin_alone_is_reason_enough_for_a_commit():
     ingest, _ = run(log.entries)
     log.data(session, begin(1))
     ingest.apply(log.entries[-1])
-    assert not len(ingest.yielded.batch)
-    assert ingest.yielded.some
-    assert kinds(rows(ingest.yielded.take()[0])) == [("begin", 1)]
+    assert not len(ingest.batch)
+    assert ingest.batch.some
+    assert kinds(rows(ingest.batch.take())) == [("begin", 1)]
 
 
 def test_a_restored_ingest_writes_the_begins_that_have_no_row():
@@ -192,7 +192,7 @@ def test_a_restored_ingest_writes_the_begins_that_have_no_row():
     log.data(session, begin(2))
     ingest.apply(log.entries[-1])
     restored = Ingest.restore(ingest.snapshot())
-    assert kinds(rows(restored.yielded.take()[0])) == [("begin", 2)]
+    assert kinds(rows(restored.batch.take())) == [("begin", 2)]
 
 
 def test_a_session_that_ends_leaves_rows_of_its_open_spans():

@@ -88,7 +88,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     ingest.apply(
         entry._replace(kind=EntryKind.STOP, position=entry.end, end=entry.end + 48, payload=b"")
     )
-    found = rows(ingest.yielded.take()[0])
+    found = rows(ingest.batch.take())
     counted, healed = (
         sum(attributes(row)["count"] for row in of(found, kind)) for kind in ("gap", "heal")
     )

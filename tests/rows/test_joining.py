@@ -33,11 +33,12 @@ def block(session, rows):
 def batch_of(sessions, rows):
     """Return rows of sessions: a block and one row of each session about itself."""
     batch = Batch()
+    batch.day = 1
     for session in range(sessions):
         own = ["", None, None, "session", "open", None, None, None, None, None, None, 7, None, "{}", 0, None]  # fmt: skip
-        batch.extend(1, "s", "heph", str(session), [[value] for value in own], 1)
+        batch.extend("s", "heph", str(session), [[value] for value in own], 1)
         made = block(session, rows)
-        batch.extend(1, "s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
+        batch.extend("s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
     return batch
 
 
@@ -50,6 +51,7 @@ def test_a_blocks_columns_are_in_the_order_of_rows():
 @pytest.mark.parametrize("valid", [range(0), range(40), range(3, 31), range(8, 24)])
 def test_rows_without_a_value_have_none_wherever_their_block_begins(valid):
     batch = Batch()
+    batch.day = 1
     for session in range(9):
         records = [
             Record(
@@ -59,7 +61,7 @@ def test_rows_without_a_value_have_none_wherever_their_block_begins(valid):
             for at in range(40 + session)
         ]  # fmt: skip
         made = packed(records)
-        batch.extend(1, "s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
+        batch.extend("s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
     [(_, found)] = to_arrow(batch)
     expected = [at if at in valid else None for size in range(40, 49) for at in range(size)]
     assert found.column("substream").to_pylist() == expected

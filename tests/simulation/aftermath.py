@@ -32,7 +32,7 @@ def check_aftermath(play: Play) -> None:
 
 def _check_replay(play: Play) -> None:
     ingest = applied(sorted(play.collector.book.entries.values()))
-    taken, _ = ingest.yielded.take()
+    taken = ingest.batch.take()
     for told, stored in zip_longest(_seen(rows(taken)), _seen(play.collector.rows)):
         demand(told == stored, "other rows from the same log", (told, stored))
 

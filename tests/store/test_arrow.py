@@ -45,7 +45,8 @@ def test_every_value_comes_out_in_its_row_and_column(runs):
     expected = []
     for day, source, format_, session, rows in runs:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        batch.extend(day, source, format_, session, columns, 1)
+        batch.day = day
+        batch.extend(source, format_, session, columns, 1)
         when = date(1970, 1, 1) + timedelta(days=day)
         expected += [(when, source, batch.runs[-1].format, session, *row) for row in rows]
     found = to_arrow(batch)
@@ -79,7 +80,8 @@ def test_a_dictionary_has_the_values_of_its_rows_and_no_others(runs):
     batch = Batch()
     for day, source, format_, session, rows in runs:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        batch.extend(day, source, format_, session, columns, 1)
+        batch.day = day
+        batch.extend(source, format_, session, columns, 1)
     for _, rows in to_arrow(batch):
         for name in CODED:
             column = rows.column(name)
@@ -154,8 +156,10 @@ def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
         spans = (numbers, Integers.of([None, *times[1:]])) if day == 1 else ()
         rows = BlockRows(packed(records), Integers.of(times), numbers, *spans)
         listed = [Part(day, rows).column(name) for name in ROW]
-        mixed.extend(day, "s", "heph", "1", rows if as_block else listed, 1)
-        lists.extend(day, "s", "heph", "1", listed, 1)
+        mixed.day = day
+        mixed.extend("s", "heph", "1", rows if as_block else listed, 1)
+        lists.day = day
+        lists.extend("s", "heph", "1", listed, 1)
     assert len(mixed) == len(lists)
     assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
     with pytest.MonkeyPatch.context() as patch:

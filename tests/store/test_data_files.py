@@ -49,7 +49,8 @@ MANY = [
 
 def batch_of(rows, *, session="session", day=DAY):
     batch = Batch()
-    batch.extend(day, "test", "heph", session, list(zip(*rows, strict=True)), 1)
+    batch.day = day
+    batch.extend("test", "heph", session, list(zip(*rows, strict=True)), 1)
     return batch
 
 
@@ -149,9 +150,10 @@ from tailrace.store.data_files import write_rows
 
 row = dict.fromkeys(Row._fields) | {"stream": "1", "kind": "span", "time": 10**18, "offset": 0}
 batch = Batch()
-batch.extend(20_000, "test", "heph", "session", [[row[name]] * 20_000 for name in Row._fields], 1)
+batch.day = 20_000
+batch.extend("test", "heph", "session", [[row[name]] * 20_000 for name in Row._fields], 1)
 row["kind"] = "gap"
-batch.extend(20_000, "test", "heph", "session", [[row[name]] for name in Row._fields], 1)
+batch.extend("test", "heph", "session", [[row[name]] for name in Row._fields], 1)
 [day_rows] = to_arrow(batch)
 print("2001-09-09" in write_rows(Path(sys.argv[1]), day_rows).stats, "pandas" in sys.modules)
 """
@@ -192,7 +194,8 @@ def test_rows_of_a_day_that_comes_again_keep_their_order(open_table, root):
     batch = Batch()
     for number, day in enumerate((DAY, DAY + 1, DAY)):
         rows = [row._replace(seq=number) for row in MANY[:2]]
-        batch.extend(day, "test", "heph", "session", list(zip(*rows, strict=True)), 1)
+        batch.day = day
+        batch.extend("test", "heph", "session", list(zip(*rows, strict=True)), 1)
     commit(open_table(), batch, 1)
     files = TableSnapshot.open(str(root.parent), options={}).files()
     assert [(file.day, file.rows) for file in files] == [(DAY, 2), (DAY, 2), (DAY + 1, 2)]

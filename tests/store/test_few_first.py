@@ -83,7 +83,8 @@ def test_a_file_has_them_in_a_row_group_of_their_own_and_the_log_has_the_bounds_
     ]  # fmt: skip
     gap = empty._replace(stream="1", kind="gap", seq=-5, missing=3, offset=2**40)
     batch = Batch()
-    batch.extend(20_000, "test", "heph", "a", list(zip(*[*spans, gap], strict=True)), 1)
+    batch.day = 20_000
+    batch.extend("test", "heph", "a", list(zip(*[*spans, gap], strict=True)), 1)
     [day_rows] = to_arrow(batch)
     add = write_rows(tmp_path, day_rows)
     file = parquet.ParquetFile(tmp_path / add.path)

@@ -367,7 +367,8 @@ def test_old_days_are_deleted_in_the_bucket(open_at_url, numbered, s3, clock):
     table = open_at_url()
     commit(table, numbered("s", 0, 5), 1)
     newer = Batch()
-    newer.extend(clock.now // DAY_NS, "test", "heph", "later", numbered("s", 5, 5).parts[0].rows, 1)
+    newer.day = clock.now // DAY_NS
+    newer.extend("test", "heph", "later", numbered("s", 5, 5).parts[0].rows, 1)
     commit(table, newer, 2)
     config = StoreConfig(path=URL, options=s3.options, retention_size=Size(1))
     report = upkeep.run(URL, config, clock=clock, everything=True)

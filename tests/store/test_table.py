@@ -63,7 +63,8 @@ def test_collectors_have_positions_of_their_own(open_table, numbered, seqs):
 
 def test_days_of_a_batch_go_to_their_partitions(open_table, numbered, root):
     batch = numbered("s", 0, 3)
-    batch.extend(20_001, "test", "heph", "later", numbered("s", 3, 4).parts[0].rows, 1)
+    batch.day = 20_001
+    batch.extend("test", "heph", "later", numbered("s", 3, 4).parts[0].rows, 1)
     commit(open_table(), batch, 1)
     rows = {
         file.day: file.rows for file in TableSnapshot.open(str(root.parent), options={}).files()

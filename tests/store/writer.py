@@ -62,9 +62,8 @@ def numbered(stream, first, rows):
         "attributes": [f'{{"row":{i}}}' for i in range(first, first + rows)],
         "offset": [64 * i for i in range(first, first + rows)],
     }
-    batch.extend(
-        20_000, "test", "heph", "session", [list(columns[name]) for name in ROW], 64 * rows
-    )
+    batch.day = 20_000
+    batch.extend("test", "heph", "session", [list(columns[name]) for name in ROW], 64 * rows)
     return batch
 
 

@@ -35,9 +35,9 @@ from tailrace.ingest.state import (
     upgraded,
 )
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
-from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Account
+from tailrace.rows.batch import Batch
 from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, Heartbeat, OpenInfo
 
@@ -78,8 +78,8 @@ class Ingest:
         how many bytes of an unfinished record the spool has lost."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
-        self.yielded = Yielded()
-        self.shared = Shared(self.state, self.yielded)
+        self.batch = Batch()
+        self.shared = Shared(self.state, self.batch)
         self.paces, self.budget = self.shared.paces, self.shared.budget
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
@@ -238,7 +238,7 @@ class Ingest:
         take rows or save the state."""
         before, now, kind = self.state.now, entry.time_ns, entry.kind
         self.state.now = now
-        self.yielded.day = self.wall(now) // DAY_NS
+        self.batch.day = self.wall(now) // DAY_NS
         if self._damage.due:
             self._damage.tell()
         session = self._sessions.get(entry.session)

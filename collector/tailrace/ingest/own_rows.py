@@ -208,6 +208,7 @@ class OwnRows:
             stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None
         )  # fmt: skip
         self._emit(session or self._incarnation.name, row, ROW_BYTES + len(text))
+        self._tally.rows += 1
 
 
 _PARTS_MAX = 16

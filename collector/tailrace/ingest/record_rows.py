@@ -80,6 +80,7 @@ class RecordRows:
             ],
             size,
         )  # fmt: skip
+        self._tally.rows += len(seqs)
 
     def write_one(self, record: Record, time: int | None = None) -> None:
         """Write the row of a record without a sequence number. `time` is the row's wall time if the producer's clock
@@ -94,6 +95,7 @@ class RecordRows:
             None, record.start, record.end, time, None, with_flaw(record.attributes, record.flaw), record.offset, None,
         )  # fmt: skip
         self._emit(state.name, row, record.size + ROW_BYTES)
+        self._tally.rows += 1
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
         """Write rows of spans that have begun and not ended yet; `begins` contains each of them with its id.
@@ -117,7 +119,6 @@ class RecordRows:
             ],
             sum(span.size for span in spans) + ROW_BYTES * rows,
         )  # fmt: skip
-        self._tally.rows -= rows
 
     def write_block(
         self,
@@ -135,6 +136,7 @@ class RecordRows:
         times = block_times(block, state.epoch, state.ticks_per_second)
         size = block.length + PACKED_ROW_BYTES * block.rows
         self._emit(state.name, BlockRows(block, times, seqs, depths, end_offsets), size)
+        self._tally.rows += block.rows
 
     def count(self, kinds: Mapping[str, int], now: int) -> None:
         """Count records by kind, and remember the time of the first record."""

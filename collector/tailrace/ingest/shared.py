@@ -13,9 +13,9 @@ from tailrace.ingest.limits import Beginnings, Budget, host_of
 from tailrace.ingest.own_rows import Sink
 from tailrace.ingest.returning import Departures, Sender
 from tailrace.ingest.state import IngestState, Tally
-from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.split_runs import SplitRuns, SplitRunsState
+from tailrace.rows.batch import Batch
 from tailrace.spool.payloads import OpenInfo
 
 
@@ -23,9 +23,9 @@ class Shared:
     """Creates the shared state of each source at first use. The ingest's state holds everything that a restarted daemon
     needs."""
 
-    def __init__(self, state: IngestState, yielded: Yielded) -> None:
+    def __init__(self, state: IngestState, batch: Batch) -> None:
         self._state = state
-        self._yielded = yielded
+        self._batch = batch
         self.paces = Paces()
         """Speed of the producers' clocks against wall time, by session."""
         self.budget = Budget()
@@ -100,9 +100,9 @@ class Shared:
         tally = self.tally(info.source)
         sender = Sender(host_of(info.peer), bits, info.transport == "udp", info.ledger)
         share = SourceShare(info.source, tally, self.common(info.source), paces, departures, pieces)
-        yielded = self._yielded
-        emit = partial(yielded.emit, info, tally)
-        sink = Sink(emit, yielded.keep, self._wall, yielded.at_last)
+        batch = self._batch
+        emit = partial(batch.extend, info.source, info.format)
+        sink = Sink(emit, batch.keep, self._wall, batch.at_last)
         return partial(Incarnation, sender=sender, share=share, sink=sink)
 
     def _wall(self, time: int) -> int:

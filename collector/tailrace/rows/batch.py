@@ -1,13 +1,13 @@
-"""Collect the rows of one commit: as lists of Python values, or as blocks with the columns that the ledger
-adds.
+"""Collect everything that the ingest produces between two commits: rows, and unreadable bytes for the quarantine.
 
-Values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once per run of rows. One
-commit writes one `Batch`.
+Rows are lists of Python values, or blocks with the columns that the ledger adds. Values that consecutive rows
+share (`day`, `source`, `format`, `session`) are stored once per run of rows. One commit writes one `Batch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -80,23 +80,40 @@ class Part(NamedTuple):
         return self.rows[ROW.index(name)]
 
 
+class QuarantinedBytes(NamedTuple):
+    """Unreadable bytes, encoded for a session's quarantine file, and their position in the file."""
+
+    session: str
+    at: int
+    frame: bytes
+
+
 class Batch:
-    """The rows of one commit, in order.
+    """The rows and the unreadable bytes of one commit, in order.
 
-    `runs` has the values that consecutive rows share, and `parts` has the other columns. `bytes` is their
-    approximate size."""
+    `runs` has the values that consecutive rows share, and `parts` has the other columns. `bytes` is the approximate
+    size of the rows. `quarantined` has the unreadable bytes."""
 
-    __slots__ = ("_day", "_parts", "_single", "bytes", "runs", "size")
+    __slots__ = (
+        "_day", "_last", "_parts", "_single", "bytes", "day", "quarantined", "runs", "size",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.day = 0
+        """Day of the rows that come next (days since 1970-01-01)."""
+        self._clear()
+
+    def _clear(self) -> None:
         self.runs: list[RowRun] = []
         self.size = 0
         self.bytes = 0
+        self.quarantined: list[QuarantinedBytes] = []
         self._parts: list[Part] = []
         self._single: list[Row] = []
         """The last rows, if they were added one by one and are not in a part yet."""
         self._day = 0
         """Day of the rows in `_single`."""
+        self._last: dict[Callable[[], None], None] = {}
 
     def __len__(self) -> int:
         return self.size
@@ -113,18 +130,34 @@ class Batch:
         for (day, of_day), (_, same_day) in zip(runs, parts, strict=True):
             yield day, list(of_day), pack([part.rows for part in same_day])
 
-    def extend(
-        self,
-        day: int,
-        source: str,
-        format_: str,
-        session: str,
-        rows: Emitted,
-        size: int,
-    ) -> None:
-        """Append one row, several rows as columns in the order of `ROW`, or the rows of a block.
+    @property
+    def some(self) -> bool:
+        """Return whether a commit would have rows to write."""
+        return bool(self.size or self._last)
+
+    def at_last(self, write: Callable[[], None]) -> None:
+        """Call `write` once at the next `take`, so that it adds rows of the spans that are still open then."""
+        self._last[write] = None
+
+    def keep(self, session: str, at: int, frame: bytes) -> None:
+        """Add encoded bytes for a session's quarantine file, at the position `at` in the file."""
+        self.quarantined.append(QuarantinedBytes(session, at, frame))
+
+    def take(self) -> Batch:
+        """Return all that was collected since the last call, and begin anew."""
+        for write in self._last:
+            write()
+        self._last = {}
+        taken = copy(self)
+        self._clear()
+        return taken
+
+    def extend(self, source: str, format_: str, session: str, rows: Emitted, size: int) -> None:
+        """Append one row, several rows as columns in the order of `ROW`, or the rows of a block. They get the day
+        `day`.
 
         `size` is the approximate size of the rows in bytes."""
+        day = self.day
         if isinstance(rows, Row):
             count = 1
         else:

@@ -128,6 +128,7 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
     They are dated on the day of the file. `reason` describes the damage.
     """
     batch = Batch()
+    batch.day = file.day
     for loss in lost:
         about: dict[str, object] = {"count": loss.events, "detail": "data_file"}
         about |= {"file": file.path, "file_rows": file.rows, "damage": reason}
@@ -142,7 +143,7 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
             "offset": 0,
         }
         columns = [(row.get(name),) for name in ROW]
-        batch.extend(file.day, loss.source, loss.format, loss.session, columns, 0)
+        batch.extend(loss.source, loss.format, loss.session, columns, 0)
     return batch
 
 

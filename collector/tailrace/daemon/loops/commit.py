@@ -28,8 +28,7 @@ from tailrace.errors import DescriptorsError, FullError, LostError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
-from tailrace.ingest.yielded import QuarantinedBytes
-from tailrace.rows.batch import Batch
+from tailrace.rows.batch import Batch, QuarantinedBytes
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 
@@ -348,7 +347,7 @@ class Committing:
 
         It also advances over decoded entries without rows, if no rows wait for a commit.
         """
-        if self.pipeline.idle.is_set and not self._ingest.yielded.some:
+        if self.pipeline.idle.is_set and not self._ingest.batch.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
@@ -368,9 +367,9 @@ class Committing:
             taken = yield from self.between.do(self._take)
             if taken is None:
                 continue
-            batch, quarantined, commit = taken
-            if quarantined:  # before the rows that refer to these bytes
-                yield from insist(partial(self._quarantine.keep, quarantined))
+            batch, commit = taken
+            if batch.quarantined:  # before the rows that refer to these bytes
+                yield from insist(partial(self._quarantine.keep, batch.quarantined))
             rows = yield from insist(partial(self._table.prepare, batch))
             del taken, batch  # free the memory of the batch before the next wait
             yield Wait(flag=pipeline.free)
@@ -444,13 +443,13 @@ class Committing:
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
-    def _take(self) -> tuple[Batch, list[QuarantinedBytes], CommitFacts] | None:
+    def _take(self) -> tuple[Batch, CommitFacts] | None:
         """Take the rows and the unreadable bytes that the ingest has produced. Return them with the commit.
 
         Return None if there are none and the spool needs no checkpoint.
         """
         relief = self.pipeline.take() is Demand.RELIEF
-        batch, quarantined = self._ingest.yielded.take()
+        batch = self._ingest.batch.take()
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
@@ -458,7 +457,7 @@ class Committing:
         self.pipeline.move(CommitLoop.PREPARING, Move.BEGIN)
         self._taken()
         begun = self._context.clock.monotonic()
-        return batch, quarantined, CommitFacts(position, snapshot, missing, begun)
+        return batch, CommitFacts(position, snapshot, missing, begun)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
         """Make a blocking call, and repeat it until neither disk nor table refuses it.

@@ -80,7 +80,7 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
     Discard its rows, because they are already in the table.
     """
     yield from ingest.steps(entry)
-    ingest.yielded.take()
+    ingest.batch.take()
     ingest.rejected.clear()
 
 
@@ -206,7 +206,7 @@ class Decoding:
 
     @property
     def full(self) -> bool:
-        batch, store = self._ingest.yielded.batch, self._context.config.store
+        batch, store = self._ingest.batch, self._context.config.store
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def caught_up(self, given_up: Callable[[], bool] = lambda: False) -> Steps[None]:
@@ -237,7 +237,7 @@ class Decoding:
                 self._look()
                 yield from self._work()
                 yield from self._in_turns(self._ingest.steps(entry))
-                if self._ingest.yielded.some:
+                if self._ingest.batch.some:
                     self._committing.pipeline.ask(Demand.FULL if self.full else Demand.ROWS)
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
