@@ -239,16 +239,16 @@ class Counters:
         stream without a place, or of a stream whose numbers are no counter, gets None. If the producer restarted, the
         list ends before the first event of the new incarnation.
         """
-        seqs, restart = self.count(streams, counts, marks, now)
+        seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
-        return seqs, restart
+        return seqs, len(seqs) < len(streams)
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
-    ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does, but leave out the steps that need the whole chunk. After the chunk, the
-        caller calls `hear` and `note_seen` once.
+    ) -> list[int | None]:
+        """Count events as `observe` does, but without the steps that need the whole chunk: afterwards the caller calls
+        `hear` and `note_seen` once for the chunk. Return the sequence numbers.
 
         The share of missing events that kernel drops explain is estimated from the session's number of received events.
         If this number changed within a chunk, the estimate would depend on how the chunk is divided into parts.
@@ -257,7 +257,6 @@ class Counters:
         append = seqs.append
         table = self.state.streams
         window, mask = self.window, self.mask
-        restart = False
         for name, count, mark in zip(streams, counts, marks, strict=True):
             stream = table.get(name)
             if stream is not None and stream.counted:
@@ -273,10 +272,9 @@ class Counters:
                     continue
             number = self._unexpected(name, stream, count, mark, now)
             if number == RESTART:
-                restart = True
                 break
             append(number)
-        return seqs, restart
+        return seqs
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
         """Count one event. Return its sequence number as `observe` does, or `RESTART`.

@@ -63,7 +63,7 @@ class EventCounters(Protocol):
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
-    ) -> tuple[list[int | None], bool]: ...
+    ) -> list[int | None]: ...
     def count_block(self, block: Block, now: int, /) -> Integers | list[int | None]: ...
     def hear(self, names: dict[str, None], now: int, /) -> None: ...
     def hear_block(self, block: Block, now: int, /) -> None: ...
@@ -296,7 +296,7 @@ class ListRecords(Records):
 
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
         columns = self.columns
-        seqs, _ = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
+        seqs = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
         return SeqNumbers(len(seqs), seqs)
 
     def hear(self, counters: EventCounters, now: int) -> None:
