@@ -221,42 +221,36 @@ class Decoding:
 
     def run(self) -> Steps[None]:
         """Decode entries until closed."""
+        spool, ingest = self._spool, self._ingest
         while True:
             self._look()
             yield from self._work()
             done = 0
             self._turn_began = self._context.clock.monotonic()
-            for entry in (yield from self._read()):
+            try:
+                entries = next_entries(spool, ingest, self._context.health, self._committed)
+            except FullError:  # wait for a free file descriptor
+                self._context.figures.log_descriptors += 1
+                # Count this as a refusal, so that the watchdog does not restart the daemon: a restart would not help.
+                self._context.health.refusals += 1
+                yield Wait(LOOK_SECONDS)
+                continue
+            for entry in entries:
                 if done >= TURN_BYTES or self._turn_is_over:
                     yield from self._turn()
                     done = 0
                 done += max(entry.end - entry.position, SHORT_ENTRY)
                 if entry.end <= self._committed:
-                    yield from self._in_turns(repeat(self._ingest, entry))
+                    yield from self._in_turns(repeat(ingest, entry))
                     continue
                 self._look()
                 yield from self._work()
-                yield from self._in_turns(self._ingest.steps(entry))
-                if self._ingest.batch.some:
+                yield from self._in_turns(ingest.steps(entry))
+                if ingest.batch.some:
                     self._committing.pipeline.ask(Demand.FULL if self.full else Demand.ROWS)
-                while self._ingest.rejected:
-                    self._reject(self._ingest.rejected.pop())
+                while ingest.rejected:
+                    self._reject(ingest.rejected.pop())
             yield from self._turn()
-
-    def _read(self) -> Steps[list[Entry]]:
-        """Return the next entries to decode.
-
-        If no file descriptor is free, wait for one. If the disk has lost the next bytes, return an empty list.
-        """
-        health = self._context.health
-        while True:
-            try:
-                return next_entries(self._spool, self._ingest, health, self._committed)
-            except FullError:
-                self._context.figures.log_descriptors += 1
-                # Count this as a refusal, so that the watchdog does not restart the daemon: a restart would not help.
-                health.refusals += 1
-                yield Wait(LOOK_SECONDS)
 
     @property
     def _turn_is_over(self) -> bool:
