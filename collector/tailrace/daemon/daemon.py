@@ -377,10 +377,11 @@ def collecting(
 ) -> Iterator[Daemon]:
     """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    A source of files reads the files in `chosen`, or all files if `chosen` is None. `descriptors` keep the sockets of
-    sources across restarts. `held` are sockets that are already open. With `memory`, starts that run out of memory are
-    counted (see `starts`). During a long start, `working` is called repeatedly. When the ingest has reached the table's
-    position, `replayed` is called before any further entry is decoded.
+    A source of files reads the files in `chosen`, or all files if `chosen` is None. `descriptors` passes sockets to the
+    service manager, which keeps them open across a restart. `held` contains sockets that the caller has opened for
+    sources. If `memory` is given, the daemon counts the starts that were killed for lack of memory (see
+    `starts`). During a long start, `working` is called repeatedly. When the ingest has
+    reached the table's position, `replayed` is called before any further entry is decoded.
 
     Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, StoreError or
     SyncError if files cannot be read or written, MemoryLimitError if memory is short, OSError for any other file error,

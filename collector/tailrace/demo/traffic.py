@@ -14,7 +14,7 @@ import trio
 class Write(NamedTuple):
     """One write(2) to a file of a trace. `path` is relative to the directory of the trace.
 
-    With `anew`, the file is emptied first. So documents are written again as a whole.
+    With `anew`, the file is emptied first, as programs do with metadata files, which they rewrite as a whole.
     """
 
     path: str

@@ -1,18 +1,20 @@
 """Choose the files that an import reads: only files with new content, and each content only once.
 
-Files with equal content and equal documents contain the same stream, in any directory. Two files with one inode, or
-with names of one stream (`Files.copy`), may contain two states of a stream: if the content of the first file is a
-prefix of the second file's content, the first file is an earlier state. A repeated import therefore changes nothing,
-and every change of a file is detected. A file that has grown is read again; the new session replaces the session that
-read only the beginning. A file with different content is read in an additional session.
+A file is compared with the other given files, and with the files that earlier imports read:
 
-Many streams share the first few bytes. Files in different directories, or with derived names (`originals`), are
-therefore treated as one stream only if at least `HEAD` bytes are equal. Whole files are compared only if their first
-bytes (`beginning`) are equal. Uncompressed files must also have equal sizes, unless a compressed file has the same
-first bytes: the content size of a compressed file with several members is unknown.
+- It has the same content, and the same metadata files beside it (`Files.documents`): it is a copy and is left out,
+  whatever its directory.
+- It has the same inode, or its name and the other name belong to one stream (`Files.copy`), and its content begins with
+  the content of the other file: it is a later state of that file. It is read again, and its new session replaces the
+  earlier session.
+- Its content is different: it is read into a session of its own.
+- A tool that splits traces may have made it (`Files.pieces`), and other files contain all its lines: it is left out.
 
-Some tools split traces into pieces. A file with the name of a piece is left out if other files contain all lines of the
-piece.
+So a repeated import stores nothing, unless a file has changed.
+
+The first bytes alone prove little, because many traces begin alike. Two files in different directories, or with names
+such as `NAME` and `NAME.1` (`originals`), are one stream only if at least `HEAD` bytes are equal. To save time, whole
+contents are compared only if the first bytes and, for uncompressed files, the sizes are equal.
 """
 
 from __future__ import annotations
@@ -375,7 +377,8 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the finished readings of files that have the same content and the same documents as `file`."""
+        """Yield what is known of the completely read files that have the same content as `file`, and the same metadata files
+        beside them."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -450,11 +453,11 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether the paths of two files are equal, or one is derived from the other (`originals`). The suffix `.gz`
-    is ignored.
+    """Return whether two files may be one stream by their paths. Ignore the suffix `.gz`.
 
-    Files with derived names must have at least `HEAD` equal first bytes, or equal contents. `size` is the number of
-    equal first bytes, and `whole` is the size of the longer file."""
+    They may if the paths are equal. They also may if one path is a name for a copy of the other, such as `NAME.1` for
+    `NAME` (`originals`), and either all bytes or at least `HEAD` bytes are equal. `size` is the number of equal first
+    bytes, and `whole` is the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

@@ -42,8 +42,8 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""Names of counters of a source that also count earlier imports into the same table. The value of such a counter is a
-dictionary with a number for each reason."""
+"""Names of the counters of a source whose value is a dictionary with the number of gaps or heals for each reason of a gap.
+These numbers include the gaps and heals of earlier imports into the same table, which a summary must subtract."""
 
 
 class ImportProgress(msgspec.Struct):

@@ -369,11 +369,12 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return the state of the stream `name`, creating it for a new stream. Return None if the stream has no place.
+        """Return the state of the stream `name`, creating it for a new stream. Return None if its numbers are not
+        followed, because as many streams are followed as allowed (`streams_max`).
 
-        `begins` states whether the current event has number 0. When the session no longer remembers the names of all
-        streams without a place, an unknown stream is followed only from number 0 on: any other number may belong to a
-        stream that lost its place.
+        `begins` states whether the current event has number 0. If the session can no longer store the names of all
+        streams that it does not follow, it follows an unknown stream only if its first event has number 0. With any
+        other number, the stream may be one of those.
         """
         state, limits = self.state, self._limits
         if name in state.streams:

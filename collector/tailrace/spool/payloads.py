@@ -79,7 +79,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     - shed: datagrams that were dropped because too many new peers sent datagrams.
     - spool_damaged: bytes that the spool lost.
 
-    `stated` is whether the file is an exported copy, which states a loss of its original (see
+    `stated`: the file itself is whole. It is an exported copy, and states that its original had this loss (see
     `sources.tail.inflate`).
     """
 

@@ -528,12 +528,9 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are the values of the compared figure of the spans in
-    the table; `a_bounds` and `b_bounds` are the intervals in which it lies if spans are missing.
-
-    `growth` is the growth from `a` to `b` as a share: 0.1 stands for 10 percent more. It is null if one of the values is
-    missing, or if the figure grew from 0. `word` expresses the growth of the intervals as text. `verdict` is `grew`,
-    `shrank` or `same` by the threshold of the question, `new`, `gone`, `unknown`, or `undecided` because of loss."""
+    """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the spans in the table, and
+    `a_bounds` and `b_bounds` its intervals if spans are missing. `growth` is a share (0.1: 10 percent more); null if `a`
+    or `b` is null or `a` is 0. `word` is the growth of the intervals as text. `verdict`: see `tailrace diff`."""
 
     group: list[str | None]
     unit: str
