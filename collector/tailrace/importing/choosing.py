@@ -12,9 +12,10 @@ A file is compared with the other given files, and with the files that earlier i
 
 So a repeated import stores nothing, unless a file has changed.
 
-The first bytes alone prove little, because many traces begin alike. Two files in different directories, or with names
-such as `trace.pfw` and `trace.pfw.1` (`originals`), are one stream only if at least `HEAD` bytes are equal. To save time, whole
-contents are compared only if the first bytes and, for uncompressed files, the sizes are equal.
+The first bytes alone prove little, because many traces begin alike. Two files in different directories are one stream
+only if at least `HEAD` bytes are equal, and so are two files of which one has the name of a rotated or packed copy of the
+other (`originals`). To save time, whole contents are compared only if the first bytes and, for uncompressed files, the
+sizes are equal.
 """
 
 from __future__ import annotations
@@ -455,9 +456,9 @@ def _content(path: str, limit: int) -> bytes | None:
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
     """Return whether two files may be one stream by their paths. Ignore the suffix `.gz`.
 
-    They may if the paths are equal. They also may if one path is a name for a copy of the other, such as
-    `trace.pfw.1` for `trace.pfw` (`originals`), and either all bytes or at least `HEAD` bytes are equal. `size` is the number of equal first
-    bytes, and `whole` is the size of the longer file."""
+    They may if the paths are equal. They also may if one path is the name of a rotated or packed copy of the other
+    (`originals`), and either all bytes or at least `HEAD` bytes are equal. `size` is the number of equal first bytes, and
+    `whole` is the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True
