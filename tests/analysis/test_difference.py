@@ -11,7 +11,18 @@ from tailrace.analysis.bounds import Interval
 from tailrace.analysis.comparison import ChangeVerdict, GrowthInterval, changes, summary
 from tailrace.analysis.statistics import FIGURES, SpanStatistics
 
-WHOLE = (True, True)
+
+def whole(group, unit):
+    return False
+
+
+def lossy(group, unit):
+    return True
+
+
+WHOLE = (whole, whole)
+LOSSY = (lossy, lossy)
+
 
 intervals = st.tuples(st.integers(0, 1000), st.none() | st.integers(0, 1000)).map(
     lambda ends: ends if ends[1] is None else (min(ends), max(ends))
@@ -47,8 +58,9 @@ def test_grown_groups_come_first_then_new_then_gone():
 
 
 def test_units_are_never_compared_with_each_other():
+    """The group is in both runs, so it is neither new nor gone."""
     found = changes([of("n", 100)], [of("n", 100, "ticks")], "p50", WHOLE)
-    assert sorted(each.word for each in found) == ["gone", "new"]
+    assert [(each.word, each.verdict(0)) for each in found] == [("unknown", "unknown")] * 2
 
 
 def test_growth_from_nothing_is_without_bound_and_none_at_all_is_none():
@@ -81,25 +93,26 @@ def test_a_threshold_is_exceeded_by_more_and_never_by_what_is_unknown():
         ((100, None), (100, None), "cannot be told", ChangeVerdict.UNDECIDED),
         ((None, None), (100, 100), "cannot be told", ChangeVerdict.UNDECIDED),
         ((None, 5), (100, 100), "cannot be told", ChangeVerdict.UNDECIDED),
+        ((1, 100), (-50, -50), "cannot be told", ChangeVerdict.UNDECIDED),
     ],
 )
 def test_a_verdict_holds_for_all_that_bounds_allow(a, b, word, verdict):
     """Growth by more than 10 % is asked for."""
-    (found,) = changes([of("n", 1, bounds=a)], [of("n", 1, bounds=b)], "p95", (False, False))
+    (found,) = changes([of("n", 1, bounds=a)], [of("n", 1, bounds=b)], "p95", LOSSY)
     assert (found.word, found.verdict(0.1)) == (word, verdict)
 
 
 def test_a_group_is_new_or_gone_only_beside_a_complete_run():
-    for complete, new, gone in (
-        ((True, True), "new", "gone"), ((False, True), "undecided", "gone"), ((True, False), "new", "undecided"),
+    for lacks, new, gone in (
+        ((whole, whole), "new", "gone"), ((lossy, whole), "undecided", "gone"), ((whole, lossy), "new", "undecided"),
     ):  # fmt: skip
-        found = changes([of("gone", 1)], [of("new", 1)], "p95", complete)
+        found = changes([of("gone", 1)], [of("new", 1)], "p95", lacks)
         assert {each.group[0]: each.verdict(0) for each in found} == {"new": new, "gone": gone}
 
 
 @given(a=intervals, b=intervals, threshold=st.sampled_from([0.0, 0.1, 1.0]), data=st.data())
 def test_every_pair_of_values_within_the_bounds_has_the_verdict(a, b, threshold, data):
-    (found,) = changes([of("n", 1, bounds=a)], [of("n", 1, bounds=b)], "p95", (False, False))
+    (found,) = changes([of("n", 1, bounds=a)], [of("n", 1, bounds=b)], "p95", LOSSY)
     before, after = (
         data.draw(st.integers(low, low + 10**6 if high is None else high)) for low, high in (a, b)
     )

@@ -105,15 +105,31 @@ def test_a_report_for_ci_has_a_case_for_each_group(before, after, slower, tmp_pa
         counts = [[*found.values()].count(kind) for kind in ("failure", "skipped")]
         assert [suite.get(name) for name in ("failures", "skipped")] == [*map(str, counts)]
     run("diff", before, slower, "--junit", report, code=2)
+    assert report.exists()
+    run("diff", before, tmp_path / "nothing", "--threshold", "5", "--junit", report, code=1)
+    assert not report.exists()
+
+
+def test_a_name_that_is_lost_leaves_no_group_undecided(tmp_path):
+    """The gap lacks no span."""
+    rows = [clocked(epoch=0), *spans("a", 10, 10, 10)]
+    lost = gap(1, attributes={"count": 1, "of": "name"})
+    stores = [
+        make(tmp_path / name, [row | {"format": "dftracer"} for row in [*rows, *more]])
+        for name, more in (("a", spans("a", 1, name="gone")), ("b", [lost]))
+    ]
+    said = run("diff", *stores, "--threshold", "5", code=1)
+    assert said.splitlines() == ["tailrace: gone is gone: B has no span of it"]
 
 
 def test_a_markdown_table_keeps_its_columns(before, tmp_path):
-    other = make(tmp_path, [clocked(epoch=0), *spans("a", 10, name="a|b")])
+    other = make(tmp_path, [clocked(epoch=0), *spans("a", 10, name="a\\|<b>_c")])
     lines = run("diff", before, other, "--markdown").decode().splitlines()
     assert lines[:2] == [
         "| name | unit | verdict | count a | count b | p95 a | p95 b | change |", "|" + " --- |" * 8,
     ]  # fmt: skip
-    assert "| a\\|b | ns | new | - | 1 | - | 10 ms | new |" in lines
+    name = r"a\\\|\<b\>\_c"
+    assert f"| {name} | ns | new | - | 1 | - | 10 ms | new |" in lines
     run("diff", before, other, "--markdown", "--json", code=2)
 
 

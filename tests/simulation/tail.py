@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import structs
 
@@ -82,9 +82,9 @@ class Intake(intakes.Intake):
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
-    ) -> dict[int, FileState] | None:
+    ) -> dict[int, FileState] | Literal["claimed", "later"]:
         found = super().take_up(path.replace(self._root, PLACE, 1), device, inode, head)
-        return None if found is None else self._placed(found)
+        return found if isinstance(found, str) else self._placed(found)
 
     def _placed(self, files: dict[int, FileState]) -> dict[int, FileState]:
         found = {}

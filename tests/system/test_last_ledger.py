@@ -57,7 +57,7 @@ def test_what_an_unreadable_store_does_not_tell_is_unknown(collector):
         file.write_bytes(bytes(file.stat().st_size))
     ledger = collector.stop()
     assert "0 missing, and an unknown number of names missing that they ask for" in ledger
-    assert "it is unknown how many files have the content of other files" in ledger
+    assert "it is unknown how many files in the store have the content of other files" in ledger
 
 
 def test_the_ledger_counts_events_that_the_views_leave_out_as_copies(tmp_path):
@@ -75,7 +75,10 @@ def test_the_ledger_counts_events_that_the_views_leave_out_as_copies(tmp_path):
     until(lambda: collector.status()["sources"]["runs"]["seen_events"] == 68, "the events")
     ledger = collector.stop()
     assert "events: 70 expected, 68 seen, 0 of them duplicates, 2 missing" in ledger
-    assert "copies: 1 file has the content of another file; views leave out its 19 events" in ledger
+    assert (
+        "copies: 1 file in the store has the content of another file; views leave out its 19 events"
+        in ledger
+    )
     assert ask(collector.store, "SELECT sum(events), sum(missing) FROM streams") == [(49, 1)]
     collector.start()
     again = collector.stop().removeprefix(ledger)

@@ -3,7 +3,7 @@
 A figure of a run is an interval where spans are missing (see `bounds`). The growth of the figure from run A to run B is
 then an interval, too: it is least if A has the greatest value and B the least one. A verdict holds only if it holds for
 the whole interval of the growth; otherwise loss leaves the group undecided. A group that one run does not have is `new`
-or `gone` only if the other run is complete, because all spans of the group may be missing there.
+or `gone` only if the other run lacks no event that may be a span of the group.
 
 Runs of one program differ even if nothing has changed. A verdict says how these two runs differ, not why.
 """
@@ -12,12 +12,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.analysis.bounds import Interval
-from tailrace.analysis.statistics import FIGURES, GroupValues, SpanStatistics
+from tailrace.analysis.losses import Losses
+from tailrace.analysis.statistics import FIGURES, GroupKey, GroupValues, SpanStatistics
+
+if TYPE_CHECKING:
+    from tailrace.query.completeness import Completeness, Window
+    from tailrace.query.engine import Engine
+
+
+Lacks = Callable[[GroupValues, str], bool]
+
+
+def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
+    """Return a function that returns whether a window may lack spans of a group with durations in a unit. `whole` is the
+    completeness of the window. The function reads the gaps at its first call, and may raise QueryError."""
+    losses: list[Losses] = []
+
+    def lacks(group: GroupValues, unit: str) -> bool:
+        if not losses:
+            losses.append(Losses(engine, window, [key.word for key in by], whole))
+        return not whole.selected or losses[0].of(group, unit) != 0
+
+    return lacks
 
 
 class ChangeVerdict(StrEnum):
@@ -36,7 +57,7 @@ class ChangeVerdict(StrEnum):
     GONE = "gone"
     """Only run A has the group."""
     UNKNOWN = "unknown"
-    """In one run, no span of the group has a known duration."""
+    """In one run, no span of the group has a known duration, or the durations have another unit."""
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
@@ -75,6 +96,8 @@ class FigureChange(NamedTuple):
     """Name of the compared figure, a key of `FIGURES`."""
     absent: bool
     """Whether a run without the group certainly has no span of the group."""
+    elsewhere: bool
+    """Whether a run without the group has spans of it with durations in another unit."""
 
     @property
     def from_(self) -> int | None:
@@ -108,7 +131,7 @@ class FigureChange(NamedTuple):
             return None
         if before.is_point and after.is_point:
             return GrowthInterval(self.growth, self.growth)
-        if before.low is None or before.low < 0 or after.low is None:
+        if before.low is None or before.low < 0 or after.low is None or after.low < 0:
             return GrowthInterval(None, None)
         # The divisor is not negative. A figure that may have been 0 before has no greatest growth.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
@@ -119,12 +142,16 @@ class FigureChange(NamedTuple):
     def word(self) -> str:
         """Return the change as text: percentages, `new`, `gone`, or `unknown`."""
         growths = self.growths
-        if self.before is None or self.after is None:
-            return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
-        return ChangeVerdict.UNKNOWN if growths is None else growths.words
+        if growths is not None:
+            return growths.words
+        if self.elsewhere or not (self.before is None or self.after is None):
+            return ChangeVerdict.UNKNOWN
+        return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
 
     def verdict(self, threshold: float) -> ChangeVerdict:
         """Return how the group differs, by more than `threshold` (0.1 is 10 percent) or not."""
+        if self.elsewhere:
+            return ChangeVerdict.UNKNOWN
         if self.before is None or self.after is None:
             verdict = ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
             return verdict if self.absent else ChangeVerdict.UNDECIDED
@@ -144,20 +171,25 @@ def changes(
     before: Iterable[SpanStatistics],
     after: Iterable[SpanStatistics],
     figure: str,
-    complete: tuple[bool, bool],
+    lacks: tuple[Lacks, Lacks],
 ) -> list[FigureChange]:
     """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
-    growth come next, then groups that only the second run has, then groups that only the first run has. `complete`
-    contains, for each run, whether no event is known to be missing from it."""
-    return sorted(_pairs(before, after, figure, complete), key=_rank)
+    growth come next, then groups that only the second run has, then groups that only the first run has. `lacks`
+    contains, for each run, a function that returns whether the run may lack spans of a group."""
+    return sorted(_pairs(before, after, figure, lacks), key=_rank)
+
+
+def verdict_counts(found: Sequence[FigureChange], threshold: float) -> dict[str, int]:
+    """Return the number of groups with each verdict."""
+    return dict(Counter(each.verdict(threshold).value for each in found))
 
 
 def summary(found: Sequence[FigureChange], threshold: float) -> str:
     """Return the number of groups with each verdict as text. The verdict `same` is left out."""
-    counts = Counter(each.verdict(threshold) for each in found)
+    counts = verdict_counts(found, threshold)
     shown = (*FAILURES, ChangeVerdict.SHRANK, ChangeVerdict.UNDECIDED)
     words = {ChangeVerdict.UNDECIDED: "undecided because of loss"}
-    return ", ".join(f"{counts[each]} {words.get(each, each)}" for each in shown if counts[each])
+    return ", ".join(f"{counts[each]} {words.get(each, each)}" for each in shown if each in counts)
 
 
 def _growth(before: int, after: int) -> float:
@@ -170,14 +202,18 @@ def _pairs(
     before: Iterable[SpanStatistics],
     after: Iterable[SpanStatistics],
     figure: str,
-    complete: tuple[bool, bool],
+    lacks: tuple[Lacks, Lacks],
 ) -> Iterator[FigureChange]:
     first = {(each.group, each.unit): each for each in before}
     second = {(each.group, each.unit): each for each in after}
     for group, unit in {**first, **second}:
         one, other = first.get((group, unit)), second.get((group, unit))
-        absent = complete[0] if one is None else complete[1] if other is None else False
-        yield FigureChange(group, unit, one, other, figure, absent)
+        absent = elsewhere = False
+        if one is None or other is None:
+            side, has = (first, lacks[0]) if one is None else (second, lacks[1])
+            elsewhere = any((group, each) in side for each in ("ns", "ticks"))
+            absent = not has(group, unit)
+        yield FigureChange(group, unit, one, other, figure, absent, elsewhere)
 
 
 def _rank(change: FigureChange) -> tuple[int, float, str]:

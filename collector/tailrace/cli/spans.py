@@ -7,6 +7,7 @@ grew by more than a threshold.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
@@ -41,7 +42,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailrace.analysis.comparison import FigureChange
+    from tailrace.analysis.comparison import FigureChange, Lacks
     from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import Loaded
@@ -138,6 +139,7 @@ class Run(NamedTuple):
     """The store or certificate of the run, as the user spelled it on the command line."""
     statistics: list[SpanStatistics]
     whole: Completeness
+    lacks: Lacks
     console: Console
 
 
@@ -255,20 +257,24 @@ def diff_command(
         raise click.UsageError("--junit needs --threshold, because a test case passes or fails")
     if markdown and as_json:
         raise click.UsageError("use --markdown or --json, not both")
+    if junit is not None:
+        junit.unlink(
+            missing_ok=True
+        )  # a report of an earlier comparison must not pass for this one
     by = parse(words)
     own = figure == "self"
     runs = [
         _read(config, path, by, filters, own=own, demand=complete_only)
         for path, filters in zip((a, b), sides, strict=True)
     ]
-    complete = runs[0].whole.complete, runs[1].whole.complete
-    found = _named(changes(runs[0].statistics, runs[1].statistics, figure, complete), names)
+    lacks = runs[0].lacks, runs[1].lacks
+    found = _named(changes(runs[0].statistics, runs[1].statistics, figure, lacks), names)
     if threshold is not None and not any(each.growth is not None for each in found):
         raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
     report = DiffReport(runs, found, [key.word for key in by], figure, threshold or 0.0)
-    report.print("json" if as_json else "markdown" if markdown else "table")
     if junit is not None:
         junit.write_bytes(report.junit())
+    report.print("json" if as_json else "markdown" if markdown else "table")
     if threshold is not None:
         context.exit(report.judge())
 
@@ -287,6 +293,7 @@ def _read(
 
     With `demand`, raise an error if events are missing.
     """
+    from tailrace.analysis.comparison import may_lack
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -297,7 +304,9 @@ def _read(
     whole = completeness(engine, window.scope, live)
     if demand:
         whole.demand(f"{GAPS} --store {store}")
-    return Run(path, statistics(engine, window, whole, by, self_time=own), whole, Console(engine))
+    lacks = may_lack(engine, window, by, whole)
+    figures = statistics(engine, window, whole, by, self_time=own)
+    return Run(path, figures, whole, lacks, Console(engine))
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
@@ -335,22 +344,23 @@ class DiffReport(NamedTuple):
     def sentence(self, change: FigureChange) -> str:
         """Return the verdict about a group as a sentence."""
         figure, group = self.figure, _of(change)
+        run = "A" if change.before is None else "B"
         match self.verdict(change):
-            case "new":
-                return f"{group} is new: A has no span of it"
-            case "gone":
-                return f"{group} is gone: B has no span of it"
+            case "new" | "gone" as verdict:
+                text = f"{group} is {verdict}: {run} has no span of it"
+            case "unknown" if change.elsewhere:
+                text = f"{group} was not compared: its durations are in ns in one run, in ticks in the other"
             case "unknown":
-                return (
+                text = (
                     f"{figure} of {group} was not compared: in one run, none of its spans has ended"
                 )
             case "undecided" if change.before is None or change.after is None:
-                run = "A" if change.before is None else "B"
-                return f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
+                text = f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
             case "undecided":
-                return f"{figure} of {group} is undecided because of loss: {change.word}"
+                text = f"{figure} of {group} is undecided because of loss: {change.word}"
             case verdict:
-                return f"{figure} of {group} {verdict} by {change.word}"
+                text = f"{figure} of {group} {verdict} by {change.word}"
+        return text
 
     def judge(self) -> ExitCode:
         """Name each group that fails or is undecided on standard error; return the exit code."""
@@ -380,7 +390,7 @@ class DiffReport(NamedTuple):
         else:
             self._print_markdown()
         for line in lines:
-            console.line(line if form == "table" else f"\n{line}")
+            console.line(line if form == "table" else f"\n{_escaped(line)}")
 
     def _print_json(self) -> None:
         names = ["count_a", "count_b", f"{self.figure}_a", f"{self.figure}_b"]
@@ -397,9 +407,11 @@ class DiffReport(NamedTuple):
     def _print_markdown(self) -> None:
         console = self.runs[0].console
         headings = [*self.keys, "unit", "verdict", *self._numbers]
-        for row in (headings, ["---"] * len(headings), *self._rows):
-            cells = (printable("-" if cell is None else str(cell)) for cell in row)
-            console.line("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        for row in (headings, *self._rows):
+            cells = ("-" if cell is None else _escaped(printable(str(cell))) for cell in row)
+            console.line("| " + " | ".join(cells) + " |")
+            if row is headings:
+                console.line("|" + " --- |" * len(headings))
 
     def junit(self) -> bytes:
         """Return a JUnit report: a group that fails is a failure, and an undecided group is skipped."""
@@ -409,7 +421,8 @@ class DiffReport(NamedTuple):
         counts = {"failure": 0, "skipped": 0}
         for each in self.changes:
             case = ElementTree.SubElement(suite, "testcase", classname=self.figure)
-            case.set("name", printable(_of(each)))
+            unit = "" if each.unit == "ns" else f" ({each.unit})"
+            case.set("name", printable(_of(each) + unit))
             verdict, kind = self.verdict(each), ""
             if verdict in FAILURES or verdict == "undecided":
                 kind = "skipped" if verdict == "undecided" else "failure"
@@ -449,3 +462,11 @@ def _counts(change: FigureChange) -> tuple[int | None, int | None]:
     """Return the number of ended spans of a group in each run."""
     before, after = (side and side.ended for side in (change.before, change.after))
     return before, after
+
+
+def _escaped(text: str) -> str:
+    """Return text in which no character is Markdown."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
+_MARKDOWN = re.compile(r"[\\`*_<>\[\]|]")

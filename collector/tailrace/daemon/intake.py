@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Literal
 
 from msgspec import structs
 
@@ -88,17 +89,18 @@ class FileSessions:
 
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
-    ) -> Former | None:
+    ) -> Former | Literal["claimed", "later"]:
         """Remove those unfollowed sessions that `source` continues with the given file, and return them.
 
         A session matches if its file is the same file, had the same path, or may be the original of which the given
-        file is a copy. Return None if another source claims the file, or the ingest has not yet decoded the read
-        positions.
+        file is a copy. Return `claimed` if another source claims the file, and `later` if the ingest has not yet
+        decoded the read positions.
         """
         format_ = self._sources[source][0]
-        claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
-        if claimed or self._ingest.position < self._known_at:
-            return None
+        if any(o.claims(path, device, inode, head) for o in self._others(source)):
+            return "claimed"
+        if self._ingest.position < self._known_at:
+            return "later"
         by_key = self._keys()
         found = [by_key.get(key, set()) for key in _keys(format_, path, device, inode)]
         files = self._ingest.files(sorted(set().union(*found) & self._unfollowed.keys()))
@@ -225,10 +227,10 @@ class SourceIntake:
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
-    ) -> dict[int, FileState] | None:
+    ) -> dict[int, FileState] | Literal["claimed", "later"]:
         former = self._files.take_up(self._name, path, device, inode, head)
-        if former is None:
-            return None
+        if isinstance(former, str):
+            return former
         self._open_now.update({number: info for number, (info, _) in former.items()})
         return {number: file for number, (_, file) in former.items()}
 

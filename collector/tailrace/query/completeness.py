@@ -195,9 +195,14 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
+    # Counting the events of all sessions reads the whole store. `part.kept_few` is named because filling it also fills
+    # `part.copies`.
+    found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
+    if not any(True for _ in found):
+        return {}
     # The views have no rows of a copy, so count the events of its original.
     counts = "SELECT source, part.root(session) AS original, sum(events) AS events FROM part.session_counts GROUP BY ALL"
-    sql = f"SELECT source, count(*), sum(events)::BIGINT FROM part.copies JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
+    sql = f"SELECT source, count(*), coalesce(sum(events), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
 
 

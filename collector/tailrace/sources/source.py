@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import trio
@@ -167,12 +167,13 @@ class FileIntake(Protocol):
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
-    ) -> dict[int, FileState] | None:
+    ) -> dict[int, FileState] | Literal["claimed", "later"]:
         """Return the states of sessions that this source must continue, because it has found a file and no source
         follows them. The keys are session numbers.
 
         They are the sessions of this file, of an earlier file at the same path, and of files of which this file may be
-        a copy. Return None while another source follows the file or its possible original.
+        a copy. Return `claimed` while another source follows the file or its possible original, and `later` while the
+        ingest has not decoded all that the sessions have read.
         """
         ...
 

@@ -548,7 +548,7 @@ class Difference(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True):
     """The compared groups: first those whose figure grew, in order of growth, then new ones, then those that are gone.
 
-    `total` counts all of them; `differences` contains only the first of them if they are too many."""
+    `total` and, by verdict, `verdicts` count all of them; `differences` has only the first if they are too many."""
 
     version: int
     a: Side
@@ -556,6 +556,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     by: list[str]
     figure: str
     total: int
+    verdicts: dict[str, int]
     differences: list[Difference]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Literal
 
 import trio
 from msgspec import structs
@@ -58,6 +59,8 @@ class Recorder:
         """Time (seconds) that a wait for room takes."""
         self.fills_after: int | None = None
         """Number of chunks after which there is no room."""
+        self.knows_from = 0.0
+        """Time from which the ingest knows what former sessions have read."""
         self.keeps_holes = True
         """Whether the content keeps holes, as zeros."""
         self._opened = trio.Event()
@@ -127,7 +130,11 @@ class Recorder:
     def is_awaited(self, path: str, head: bytes) -> bool:
         return False
 
-    def take_up(self, path: str, device: int, inode: int, head: bytes) -> dict[int, FileState]:
+    def take_up(
+        self, path: str, device: int, inode: int, head: bytes
+    ) -> dict[int, FileState] | Literal["later"]:
+        if self.knows_from and trio.current_time() < self.knows_from:
+            return "later"
         found = {}
         for number, session in enumerate(self.sessions):
             facts = session.state.facts

@@ -96,7 +96,7 @@ def decision(monkeypatch, following, name, phase):
 def test_a_decision_about_a_waiting_file(monkeypatch, followed, files, event, then, phase):
     following = followed(files_max=1 if event is FileEvent.NO_PLACE else 10)
     if event is FileEvent.OF_OTHER_SOURCE:
-        monkeypatch.setattr(following.intake, "take_up", lambda *_: None)
+        monkeypatch.setattr(following.intake, "take_up", lambda *_: "claimed")
     if event is FileEvent.CHOSEN_AS_SHADOW:
         (files / "a").unlink()
         following.settle()

@@ -53,12 +53,14 @@ def _in_words(names: int | None) -> str:
 
 def _of_copies(copies: CopiedFiles | None) -> str:
     if copies is None:
-        return "    copies: it is unknown how many files have the content of other files"
+        return (
+            "    copies: it is unknown how many files in the store have the content of other files"
+        )
     alone = copies.files == 1
     files = (
-        "1 file has the content of another file"
+        "1 file in the store has the content of another file"
         if alone
-        else f"{copies.files} files have the content of other files"
+        else f"{copies.files} files in the store have the content of other files"
     )
     whose = "its" if alone else "their"
     return f"    copies: {files}; views leave out {whose} {counted(copies.events, 'event')}"

@@ -245,12 +245,15 @@ class Followed:
 
     def has_read(self, other: Followed) -> bool:
         """Return whether `other`, a waiting file with the same device and inode as this file, is this file, whose session
-        nobody has followed since an earlier run of the daemon. Return True if `other` cannot be opened any more."""
-        at = other.location
+        nobody has followed since an earlier run of the daemon. Return True if neither creation times nor contents can be
+        compared, because a file that was read must not be read again."""
+        at, birth = other.location, self.location.birth
+        if birth and at.birth:
+            return birth == at.birth
         try:
             return not at.is_readable or self._has_read(at.open(), at.path)
         except OSError:
-            return False  # the next check of that file reports the error
+            return True  # the next check compares the contents
 
     def become(self, other: Followed) -> None:
         """Continue this file's session with the path, descriptor and size of `other`, which is the same file."""

@@ -216,38 +216,40 @@ class Watch:
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
                 return  # nothing has changed, which is the most frequent case
-        if file.phase in WAITING:
-            self._decide(file, now)
+        if file.phase in WAITING and not self._decide(file, now):
+            return
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
         elif file.phase in READ and file.location.is_readable and (file.has_more or self._once):
             self._enqueue(file)
 
-    def _decide(self, file: Followed, now: float) -> None:
-        """Decide whether a waiting file is read from now on. Raise OSError."""
+    def _decide(self, file: Followed, now: float) -> bool:
+        """Decide whether a waiting file is read from now on. Return False if this cannot be decided before the next
+        check, so that the file must not be given up although it was deleted. Raise OSError."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            return  # such a file is handled when fewer files are followed
+            return True  # such a file is handled when fewer files are followed
         if self._turns.are_taken:
             self._turns.wait(file)
-            return
-        if not self._once and self._is_of_others(file):
-            return
+            return True
+        if not self._once and (others := self._is_of_others(file)) != "no":
+            return others == "yes"
         if self._has_later_relatives(file, now):
             # Check this file again after these files, of which it may be a copy.
             self._catalog.check_at(file, self._clock.monotonic())
-            return
+            return True
         begun, waits = None, catalog.is_part(self._catalog, file, now)
         if waits is False:
             begun = catalog.begun_copy(self._catalog, file)
             waits = begun is None and catalog.is_copy(self._catalog, file, now)
         if waits is False:
             self._begin(file, begun, now)
-            return
+            return True
         file.wait_for(FileEvent.MAY_BE_COPY)
         if waits is None:
             # Continue the comparison at the next check.
             self._catalog.check_at(file, self._clock.monotonic())
+        return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
         """Read a file from now on. `begun` is a copy that was found first, whose session the file
@@ -270,19 +272,21 @@ class Watch:
             self._catalog.check_at(other, now)
         self._turns.take(file)
 
-    def _is_of_others(self, file: Followed) -> bool:
-        """Return whether a file must not be read into a new session, because another source follows
-        it or a session that nobody follows has read it. Raise OSError.
+    def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
+        """Return whether a file must not be read into a new session, because another source follows it: `yes`. Return
+        `later` if the file must be checked again first, because a session that nobody follows has read it, or because
+        the ingest does not know yet whether a session has. Raise OSError.
 
         If sessions that nobody follows have read the file or its possible original, let this source
         continue them, and then treat the file as newly found."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
-        if former is None:
+        if isinstance(former, str):
             file.wait_for(FileEvent.OF_OTHER_SOURCE)
-        elif former:
+            return "yes" if former == "claimed" else "later"
+        if former:
             self._find_anew(file, former)
-        return former is None or bool(former)
+        return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
         """Continue the sessions `former`, and treat as newly found the waiting files that these sessions may have read:
@@ -294,11 +298,13 @@ class Watch:
         for each in waiting:
             self._catalog.remove(each)
             self._turns.forget(each)
+            self._inflaters.forget(each)
         self._resume(former)
         for each in sorted(waiting, key=lambda each: each.location.path):
             same = self._catalog.of_node(each.location.node)
             if same is None or not same.has_read(each):
                 each.known = 0
+                each.reset(FileEvent.REWRITTEN)
                 self._catalog.add(each, self._clock.monotonic())
             elif vacated := self._catalog.replace(each, same, self._clock.monotonic()):
                 self._discovery.admit(vacated)

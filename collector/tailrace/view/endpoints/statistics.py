@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from tailrace.analysis.comparison import FigureChange, changes
+from tailrace.analysis.comparison import FigureChange, Lacks, changes, may_lack, verdict_counts
 from tailrace.analysis.flame import flame as flame_graph
 from tailrace.analysis.statistics import (
     FIGURES,
@@ -129,6 +129,7 @@ class ComparedRun(NamedTuple):
     marker: int | None
     whole: Completeness
     statistics: list[SpanStatistics]
+    lacks: Lacks
 
 
 def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | FileAnswer:
@@ -137,8 +138,7 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
-    complete = a.whole.complete, b.whole.complete
-    found = changes(a.statistics, b.statistics, asked.figure, complete)
+    found = changes(a.statistics, b.statistics, asked.figure, (a.lacks, b.lacks))
     threshold = asked.threshold or 0.0
     if asked.format == "csv":
         return _csv(found, by, asked.figure, threshold)
@@ -149,6 +149,7 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         by=[key.word for key in by],
         figure=asked.figure,
         total=len(found),
+        verdicts=verdict_counts(found, threshold),
         differences=[_difference(each, threshold) for each in found[: asked.limit]],
     )
 
@@ -166,7 +167,8 @@ def _run(
         window = window._replace(since=marker, until=until)
     found = snapshot.whole(window.scope)
     figures = of_spans(snapshot.engine, window, found, by, self_time=asked.figure == "self")
-    return ComparedRun(store, snapshot.version, window, marker, found, figures)
+    lacks = may_lack(snapshot.engine, window, by, found)
+    return ComparedRun(store, snapshot.version, window, marker, found, figures, lacks)
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:

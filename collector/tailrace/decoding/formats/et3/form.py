@@ -153,8 +153,8 @@ class Votes:
     If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second
     field is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
 
-    If the configuration asks for the specification's form, a first clock of 1 confirms it, and only an equal second field
-    contradicts it, because a clock may begin anew and lines may come late.
+    If the configuration asks for the specification's form, a first clock of 1 confirms it. Only two equal fields that are
+    too large for a clock contradict it: a clock may begin anew, lines may come late, and a line may come twice.
     """
 
     def __init__(self, asked: FormName | None = None) -> None:
@@ -178,12 +178,15 @@ class Votes:
             return SPECIFICATION if self._asked and last == 1 else None
         if last == before + 1:
             return SPECIFICATION
-        return AGENT if last == before or (last < before and not self._asked) else None
+        threads = last <= before if not self._asked else CLOCK_LIKELY <= last == before
+        return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the probable form of the trace, judged by the size of the numbers. Call this only if no line decided
-        the form.
+        """Return the form that the configuration asks for, or the probable form, judged by the size of the numbers. Call
+        this only if no line decided the form.
         """
+        if self._asked:
+            return self._asked
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 

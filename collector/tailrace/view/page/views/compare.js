@@ -80,7 +80,7 @@ class Compare {
     const grew = this._rows.filter((each) => each.kind === "grew");
     const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
     fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
-      h("header", {}, h("h2", {}, verdict(grew, this._rows, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
+      h("header", {}, h("h2", {}, verdict(grew, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
       sure ? null : h("p", { class: "clock-note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;
@@ -105,13 +105,13 @@ class Compare {
   }
 }
 
-function verdict(grew, rows, { figure, total }) {
+function verdict(grew, { figure, total, verdicts }) {
   if (!total) return "Nothing to compare";
-  const others = ["new", "gone", "unknown", "undecided"].map((kind) => [kind, rows.filter((each) => each.kind === kind).length]).filter(([, number]) => number);
-  const rest = others.map(([kind, number]) => `${count(number)} ${kind}`).join(", ");
+  const others = ["new", "gone", "unknown", "undecided"].filter((kind) => verdicts[kind]);
+  const rest = others.map((kind) => `${count(verdicts[kind])} ${kind}`).join(", ");
   const more = figure === "count" ? "more frequent" : "slower";
   const [first] = grew;
-  const said = first ? `${grew.length === 1 ? "One name" : `${count(grew.length)} names`} got ${more}, most of all ${first.name} (${first.word})` : `Nothing is known to have got ${more} by that much`;
+  const said = first ? `${verdicts.grew === 1 ? "One name" : `${count(verdicts.grew)} names`} got ${more}, most of all ${first.name} (${first.word})` : `Nothing is known to have got ${more} by that much`;
   return rest ? `${said}; ${rest}` : said;
 }
 
