@@ -140,7 +140,7 @@ def test_a_follower_that_is_stopped_again_and_again_loses_nothing(tmp_path):
 
 
 def test_a_table_that_is_gone_is_an_error(tmp_path):
-    with pytest.raises(StoreError, match="no table"):
+    with pytest.raises(StoreError, match="not a Tailrace store"):
         Follower(str(tmp_path), {})
 
 
