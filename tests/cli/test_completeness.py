@@ -100,7 +100,7 @@ def test_so_is_a_session_that_these_sources_do_not_have(short, command):
 
 def test_an_empty_store_is_never_called_complete(tmp_path):
     store = make(tmp_path)
-    nothing = "no event matches, so losses cannot be determined"
+    nothing = "no event matches, so it is unknown whether any is missing"
     assert run("gaps", "--store", store).decode() == f"no gaps: {nothing}\n"
     for command in (QUERY, ("streams",)):
         assert nothing in run(*command, "--store", store, "--complete-only", code=3)

@@ -56,7 +56,7 @@ class Completeness(NamedTuple):
             parts.append(f"{self.awaited} still awaited")
         if self.unasked:
             parts.append(f"pending events cannot be determined: {self.unasked}")
-        return "; ".join(parts or ["no event matches, so losses cannot be determined"])
+        return "; ".join(parts or ["no event matches, so it is unknown whether any is missing"])
 
     @property
     def words(self) -> dict[str, object]:
