@@ -740,26 +740,3 @@ async def test_a_deleted_file_is_not_given_up_before_the_ingest_knows_whose_it_i
     await trio.sleep(120)
     assert intake.contents == [b"b", b"second"]
     assert [session.closed for session in intake.sessions] == ["deleted"] * 2
-
-
-async def test_a_deleted_file_with_the_inode_of_one_that_was_read_is_another_file(
-    autojump_clock, followed, files, intake, settle
-):
-    """It was never opened, since no descriptor was free: its bytes are named as lost, in a session of its own."""
-    births = iter(range(1, 99))
-    tail = await followed(b"first ")
-    await tail.stop()
-    intake.let_go(0)
-    facts = intake.sessions[0].state.facts
-    files.write("b", b"b")
-    (files / "a").rename(files / "z")
-    intake.sessions[0].state.facts = structs.replace(facts, birth=next(births))
-    tail.config = structs.replace(tail.config, files_max=1, descriptors_max=1)
-    tail.start()
-    await settle()
-    (files / "z").unlink()
-    (files / "b").unlink()
-    await trio.sleep(120)
-    assert sorted(intake.contents) == [b"", b"b", b"first "]
-    assert sum(session.lost("unread") for session in intake.sessions) == len(b"first ")
-    assert intake.sessions[0].state.facts.path == str(files / "a")
