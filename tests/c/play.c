@@ -278,7 +278,8 @@ static void emit(const char *verb, char *words) {
 
 /* Descriptors of the program's own: files, or pairs of connected sockets. */
 static struct {
-    int first[32], second[32], count, copies;
+    int first[32], second[32], count;
+    int copies[36], copied;
 } own;
 
 static void take(const char *how, const char *directory) {
@@ -297,7 +298,8 @@ static void take(const char *how, const char *directory) {
         own.second[own.count] = pair[1];
     }
     if (strcmp(how, "copies")) return;
-    for (fd = 4; fd < 40; fd++) own.copies += dup2(own.first[0], fd) == fd;
+    /* At free numbers only: dup2() could replace a descriptor that the client's thread has just opened. */
+    for (own.copied = 0; own.copied < 36; own.copied++) own.copies[own.copied] = fcntl(own.first[0], F_DUPFD, 3);
 }
 
 /* Return whether a descriptor has exactly this to read. */
@@ -309,7 +311,7 @@ static int reads(int fd, const char *expected) {
 
 static int harm(void) {
     int index, harmed = 0;
-    for (index = 0; index < own.copies; index++) harmed += fcntl(index + 4, F_GETFD) < 0;
+    for (index = 0; index < own.copied; index++) harmed += fcntl(own.copies[index], F_GETFD) < 0;
     for (index = 0; index < own.count; index++) {
         int first = own.first[index], second = own.second[index];
         int whole = write(first, "MINE", 4) == 4;

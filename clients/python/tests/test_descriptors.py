@@ -16,16 +16,20 @@ from tailrace_client._descriptors import Mark, TakenError, above_standard
 from tailrace_client._transport import parse
 
 BEGINNING = """
-import json, os, socket, sys
+import fcntl, json, os, socket, sys
 import tailrace_client as t
 
 directory, how = sys.argv[1:3]
+
+def taken(number):
+    try: return bool(os.fstat(number))
+    except OSError: return False
 
 class Mine:
     "Files and connections of the program's own, under every number that the client had."
 
     def __init__(self):
-        self.peers, self.ours, self.files = [], [], []
+        self.peers, self.ours, self.files, self.numbers = [], [], [], []
         if how == "files":
             os.closerange(3, 256)
             self.files = [open(f"{directory}/own.{n}", "w+b", buffering=0) for n in range(12)]
@@ -37,10 +41,11 @@ class Mine:
         else:
             self.files = [open(f"{directory}/own", "w+b", buffering=0)]
             number = os.dup2(self.files[0].fileno(), 200)
-            for taken in range(3, 64):
-                if taken != self.files[0].fileno(): os.dup2(number, taken)
-        kept = [*self.files, *self.ours, *self.peers]
-        self.numbers = range(3, 64) if how == "dup2" else [each.fileno() for each in kept]
+            self.numbers = [n for n in map(int, os.listdir("/proc/self/fd")) if 3 <= n < 64 and taken(n)]
+            for each in self.numbers: os.dup2(number, each)
+            # The rest at free numbers only: dup2() could replace what the client's thread has just opened.
+            self.numbers += [fcntl.fcntl(number, fcntl.F_DUPFD, 3) for n in range(50)]
+        self.numbers += [each.fileno() for each in (*self.files, *self.ours, *self.peers)]
 
     def harm(self):
         "Return what was done to them."
