@@ -35,7 +35,8 @@ This attribute comes before all other attributes of the row.
 """
 
 BEGIN_WORDS = "$begin"
-"""Name of a span's attribute that keeps attributes of the span's begin: those to which the end gives other values."""
+"""Name of an attribute of a span. It keeps those attributes of the span's begin to which the span's end gives other
+values."""
 
 KEY, SCOPE = "$key", "$scope"
 """Names of the attributes of a `name` row: the key to which the row assigns a name, and the scope in which the
@@ -62,9 +63,9 @@ class Kind(StrEnum):
 class Announcement(msgspec.Struct, frozen=True):
     """A client's announcement of its session.
 
-    `id` is the same on all connections of the session, and unique among sessions. `turn` grows with each announcement
-    by which the client asks for a complete acknowledgement. `acknowledge` states whether the client wants
-    acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch.
+    `id` is the same on all connections of the session, and unique among sessions. `turn` is a number that grows with
+    each announcement by which the client asks for a complete acknowledgement. `acknowledge` states whether the client
+    wants acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch.
     """
 
     id: str
@@ -106,7 +107,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     session so far.
 
     `process` is for an input with records of several processes: it is the number of the process that wrote all
-    following records. Each process has incarnations of its own.
+    following records. Each process has incarnations (runs) of its own.
     """
 
     clock: str | None = None
@@ -124,8 +125,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a producer's run that one input contains. The ids of the run's events are 1, 2, 3, …, and other
-    inputs may contain other parts.
+    """The part of a producer's run (program execution) that one input contains. The ids of the run's events are 1, 2,
+    3, …, and other inputs may contain other parts.
 
     `pid` and `host` identify the producer; `host` is empty if unknown. `ranges` has the received ids in order; it is
     empty if ids prove nothing here. `last` is the id of the run's last event, or 0 if this event has not arrived.
@@ -162,11 +163,11 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Record(NamedTuple):
     """One decoded unit, or one piece of input that cannot be read.
 
-    `offset` and `size` are its place in the decoder's input, in bytes. The records of an input cover it completely and
-    without overlap. `attributes` is a JSON object as text, or None if it has no members. `flaw` is None, or the name of
-    the rule that a readable record breaks (one of the format's `flaws`), or the reason why a record cannot be read (one
-    of the format's `malformed`). `detail` has what no column has: the facts of a session record, the bytes of a
-    malformed record, or the `Missing` of a gap.
+    `offset` and `size` are its position and length in the decoder's input, in bytes. The records of an input cover it
+    completely and without overlap. `attributes` is a JSON object as text, or None if it has no members. `flaw` is None,
+    or the name of the rule that a readable record breaks (one of the format's `flaws`), or the reason why a record
+    cannot be read (one of the format's `malformed`). `detail` has what no column has: the facts of a session record,
+    the bytes of a malformed record, or the `Missing` of a gap.
     """
 
     offset: int
