@@ -1,7 +1,7 @@
 """Collect everything that the ingest produces between two commits: rows, and unreadable bytes for the quarantine.
 
-Rows are lists of Python values, or blocks with the columns that the ledger adds. Values that consecutive rows
-share (`day`, `source`, `format`, `session`) are stored once per run of rows. One commit writes one `Batch`.
+Rows are lists of Python values, or blocks with the columns that the ledger adds. Values that consecutive rows share
+(`day`, `source`, `format`, `session`) are stored once for all these rows. One commit writes one `Batch`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Batch:
         return self._parts
 
     def packed(self) -> Iterator[tuple[int, list[RowRun], list[PackedRows]]]:
-        """Yield each day with its runs and its packed rows, in order (see `joining.pack` for packed rows)."""
+        """Yield the days in order. For each day, yield the values that its consecutive rows share, and its packed rows
+        (see `joining.pack`).
+        """
         runs = groupby(self.runs, key=attrgetter("day"))
         parts = groupby(self.parts, key=attrgetter("day"))
         for (day, of_day), (_, same_day) in zip(runs, parts, strict=True):
@@ -200,8 +202,7 @@ class Batch:
             self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
-        """Return one column of the table for all rows. A value that a run of rows shares is repeated for each
-        row.
+        """Return one column of the table for all rows. A value that consecutive rows share is repeated for each row.
 
         The column `wall` is computed from `time`: microseconds since 1970, rounded towards zero."""
         if name == "wall":

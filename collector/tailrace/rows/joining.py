@@ -180,8 +180,7 @@ class Coding:
         return list(self._codes)
 
     def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes in this dictionary of the words in the first `rows` rows; 0 for a row without a
-        word."""
+        """Return the codes in this dictionary of the texts in the first `rows` rows; 0 for a row without a text."""
         codes, texts = self._codes, words.texts
         if not active():
             # each text occurs in some row, because the list was made from the rows

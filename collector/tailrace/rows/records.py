@@ -37,7 +37,7 @@ DUPLICATE = -1
 """Value in place of a sequence number, for an event that already arrived before."""
 
 Numbered = tuple[str, int | None, int]
-"""Stream of an event, its counter as the producer sent it, and its mark (see `marks_of`)."""
+"""Stream of an event, its counter as the producer sent it, and its fingerprint (see `marks_of`)."""
 
 _LATEST_OF = 16
 """Number of records at the end of a chunk that are searched for the latest tick. To search all records would
@@ -138,7 +138,7 @@ class Records(ABC):
         """Return the earliest start tick and the latest tick (start or end) of all records; None if no record
         has a tick."""
 
-    # Methods that return single records
+    # Methods that return single records of a chunk
 
     @property
     @abstractmethod
@@ -179,7 +179,7 @@ class Records(ABC):
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger, up to the first event of another incarnation. Return their sequence
+        """Count the events in the ledger, up to the first event after a restart of the producer. Return their sequence
         numbers.
 
         `now` is the time of the log."""
@@ -456,15 +456,18 @@ def joined(chunk: Sequence[Records]) -> ListRecords:
 
 
 def numbered(chunk: Sequence[Records]) -> list[Numbered]:
-    """Return for each record of a chunk its stream, its counter as the producer sent it, and its mark."""
+    """Return for each record of a chunk its stream, its counter as the producer sent it, and its fingerprint
+    (`marks_of`).
+    """
     columns = joined(chunk).columns
     return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return the mark of each record: the sum of its start, end and size.
+    """Return a fingerprint (mark) of each record: the sum of its start, end and size.
 
-    Marks distinguish an event from another one under the same number, and increase with the events' times."""
+    The mark distinguishes an event from another event under the same sequence number. Marks increase with the times of
+    the events."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
     except TypeError:
