@@ -69,7 +69,7 @@ class BlockDecoder(Decoder, Protocol):
 
     @property
     def block_min(self) -> int:
-        """Number of bytes from which `blocks` may pack a block. For shorter input, the caller uses `feed`."""
+        """Minimum size (bytes) of input for which `blocks` may pack a block. The caller passes shorter input to `feed`."""
         ...
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
@@ -186,10 +186,10 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """Map from the id of a process to the piece of the process's last run that is in this input. The map has only
-        the processes of which other inputs may have further pieces.
+        """Map from the id of a process to the part of the process's last run (program execution) that is in this input.
 
-        The value is None if the event ids cannot show which other input has the missing piece."""
+        The map has only the processes of which other inputs may have further parts. The value is None if the event ids
+        cannot show which other input has the missing part."""
         ...
 
 
@@ -350,7 +350,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     `stream(path)`: whether the file name is a possible name of a stream.
     `documents(path)`: the paths of the files that describe a stream, relative to the stream's directory.
     `described(path)`: the path of the stream that a document describes alone, or "".
-    `group(path)`: the run that a stream belongs to. Streams of one group share names and a clock.
+    `group(path)`: the group of a stream: the streams of one program execution, which share names and a clock.
     `copy(path)`: a key that is equal for a file and its moved or compressed copy. Two files with equal keys are one stream
         only if their first bytes are equal.
     `writer(path)`: the process that writes a stream, if the path names the process.
@@ -388,8 +388,8 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     `holes`: ranges of missing events, as stream, first sequence number and number of events.
     `given_up`: for each stream, the number of missing events that the collector no longer requests.
     `uncounted`: the streams with an unknown number of missing events.
-    `turn`: the turn of the client's last announcement. Sequence numbers have 32 bits, as
-        on the wire."""
+    `turn`: the number of the client's last request for a complete acknowledgement (see `Announcement`). Sequence
+        numbers have 32 bits, as on the wire."""
 
     session: str
     turn: int

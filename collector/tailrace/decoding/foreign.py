@@ -27,7 +27,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
-"""Number of leading bytes of a file or connection that `foreign` needs to recognise each kind of content."""
+"""Number of first bytes of a file or connection that `foreign` must get to recognise all kinds of foreign content."""
 
 OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
@@ -96,10 +96,10 @@ def foreign(path: str, head: bytes) -> str:
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the readable records that precede foreign content of the kind `what`.
+    """Return the records that a decoder can read before foreign content of the kind `what` begins.
 
-    Before Heph's old layout, these are the session records, such as the epoch. Before content of any other kind, there
-    are none.
+    If the content has Heph's old layout, these are the session records before it, such as the epoch. Before all other
+    foreign content, there are none.
     """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 

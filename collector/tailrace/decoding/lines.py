@@ -318,7 +318,11 @@ def _spare(data: bytes) -> int:
 
 @lru_cache(4096)
 def _spare_of(code: bytes) -> int:
-    """Return the bytes that a writer saves for `\\u` and these four hexadecimal digits. Each half of a pair saves half."""
+    """Return the number of bytes that a writer saves if it writes a character instead of the escape of `\\u` and these
+    four hexadecimal digits.
+
+    A surrogate pair consists of two such escapes, and each counts for half of the saving.
+    """
     if code[:1] in b"dD" and code[1:2] in b"89abcdefABCDEF":
         return 4
     character = msgspec.json.encode(msgspec.json.decode(rb'"\u' + code + b'"'))[1:-1]

@@ -1,6 +1,7 @@
 """Find the formats: each package in this directory is a format.
 
-There is no list of formats. A new format needs a package in this directory and a vector in `tests/vectors/`.
+There is no list of formats. A new format needs a package in this directory and a test vector (an input with the
+expected records) in `tests/vectors/`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ RECORD_MIN = 100
 decoded in Python."""
 
 STEP_MIN = 16
-"""Number of bytes that Python decodes at least at the second of several successive unusual lines, before the kernel is
-tried again. The number doubles with each further unusual line, because each call of the kernel takes time."""
+"""Minimum size (bytes) of input that Python decodes from the second of several successive unusual lines on, before it
+tries the kernel again. The size doubles with each further unusual line, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the kernel reads the whole line."""

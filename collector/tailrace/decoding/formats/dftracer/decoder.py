@@ -155,7 +155,7 @@ class DFTracerDecoder:
 
     @property
     def _run(self) -> TracedRun:
-        """The current run of the process that wrote the latest record."""
+        """The current run (program execution) of the process that wrote the latest record."""
         return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:

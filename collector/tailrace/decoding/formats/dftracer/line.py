@@ -141,7 +141,7 @@ def hash_key(kind: str, value: object) -> str | None:
     return None
 
 
-# Read a record by its phase (`ph`)
+# Read all fields of a record, depending on its phase (`ph`)
 
 
 def _read_complete(line: _Line) -> RecordReading:

@@ -136,7 +136,8 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process, and those latest other processes whose records the kernel may read, with their numbers.
+        """The current process and the processes with the latest records before, each with its number. Only processes
+        whose records the kernel may read are included.
 
         No two of them have the same PID. The PID of a record therefore shows which of them wrote the record."""
         found = [(self.number, self.current)]
@@ -157,8 +158,8 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """Map from the number of a process to the piece of the process's last run that is in this file. The map has
-        only the processes of which other files may have further pieces."""
+        """Map from the number of a process to the part of the process's last run (program execution) that is in this
+        file. The map has only the processes of which other files may have further parts."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 

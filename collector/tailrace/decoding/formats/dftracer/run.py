@@ -1,4 +1,5 @@
-"""Determine the clock and the missing events of one run of a traced process, from its DFTracer file.
+"""Determine the clock and the missing events of one run (program execution) of a traced process, from its DFTracer
+file.
 
 A file has one run, or several runs if the process replaced itself (exec): the ids restart at 1 with each
 `start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
@@ -12,8 +13,8 @@ A run with `start` and without `end` is truncated. A run without both is truncat
 two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when the tracer finishes.
 
 Each release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
-rest of a longer file: an unknown number of events is missing at the beginning. Threads write out of
-order, so that a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. A run
+last part of a longer file: an unknown number of events is missing at the beginning. Threads write out of order, so that
+a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. A run
 without both is truncated at both ends. If ids repeat without a `start`, the file has two runs in sequence, and an `end`
 belongs to only one of the runs.
 
@@ -175,7 +176,7 @@ class Ids:
 
 GAPS_MAX = 256
 """Maximum number of gap records for the missing ids of one run. If there are more missing ranges, the last gap record
-stands for all further ranges together."""
+counts the events of all further ranges together."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
@@ -406,7 +407,7 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            self.ids.returned = False  # the gap without a size covers these ids, too
+            self.ids.returned = False  # the gap of unknown size covers these missing ids, too
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 
@@ -431,10 +432,10 @@ class TracedRun:
 
     @property
     def piece(self) -> RunPiece | None:
-        """The piece of the run that is in this file.
+        """Return the part of the run that is in this file, as the ranges of its ids.
 
-        None in three cases: the run has no ids; the release does not number its events by id; or the run has `start`
-        and `end`, and its ids do not count its events."""
+        Return None in three cases: the run has no ids; the release does not number its events by id; or the run has
+        `start` and `end`, and its ids do not count its events."""
         state = self._state
         if state.counts is False or not state.numbered:
             return None

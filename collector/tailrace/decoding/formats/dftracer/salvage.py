@@ -159,7 +159,7 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Note the flaw of a comma before a closing bracket if `mark`, the text at this place, is a comma."""
+        """Note the flaw of a comma before a closing bracket if `mark`, the text at the current position, is a comma."""
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:

@@ -298,8 +298,8 @@ LINE_MIN = 16
 in Python."""
 
 STEP_MIN = 16
-"""Number of bytes that Python decodes at least at the second of several successive unusual lines, before the kernel is
-tried again. The number doubles with each further unusual line, because each call of the kernel takes time."""
+"""Minimum size (bytes) of input that Python decodes from the second of several successive unusual lines on, before it
+tries the kernel again. The size doubles with each further unusual line, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):

@@ -74,7 +74,7 @@ class OtherFormError(ValueError):
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
-"""The place of a line in its trace: the stream, the open frames of the stream, the logical time, and a flaw of the
+"""The context in which a line is read: its stream, the open frames of the stream, the logical time, and a flaw of the
 line's time or None.
 
 The open frames are None for a line that is out of order. Such a line cannot open or close a frame."""
@@ -108,14 +108,15 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LinePlace:
-        """Count an entry or exit whose last field is `last`. Return the place of the line.
+        """Count an entry or exit whose last field is `last`. Return the line's stream, open frames and logical time
+        (`LinePlace`).
 
         Raise OtherFormError for a line of the other form. A second call for the same line raises again."""
         ...
 
     def at(self, last: str) -> LinePlace:
-        """Return the place of a line that is not an entry, exit or death. `last` is the last field of the line. Raise
-        OtherFormError for a line of the other form.
+        """Return stream, open frames and logical time (`LinePlace`) of a line that is not an entry, exit or death.
+        `last` is the last field of the line. Raise OtherFormError for a line of the other form.
         """
         ...
 
@@ -307,7 +308,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         """Trust the times of deaths from now on, because a death behind the clock shows that a tool added the deaths
         after the run.
 
-        If an earlier death at this place was ahead of the clock, report the missing lines that it proves."""
+        If an earlier death between the same two lines was ahead of the clock, report the missing lines that it
+        proves."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:

@@ -335,8 +335,8 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack the event whose first bytes wait, and the events after it in `data`, into one block. Return the position
-        in `data` after the block, or 0 if there is no block.
+        """Pack two things into one block: the event whose first bytes wait, and the events after it in `data`. Return
+        the position in `data` after the block, or 0 if there is no block.
 
         Otherwise the waiting event would become a single record between two blocks. Such a record costs the later
         stages as much time as a block."""

@@ -37,7 +37,7 @@ class HephEncoder:
 
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
-        # For each stream: the sequence number of the next record, if the record has none.
+        # For each stream: the sequence number that the next record gets if the record itself has no number.
         self._next: dict[str, int] = {}
 
     def close(self) -> bytes:

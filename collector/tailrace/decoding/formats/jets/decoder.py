@@ -196,7 +196,7 @@ class JetsDecoder:
             records += [*cut_off, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Read any line, and check whether its type is allowed at its place in the session.
+        """Read any line, and check whether its type is allowed at this point of the session.
 
         Return the record of the line, and the gap record for a missing footer if the line is the header of the next
         producer."""

@@ -74,7 +74,7 @@ class _End(Struct, tag_field="type", tag="record_end", gc=False):
 
 
 def _inside(line: _Event | _Annotation, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a line that belongs to a record."""
+    """Return the record of a JETS line of the type event or annotation."""
     id_, name = line.record_id, line.name
     if name is UNSET and type(id_) is not str:
         return None
@@ -109,7 +109,7 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
 
 
 def _as_usual(line: _Spelled, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a line whose numbers are texts."""
+    """Return the record of a line that was decoded with its numbers as JSON texts (`_Spelled`)."""
     try:
         return line.usual().record(offset, size, more)
     except ValueError:

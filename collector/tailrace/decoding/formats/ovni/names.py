@@ -67,7 +67,7 @@ class Names:
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
-        # In a plain dict, a search for the oldest task would read the empty places of all removed tasks.
+        # In a plain dict, a search for the oldest task would read the empty slots of all removed tasks.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.asked = AskedNames(state.asked)

@@ -168,9 +168,10 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the value of the field `name` (FH, HH or SH) of a record that gives a name to a hash.
+    """Return the value of the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
 
-    If the fields `theirs` have no arguments, add the arguments of such a record."""
+    `theirs` has the fields that the table keeps in the producer's own text. If it has no arguments, add the arguments
+    to it: the hash and its name."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:
