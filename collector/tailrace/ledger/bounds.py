@@ -2,12 +2,12 @@
 operating system's kernel.
 
 **Limits.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
-gaps. Each followed stream occupies one place. A session's share is the number of places divided by the number of
-sessions that hold any place. When all places are taken and a session with less than its share needs another one, the
-session with the most places frees some. Thus a new session gets its share even beside a session with very many streams.
-Among several sessions with the most places, the one with the first name frees places, so that the choice does not
-depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost: `uncounted` events of
-streams without a place (in each session's account), and `forgotten` gaps that can no longer heal.
+gaps. Each followed stream occupies one slot under the limit of streams. A session's share is the number of slots
+divided by the number of sessions that hold any slot. When all slots are taken and a session with less than its share
+needs another one, the session with the most slots frees some. Thus a new session gets its share even beside a session
+with very many streams. Among several sessions with the most slots, the one with the first name frees slots, so that the
+choice does not depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost:
+`uncounted` events of streams without a slot (in each session's account), and `forgotten` gaps that can no longer heal.
 
 **Drops.** The operating system's kernel counts the dropped datagrams of a socket exactly, but does not identify their
 senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore can locate
@@ -140,7 +140,7 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session that holds one place for each stream that it follows."""
+    """A session as the ledger's limits see it: it holds one of the source's slots for each stream that it follows."""
 
     @property
     def name(self) -> str:
@@ -148,20 +148,20 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Give up the places of `count` streams.
+        """Release the slots of `count` streams, so that other sessions can use them.
 
-        The streams without an event for the longest time lose their places first.
+        The streams without an event for the longest time lose their slots first. Their later events are not counted.
         """
         ...
 
 
 class Shares:
-    """Counts how many of a source's places for streams each of its sessions holds."""
+    """Counts how many of a source's slots for streams each session holds. The configuration limits the number of slots."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by the number of places that they hold.
+        """Sessions by the number of slots that they hold.
 
         The index is built when the largest session is requested for the first time, because few sources ever reach
         their limit of streams.
@@ -169,7 +169,7 @@ class Shares:
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add `count` places to the number that a session holds. A negative count removes places."""
+        """Add `count` slots to the number of slots that a session holds. A negative count removes slots."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -196,36 +196,36 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return the number of places that a session holds."""
+        """Return the number of slots that a session holds."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return how many of `places` places each session may hold if all sessions, including `newcomer`, hold equally
-        many.
+        """Return how many slots each session may hold if all sessions, including `newcomer`, share `places` slots
+        equally.
         """
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the number of places of the session that holds the most."""
+        """Return the number of slots of the session that holds the most."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session with the most places; among several, the one with the first name.
+        """Return the session with the most slots; among several, the one with the first name.
 
-        Raise KeyError if no session holds a place.
+        Raise KeyError if no session holds a slot.
         """
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor for the number of places that a session frees at once: one 32nd of the places above its share.
+"""Divisor for the number of slots that a session releases at once: one 32nd of the slots above its share.
 
-Each time, the session must search all its streams for those with the oldest last event, which is expensive. Freeing
-several places at once lets several new streams share this cost.
+To release any slot, the session must search all its streams for those with the oldest last event, which is expensive.
+If it releases several slots at once, several new streams share this cost.
 """
 
 
@@ -236,7 +236,7 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     known: int = 0
     """Number of streams that the source has followed so far, including streams that it no longer follows."""
     uncounted_sessions: int = 0
-    """Number of open sessions that have streams without a place, whose events are not counted."""
+    """Number of open sessions with streams whose events are not counted, because a limit on streams is reached."""
     mixed: bool = False
     """Whether the source ever received a datagram that was not exactly one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
@@ -248,8 +248,8 @@ class Commons:
     ) -> None:
         """Restore the state that the sessions of a source share.
 
-        `forget_first` drops one session without a connection to free its places. It returns False if there is no such
-        session.
+        `forget_first` drops one session without a connection to release its slots for streams. It returns False if
+        there is no such session.
         """
         self.state = state
         self._forget_first = forget_first
@@ -266,13 +266,13 @@ class Commons:
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the places of a session that was restored with `streams` streams after a restart of the daemon."""
+        """Count the slots of a session that was restored with `streams` streams after a restart of the daemon."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Reserve a place for one more stream of a session.
+        """Reserve a slot for one more stream of a session.
 
-        `most` is the source's limit of streams. Return False if no place can be freed.
+        `most` is the source's maximum number of streams. Return False if all slots are taken and none can be released.
         """
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
@@ -283,14 +283,14 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Release the places of `count` streams of a session."""
+        """Release the slots of `count` streams of a session."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Free a place, so that the session `holder` can follow one more stream. Return whether a place is free now.
+        """Release a slot, so that the session `holder` can follow one more stream. Return whether a slot is free now.
 
-        Sessions with more than their share of the places free places first. If there are none, a session without a
+        Sessions with more than their share of the slots release slots first. If there are none, a session without a
         connection is dropped, but only if `holder` has no more than its own share.
         """
         shares = self._shares

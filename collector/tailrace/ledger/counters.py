@@ -14,8 +14,8 @@ counter's range:
   number lies in the upper half of the range begins at this number: the counter may be about to wrap, and billions of
   missing events are never plausible.
 - Otherwise the event is late. A late event fills an open hole, heals a gap, or repeats an earlier number. In the last
-  case the event is a duplicate if its mark (times and size) equals the mark remembered under the number. Marks are
-  remembered for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+  case the event is a duplicate if its mark (fingerprint: times and size) equals the mark under this number. Marks are
+  kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
 - An event whose time lies far before the time of the stream's last event (`fallen`) shows a restart of the producer in
   three cases: its number is above the expected one; its number is missing, and an event with a lower number has a later
   time; or its number is near 0 and belongs to another event.
@@ -24,10 +24,10 @@ counter's range:
 - `statements` applies the client's own statements about its numbers: which events it discarded, and the last number of
   each stream.
 - `hand_over` and `begin_behind` move numbers to another session when they turn out to belong to it.
-- A stream without a place is not followed (`Unfollowed`): its events are stored without a number, and a gap of unknown
-  size names the stream. The session never follows this stream again. A session remembers its first `UNFOLLOWED_MAX`
-  streams of this kind by name. Further ones share one gap without a stream name. From then on, a new stream is followed
-  only from number 0 on, because any other number may belong to a stream that lost its place.
+- A stream for which a limit leaves no slot is not followed (`Unfollowed`): its events are stored without a number, and
+  a gap of unknown size names the stream. The session never follows this stream again. A session remembers its first
+  `UNFOLLOWED_MAX` streams of this kind by name. Further streams share one gap without a stream name. From then on, a
+  new stream is followed only from number 0 on, because any other number may belong to a stream that lost its slot.
 - `Counters.count_block` counts a block: the compiled kernel counts events in order, Python all others.
 
 Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
@@ -71,8 +71,8 @@ UNFOLLOWED_MAX = 64
 
 
 class Unfollowed:
-    """Counts the events of those streams of a session that have no place, so that the ledger does not check their
-    numbers.
+    """Counts the events of the streams for which a limit leaves no slot. The ledger does not check the sequence numbers
+    of these streams.
     """
 
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
@@ -82,11 +82,11 @@ class Unfollowed:
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that the stream `name` has no place because of the configured `limit`. Append a gap for the stream to
-        the findings.
+        """Record that the ledger does not follow the stream `name`, because the configured `limit` leaves no slot.
+        Append a gap for the stream to the findings.
 
-        If the session remembers too many such streams, it does not remember this one: unless the stream was `followed`
-        before, it shares one gap without a stream name with other such streams.
+        The session remembers only some of these streams by name. All others share one gap without a stream name. A
+        stream that the ledger `followed` before gets a gap of its own in any case.
         """
         state = self._state
         if not state.unfollowed:
@@ -101,14 +101,14 @@ class Unfollowed:
             self._say(name, limit)
 
     def observe(self, name: str) -> None:
-        """Count an event of a stream without a place."""
+        """Count an event of a stream that the ledger does not follow, because a limit leaves no slot."""
         state = self._state
         state.uncounted += 1
         if name in state.unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Subtract the finished session from the source's number of sessions that have streams without a place."""
+        """Subtract the finished session from the source's number of sessions with unfollowed streams."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -116,19 +116,18 @@ class Unfollowed:
 
 
 RESTART = -2
-"""Result in place of a sequence number: the event begins a new incarnation of the producer, and was not counted."""
+"""Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without a place that wait for the next acknowledgement to the client.
+"""Maximum number of unfollowed streams (over a limit) about which the next acknowledgement informs the client.
 
 If another such stream appears, the client learns about it only after a later event of this stream.
 """
 
 LATEST = 2**63 - 1
-"""Mark later than any event's mark.
+"""A mark (event fingerprint) greater than that of any event.
 
-It stands for the mark of an event in the client's statements about its numbers, because such statements contain no
-event.
+It is used for the numbers in a client's statements, because such statements contain no event.
 """
 
 _REPEATS_OF_NO_COUNTER = 3
@@ -141,7 +140,7 @@ EarlierNumber = Callable[[str, int, int, int], int | None]
 """Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
 the stream continues there, or None if no earlier session had the stream.
 
-The arguments are the stream, the wire number and mark of the stream's first event, and the current log time (ns).
+The arguments are the stream, the wire number and mark (fingerprint) of the stream's first event, and the log time (ns).
 """
 
 
@@ -165,7 +164,7 @@ class Counters:
     ) -> None:
         """Restore the counters of the session `name` from `state`.
 
-        Processing another session may take places for streams from this session, which closes holes here. Then these
+        Processing another session may take slots for streams from this session, which closes holes here. Then these
         counters call `report(now)`, so that the caller fetches the new findings.
         """
         self.state = state
@@ -235,9 +234,9 @@ class Counters:
         at a restart of the producer.
 
         `streams`, `counts` (wire numbers) and `marks` have one item for each event. A mark is the sum of the event's
-        start, end and size, and tells different events apart. A duplicate gets the number DUPLICATE. An event of a
-        stream without a place, or of a stream whose numbers are no counter, gets None. If the producer restarted, the
-        list ends before the first event of the new incarnation.
+        start, end and size, and tells events with the same number apart. A duplicate gets the number DUPLICATE. An
+        event of a stream for which a limit leaves no slot, or of a stream whose numbers are no counter, gets None. If
+        the producer restarted, the list ends before the first event after the restart.
         """
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
@@ -300,7 +299,7 @@ class Counters:
 
         Return the sequence numbers as a column of 64-bit integers. Return them as a list instead if an event has no
         number or is a duplicate, or if the producer restarted. After a restart, the list ends before the first event of
-        the new incarnation.
+        the restarted producer.
         """
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
@@ -310,7 +309,7 @@ class Counters:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
             # Write back the state of one known stream. For a new stream, write back that of all streams: the new stream
-            # may take the place of another stream of the session.
+            # may take the slot of another stream of the session.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -394,13 +393,15 @@ class Counters:
         return stream
 
     def tell_uncounted(self, name: str) -> None:
-        """Schedule an acknowledgement for a stream without a place, unless too many such streams already wait for one."""
+        """Schedule an acknowledgement for a stream without a slot (over a limit), unless too many such streams already
+        wait.
+        """
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Give up the places of those `count` streams whose last events are the oldest, because another session needs
-        the places.
+        """Release the slots of those `count` streams whose last events are the oldest, because another session needs
+        slots for its streams.
 
         First the open holes of these streams become gaps.
         """
@@ -428,7 +429,7 @@ class Counters:
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session: release its places and drop the callbacks `earlier` and `report`.
+        """End the session: release its slots for streams and drop the callbacks `earlier` and `report`.
 
         The callbacks refer back to these counters. Python would free such a reference cycle only later, in a garbage
         collection.
@@ -551,7 +552,7 @@ class Counters:
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     """Remove all events from these counters, because another incarnation of the producer turned out to have sent them.
-    Return stream, wire number and mark of each event.
+    Return stream, wire number and mark (fingerprint) of each event.
 
     If the counters do not remember every event, or have already reported missing events, remove nothing and return an
     empty list.

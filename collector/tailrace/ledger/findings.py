@@ -58,7 +58,8 @@ class Account(msgspec.Struct):
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events whose stream has no place, so that losses in the stream cannot be detected."""
+    """Number of received events of streams for which a limit leaves no slot. Losses in these streams cannot be
+    detected."""
 
     @property
     def imbalance(self) -> int:
@@ -92,7 +93,7 @@ class StreamRows(msgspec.Struct):
 
 
 class GapRows:
-    """Selects which findings of one incarnation get a row of their own, and merges the other gaps."""
+    """Selects which findings of one incarnation (producer run) get a row of their own, and merges the other gaps."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state

@@ -54,7 +54,7 @@ LOOKED_AT = 32
 """Maximum number of runs, newest first, that are compared with a piece of the same PID."""
 
 ANY_TIME = -(2**63), 2**63 - 1
-"""Stands for the start and end time of a piece whose records have no times."""
+"""Stands for the start and end time of a piece (the part of a run in one file) whose records have no times."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -63,11 +63,11 @@ _first = attrgetter("first")
 
 
 PiecePlace = tuple[int, int, int, int]
-"""First id, last id, start time and end time of a piece."""
+"""First id, last id, start time and end time of a piece: the part of a producer's run that one file contains."""
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in one or more pieces.
+    """Range of ids that arrived in one or more pieces (files' parts of the run).
 
     `since` is the latest of the start times of these pieces, `until` the earliest of their end times.
     """
@@ -122,8 +122,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     judged: bool = False
     """Whether gaps have been reported for the ids that no piece contains."""
     doubted: bool = False
-    """Whether a piece without ids shows that ids do not count the events of this process, so that no id is reported as
-    missing.
+    """Whether the part of the run in some file has no ids and therefore shows that ids do not count the events of this
+    process, so that no id is reported as missing.
     """
 
     @property
@@ -166,7 +166,7 @@ class SplitRuns:
         """Open sessions whose rest row has to be rewritten, because other files now continue their run."""
         self._places = 0
         self._copies: set[str] = set()
-        """Open sessions whose piece is a copy: a complete run already contains it."""
+        """Open sessions whose file is a copy: a complete run already contains its part of the run."""
         self._done_of: dict[str, list[DoneRun]] = {}
         """Complete runs by PID, oldest first."""
         for done in state.done:
@@ -178,8 +178,8 @@ class SplitRuns:
             self._places += sum(map(_places, run.pieces.values()))
 
     def goes_on(self, session: str) -> bool:
-        """Return whether a session's run is known on both sides of the session's piece: other pieces contain earlier
-        or later ids, or the run's beginning or end is known."""
+        """Return whether a run is known on both sides of the part that this session's file contains: other files
+        contain earlier or later ids, or the run's beginning or end is known."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session in self._copies
@@ -207,14 +207,14 @@ class SplitRuns:
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the piece of a session whose file contains the whole run, unless the run has pieces in other files."""
+        """Forget the part of a run in a session's file, which has the whole run, unless other files have parts of it."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget all pieces of a session, because its file will be read again from the beginning."""
+        """Forget all parts of runs that a session's file contains, because it will be read again from the beginning."""
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
             run = self.state.runs[number]
@@ -484,7 +484,7 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
 
 
 def _place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece, and the times of its first and last event.
+    """Return the first and last id of a piece (a file's part of a run), and the times of its first and last event.
 
     The piece has at least one id.
     """
@@ -492,7 +492,7 @@ def _place_of(held: HeldPiece) -> PiecePlace:
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
-    """Return whether the ids of two pieces overlap, and the pieces were written at the same time.
+    """Return whether the ids of two pieces (parts of a run) overlap, and the pieces were written at the same time.
 
     Return False if a piece has no times.
     """
@@ -525,7 +525,7 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gaps that a session's decoder reported for a piece.
+    """Return heals for the gaps that a session's decoder reported for its part of a run.
 
     `said` is the reason of these gaps; if it is empty, there are none.
     """

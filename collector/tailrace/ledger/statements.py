@@ -50,7 +50,9 @@ _first, _last = attrgetter("first"), attrgetter("last")
 
 
 class Statements:
-    """Applies the statements of one incarnation's client to the counters of its session."""
+    """Applies the statements of one client about its sequence numbers to the counters of its session, during one
+    incarnation (program run) of the client.
+    """
 
     def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
         self._counters = counters
@@ -137,10 +139,10 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return the state of a stream, creating it for a new stream. Return None if the stream has no place or may
-        have lost its place before.
+        """Return the state of a stream, creating it for a new stream. Return None if a limit leaves no slot for the
+        stream, or if the stream may have lost its slot before.
 
-        If the result is None, schedule an acknowledgement that informs the client.
+        In this case, schedule an acknowledgement that informs the client.
         """
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
@@ -161,8 +163,8 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End an incarnation that sent no goodbye. Open a hole in each stream of which the client discarded events
-        after the last received one. The hole ends at the last discarded number.
+        """End an incarnation (program run of the client) without a goodbye. Open a hole in each stream of which the
+        client discarded events after the last received one. The hole ends at the last discarded number.
 
         `comes_back` states that the client goes on, at another collector or in a new session. The client then reports
         the discarded events there by number, so their total no longer counts here.

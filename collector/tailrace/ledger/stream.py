@@ -1,9 +1,10 @@
-"""Remember for each stream its first and next number, its missing numbers, and the marks of its last events.
+"""Remember for each stream its first and next number, its missing numbers, and the marks (fingerprints) of its last
+events.
 
 `StreamCounter` holds the state of one stream. `HeldMarks` counts the marks of a session's streams, and drops marks to
 save memory. If an event has a number that already arrived and whose mark was dropped, it counts as a duplicate, even if
-it is another event. `StreamNumbers` answers read-only questions about a session's streams: to which incarnation an
-event belongs, and for which numbers a session accounts.
+it is another event. `StreamNumbers` answers read-only questions about a session's streams: to which run of the producer
+an event belongs, and for which numbers a session accounts.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ else:
     IntArray = array
 
 HEAD = 64
-"""Number of event numbers, from 0 on, whose marks (see the module) are kept until the counter wraps.
+"""Number of event numbers, from 0 on, whose marks (event fingerprints) are kept until the counter wraps.
 
 A producer that restarts begins again at these numbers. The mark shows whether an event with such a number is a
 late copy or comes from a restarted producer.
 """
 
 NEVER = 0
-"""Value in place of a mark where no event is remembered under a number."""
+"""Value in place of a mark (event fingerprint) where no event is remembered under a number."""
 
 _SIZES = 2 * 2**16
-"""Maximum difference between the marks of two events with equal times: a mark contains the size of a datagram, which is
-below 2^16.
+"""Maximum difference between the marks (fingerprints) of two events with equal times. A mark contains the size of the
+event's datagram, which is below 2^16.
 """
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -46,7 +47,7 @@ _first = attrgetter("first")
 
 
 class Marks(IntArray):
-    """Array of event marks, 8 bytes each; a list would take 44 bytes each."""
+    """Array of event marks (fingerprints), 8 bytes each; a list would take 44 bytes each."""
 
     __slots__ = ()
 
@@ -91,9 +92,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     given_up: int = 0
     """Number of missing events in gaps that were forgotten, excluding events that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the stream's last `window` numbers. The mark of number n is at index n modulo `window`."""
+    """Marks (fingerprints) of the events with the stream's last `window` numbers. The mark of number n is at index n
+    modulo `window`."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the events with wire numbers below `HEAD` since the last wrap of the counter, by wire number."""
+    """Marks (fingerprints) of the events with wire numbers below `HEAD` since the last wrap of the counter, by wire
+    number."""
     zero: int = 0
     """Sequence number (unwrapped) at which the wire number was 0 most recently."""
     holes: list[SeqRange] = []
@@ -112,8 +115,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Store the mark of an event with sequence number `seq` and wire number `count`. Return the number of mark
-        slots that were added.
+        """Store the mark (fingerprint) of an event with sequence number `seq` and wire number `count`. Return the
+        number of mark slots that were added.
 
         Only the last `window` numbers and the wire numbers below `HEAD` have a slot. The slot of any other number holds
         the mark of a newer event.
@@ -127,7 +130,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark of an event with a wire number below `HEAD`. Return the number of mark slots that were added.
+        """Store the mark (fingerprint) of an event with a wire number below `HEAD`. Return the number of mark slots
+        that were added.
 
         `zero` is the sequence number of wire number 0. If the counter has wrapped since the last call, drop the older
         marks.
@@ -140,7 +144,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return len(self.head) - before
 
     def mark_of(self, seq: int, window: int) -> int:
-        """Return the mark of the event that arrived under a number; NEVER if no mark is remembered."""
+        """Return the mark (fingerprint) of the event that arrived under a number; NEVER if no mark is remembered."""
         if seq >= self.next - window:
             slot = seq % window
             return self.recent[slot] if slot < len(self.recent) else NEVER
@@ -148,7 +152,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with this number and this mark is remembered.
+        """Return whether an event with this number and this mark (fingerprint) is remembered.
 
         Then the event that the caller examines is a duplicate.
         """
@@ -156,7 +160,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def tells(self, seq: int, window: int) -> bool:
         """Return whether the ledger can compare an event with the one that had the same number before: it remembers a
-        mark, and the mark certainly belongs to this number.
+        mark (fingerprint), and the mark certainly belongs to this number.
 
         Below `floor`, the stream has forgotten which numbers are missing. There, the slot of a number may hold the mark
         of an older event.
@@ -164,7 +168,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
-        """Return the mark of the event with the highest number.
+        """Return the mark (fingerprint) of the event with the highest number.
 
         This number may be lower than `next` - 1, because a goodbye may state that later events are missing.
         """
@@ -217,16 +221,17 @@ class CountersState(msgspec.Struct):
     missing: int = 0
     """Number of events that are in open holes or in gaps that have not healed."""
     uncounted: int = 0
-    """Number of received events in streams without a place. The ledger does not check their numbers."""
+    """Number of received events of streams for which a limit leaves no slot. The ledger does not check the numbers of
+    these events."""
     unfollowed: dict[str, int] = {}
-    """Names of streams without a place, in the order in which they lost or failed to get one.
+    """Names of the streams for which a limit leaves no slot, in the order in which they lost or failed to get one.
 
     The value is the number of events that have arrived in the stream since then.
     """
     others: bool = False
-    """Whether further streams without a place exist, whose names are not remembered."""
+    """Whether there are further streams for which a limit leaves no slot, and whose names are not remembered."""
     let_go: int = 0
-    """Number of events that were expected in streams before these lost their places."""
+    """Number of events that were expected in streams before these lost their slots to other streams."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -243,11 +248,11 @@ class CountersState(msgspec.Struct):
 
 def far_before(mark: int, other: int) -> bool:
     """Return whether an event ended in the first half of the time from 0 to the end of another event. `mark` and
-    `other` are the marks of the two events.
+    `other` are the marks (fingerprints) of the two events.
 
-    Within an incarnation, the end times of a stream's events increase. A mark is the sum of start, end and size of an
-    event. Therefore it is at least the end, and at most twice the end plus the size. The comparison allows for the
-    largest difference of sizes, so that the result is False for very small times.
+    Within one run of a producer, the end times of a stream's events increase. A mark is the sum of start, end and size
+    of an event. Therefore it is at least the end, and at most twice the end plus the size. The comparison allows for
+    the largest difference of sizes, so that the result is False for very small times.
     """
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
@@ -329,20 +334,20 @@ def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
 
 
 MARK_BYTES = 10
-"""Memory (bytes) of one remembered mark."""
+"""Memory (bytes) of one remembered mark (event fingerprint)."""
 
 _heard = attrgetter("heard")
 
 
 class HeldMarks:
-    """Counts the marks that the streams of one session hold, and drops marks to save memory."""
+    """Counts the marks (event fingerprints) that the streams of one session hold, and drops marks to save memory."""
 
     what = Evicted.MARKS
 
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of marks in all streams of the session.
+        """Number of marks (event fingerprints) in all streams of the session.
 
         Each caller of `StreamCounter.remember` adds the number of added slots to it.
         """
@@ -353,7 +358,7 @@ class HeldMarks:
         return MARK_BYTES * self.count
 
     def give_way(self, size: int) -> None:
-        """Drop marks until `size` bytes are free.
+        """Drop marks (event fingerprints) until `size` bytes are free.
 
         Begin with the streams that have had no event for the longest time.
         """
@@ -364,24 +369,25 @@ class HeldMarks:
             self.evicted += self.forget(stream)
 
     def forget(self, stream: StreamCounter) -> int:
-        """Drop a stream's marks. Return the number of dropped marks."""
+        """Drop the marks (event fingerprints) of a stream. Return the number of dropped marks."""
         marks = len(stream.recent) + len(stream.head)
         stream.recent, stream.head = Marks(), Marks()
         self.count -= marks
         return marks
 
     def forget_all(self) -> None:
-        """Drop the marks of all streams."""
+        """Drop the marks (event fingerprints) of all streams."""
         for stream in self._streams.values():
             self.forget(stream)
 
 
 Fit = Literal["same", "near", "old", "far"]
-"""How well an event fits a session's streams. It helps to decide to which incarnation of a producer the event belongs.
+"""How well an event fits a session's streams. It helps to decide to which incarnation (run) of a producer the event
+belongs.
 
 - `same`: the same event already arrived.
 - `near`: the event's number is missing, or is expected soon.
-- `old`: the number has arrived, but its mark is no longer remembered.
+- `old`: the number has arrived, but its mark (fingerprint) is no longer remembered.
 - `far`: nothing contradicts the event, because its stream is new or its number is far ahead.
 """
 
@@ -390,7 +396,7 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Use the state of a session's streams, which remember the marks of their last `window` numbers.
+        """Use the state of a session's streams, which remember the marks (fingerprints) of their last `window` numbers.
 
         Wire numbers have `bits` bits.
         """
@@ -400,7 +406,7 @@ class StreamNumbers:
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how well an event fits the streams of this ended incarnation.
+        """Return how well an event fits the streams of this ended incarnation (producer run).
 
         Return None if the event cannot belong to it.
         """
@@ -437,7 +443,9 @@ class StreamNumbers:
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, wire number and mark of each event among the last `window` numbers of the streams."""
+        """Yield stream, wire number and mark (fingerprint) of each event among the last `window` numbers of the
+        streams.
+        """
         window = self._window
         for name, stream in self._streams.items():
             for seq in range(max(stream.base, stream.next - window), stream.next):
@@ -445,7 +453,7 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return the next number of each stream and the mark of its last event.
+        """Return the next number of each stream and the mark (fingerprint) of its last event.
 
         Leave out streams whose numbers are not checked or whose next number is 0.
         """
@@ -455,7 +463,7 @@ class StreamNumbers:
 
     def end_of(self, name: str) -> tuple[int, int] | None:
         """Return the number after a stream's last event, whether this event was received, missing or discarded, and the
-        mark of the last received event.
+        mark (fingerprint) of the last received event.
 
         Return None if the stream is unknown, its numbers are not checked, or it has no events.
         """
@@ -473,6 +481,6 @@ class StreamNumbers:
         return range(self._streams[name].base, end[0]) if end else range(0)
 
     def last_mark(self, name: str) -> int:
-        """Return the mark of the received event with a stream's highest number; 0 for an unknown stream."""
+        """Return the mark (fingerprint) of the received event with a stream's highest number; 0 for an unknown stream."""
         stream = self._streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER

@@ -1,7 +1,7 @@
 """Decide when a hole closes and becomes a gap, and which reason the gap gets.
 
 Late events may fill an open hole. A hole closes when `reorder_events` later events of its stream have arrived, when
-`reorder_time` has passed, when the session has too many holes, or when the incarnation ends.
+`reorder_time` has passed, when the session has too many holes, or when the producer's run ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Return the mark of the received event with the stream's highest number; 0 for an unknown stream."""
+"""Memory (bytes) of one stored range of numbers: a hole, a gap, or numbers that the client discarded."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
