@@ -58,8 +58,8 @@ class Checkpoints:
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                # `save` cannot replace a directory or another non-file at a checkpoint's path. The error of
-                # `save` would stop the process.
+                # `save` cannot replace a directory or another non-file at a checkpoint's path, and its error would stop
+                # the process. So such a path is renamed here.
                 disk.files.make_way(path)
         except OSError as error:
             raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error

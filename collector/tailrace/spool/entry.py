@@ -13,7 +13,7 @@ Format of a frame, which holds one entry (all numbers are little-endian):
 
 Three fields distinguish a valid frame from other bytes that look like a frame:
 
-- *position* is unique in the life of a spool, so a frame at any other place is rejected;
+- *position* is never used twice in a spool, so a frame at any other position is rejected;
 - the *salt* is random for each spool, so a producer cannot forge a valid frame inside a payload;
 - *mark* encodes the position up to which the log was synced when the frame was written. A bad range below the
   synced position is damage, because its entries were acknowledged. A bad range above the synced position is
@@ -77,7 +77,8 @@ class EntryKind(IntEnum):
 
     If the payload is empty, no source follows the file any more."""
     DOCUMENT = 9
-    """A part of a document that belongs to a session (`pack_document`)."""
+    """A part of a document (a file that describes a stream, such as a metadata file) that belongs to a session
+    (`pack_document`)."""
     LOSS = 10
     """Bytes are missing in a session. The payload is msgpack (`FileLoss`)."""
     DROPS = 11
@@ -243,7 +244,7 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Split a document that belongs to a session into payloads.
+    """Split a document (a file that describes a session's stream, such as its metadata) into payloads.
 
     Each payload has a byte that is 1 if more parts follow, the u32 size of the name, the name in UTF-8, and a
     part of the content."""

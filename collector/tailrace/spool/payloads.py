@@ -177,7 +177,8 @@ HEAD, LAST = 256, 64
 read."""
 
 UNSAYING = 2
-"""Number of bytes at the start of a file that may change without making the file a different one."""
+"""Number of bytes at the start of a file whose change does not make the file a different one. They are excluded when a
+file is recognized by its content."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
@@ -197,9 +198,11 @@ class FileState(msgspec.Struct):
     head: bytes = b""
     last: bytes = b""
     documents: dict[str, int] = {}
-    """CRC-32 of the content of each document beside the file when it was last read, by the document's name."""
+    """CRC-32 of the content of each document beside the file (such as a metadata file) when it was last read, by the
+    document's name."""
     part: bytes = b""
-    """The parts of a document that were received, while further parts of it are still missing."""
+    """The parts of a document (such as a metadata file) that were received, while further parts of it are still
+    missing."""
     crc: int | None = None
     """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part
     of the file."""

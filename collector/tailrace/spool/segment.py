@@ -309,7 +309,7 @@ class SegmentWriter:
 
 
 def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    """Read the positions from `begin` to `end` of a segment, and write the same bytes at the same place again."""
+    """Read the positions from `begin` to `end` of a segment, and write the same bytes to the same positions again."""
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
