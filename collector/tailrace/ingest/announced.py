@@ -1,11 +1,11 @@
 """Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
 acknowledgements for its client.
 
-An announced session is one incarnation, over any number of connections. A session that has not received the client's
-goodbye ends after `resume_time` without a connection. A session that has received the goodbye ends when its last
-connection closes or, on a datagram socket, `reorder_time` after the goodbye. The daemon keeps the sequence numbers of
-an ended session for `resume_time`, because a client that missed the acknowledgement of its goodbye sends the goodbye
-again.
+An announced session is one incarnation (run) of the client's program, over any number of connections. A session that
+has not received the client's goodbye ends after `resume_time` without a connection. A session that has received the
+goodbye ends when its last connection closes or, on a datagram socket, `reorder_time` after the goodbye. The daemon
+keeps the sequence numbers of an ended session for `resume_time`, because a client that missed the acknowledgement of
+its goodbye sends the goodbye again.
 
 The daemon drops a session early when more than `sessions_max` sessions are without a connection, or when a new stream
 needs room. It drops the session first that has been without a connection for the longest time. A client resumes a
@@ -324,11 +324,13 @@ class Announcements:
         return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
     def incarnations(self) -> Iterator[tuple[str, Incarnation]]:
-        """Yield the id and the incarnation of each announced session."""
+        """Yield the id of each announced session and its incarnation, which holds the state of the client's program
+        run.
+        """
         return ((id_, self._known[id_].incarnation) for id_ in sorted(self._known))
 
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations of which late events may still arrive."""
+        """Yield the incarnations (program runs) of which late events may still arrive."""
         incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))
         return (incarnation for incarnation in incarnations if incarnation.waiting)
 
@@ -349,8 +351,8 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Make an announced session of the incarnation that a connection began, and return the session. `number` is the
-        connection's number."""
+        """Make an announced session of the incarnation (program run) that a connection began, and return the session.
+        `number` is the connection's number."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)

@@ -170,8 +170,9 @@ _DRIFT = 1000
 
 
 class Lead:
-    """Measures the lead of one incarnation's clock: the time of this clock (ns since its zero) minus the collector's
-    time (Unix ns). The incarnation's state holds the measurement, so that it survives a restart of the daemon."""
+    """Measures the lead of the clock of one incarnation (producer run): the time of this clock (ns since its zero)
+    minus the collector's time (Unix ns). The incarnation's state holds the measurement, so that it survives a restart
+    of the daemon."""
 
     def __init__(self, state: IncarnationState) -> None:
         self._state = state
@@ -189,8 +190,8 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the lead of an earlier incarnation, whose zero was `apart` nanoseconds before this incarnation's
-        zero.
+        """Take over the lead of an earlier incarnation (producer run), whose zero was `apart` nanoseconds before this
+        incarnation's zero.
 
         Do nothing if, with this lead, the first records of this incarnation, which arrive now, would have been delayed
         by more than `most` nanoseconds: somebody may have set the clock."""

@@ -1,4 +1,4 @@
-"""Manage the incarnations of one session that follow one another.
+"""Manage the incarnations (runs of the producer) of one session, which follow one another.
 
 A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
 may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
@@ -30,8 +30,8 @@ _EPOCHS_KEPT = 8
 
 
 class Generations:
-    """Holds the current and the previous incarnation of a session. After `save`, the session's state contains
-    everything that a restarted daemon needs."""
+    """Holds the current and the previous incarnation (producer run) of a session. After `save`, the session's state
+    contains everything that a restarted daemon needs."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Restore the incarnations from a session's state. `unordered` means that events, epochs and announcements may
-        overtake each other, as in datagrams. `of_file` returns further attributes for the row of the beginning of a
-        file's incarnation."""
+        """Restore the incarnations (producer runs) from a session's state. `unordered` means that events, epochs and
+        announcements may overtake each other, as in datagrams. `of_file` returns further attributes for the row of the
+        beginning of a file's incarnation."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -55,7 +55,7 @@ class Generations:
         self.current = self._attach(state.current)
         self._aside = {process: self._attach(each) for process, each in state.aside.items()}
         self.previous = self._attach(state.previous) if state.previous else None
-        """The previous incarnation, as long as its late events may still arrive; otherwise None."""
+        """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
 
     @property
     def doubt(self) -> bool:
@@ -65,24 +65,26 @@ class Generations:
 
     @property
     def linger(self) -> int:
-        """Return how long (ns) an ended incarnation waits for late events."""
+        """Return how long (ns) an ended incarnation (producer run) waits for late events."""
         return self._state.info.ledger.reorder_time.ns
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation waits for late events, so that ticks are needed to end the wait."""
+        """Return whether an incarnation (producer run) waits for late events, so that ticks are needed to end the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the usual case
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations, except those of announced sessions, of which late events may still arrive."""
+        """Yield the incarnations (producer runs), except those of announced sessions, of which late events may still
+        arrive.
+        """
         return (each for each in self.unannounced if each.waiting)
 
     @property
     def unannounced(self) -> list[Incarnation]:
-        """Return the incarnations of this session, except those that belong to an announced session."""
+        """Return the incarnations (producer runs) of this session, except those that belong to an announced session."""
         if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
         mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
@@ -90,7 +92,9 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the previous incarnation if it has certainly ended and only waits for late events; otherwise None."""
+        """Return the previous incarnation (producer run) if it has certainly ended and only waits for late events;
+        otherwise None.
+        """
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -100,10 +104,10 @@ class Generations:
         state.previous = previous and (previous.id or previous)
         state.aside = {process: each.state for process, each in self._aside.items()}
 
-    # Arrival of records
+    # Methods that take the records that arrive in a session
 
     def opened(self, now: int) -> None:
-        """Write the row that an incarnation of the session begins."""
+        """Write the row that an incarnation (producer run) of the session begins."""
         info = self._state.info
         opened = self.current.own.wall(now)
         about: dict[str, object] = {
@@ -128,23 +132,27 @@ class Generations:
                 state.base = current.reached - (state.place - pending)
 
     def reach(self) -> None:
-        """Record, for the current and the previous incarnation, the offset up to which bytes have arrived."""
+        """Record, for the current and the previous incarnation (producer run), the offset up to which bytes have
+        arrived.
+        """
         state = self._state
         reached = self.current.state.reached = state.base + state.place
         if self.previous:
             self.previous.state.reached = reached
 
     def note_news(self) -> None:
-        """Record that the incarnations' announced sessions may have new events to acknowledge."""
+        """Record that the announced sessions of the current and previous incarnation (producer run) may have new events
+        to acknowledge.
+        """
         for each in (self.current, self.previous):
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
 
-    # End of the incarnations
+    # Methods that end incarnations (producer runs)
 
     def expire(self, now: int) -> None:
-        """Write gap rows for missing events that can no longer arrive late. Finish the previous incarnation if it has
-        waited long enough for late events."""
+        """Write gap rows for missing events that can no longer arrive late. Finish the previous incarnation (producer
+        run) if it has waited long enough for late events."""
         for each in self.unannounced:
             each.expire(now)
         previous = self._lingering
@@ -152,16 +160,16 @@ class Generations:
             self._finish_previous(now)
 
     def settle(self, now: int) -> None:
-        """Write gap rows for all missing events that may still arrive late, and finish the waiting previous
-        incarnation, because the daemon stops."""
+        """Write gap rows for all missing events that may still arrive late, and finish the waiting previous incarnation
+        (producer run), because the daemon stops."""
         if self._lingering:
             self._finish_previous(now)
         for each in self.unannounced:
             each.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """End all incarnations, because the session's connection or file has ended or its peer was evicted. `about`
-        contains attributes for the row of the end."""
+        """End all incarnations (producer runs) of the session, because the session's connection or file has ended or
+        its peer was evicted. `about` contains attributes for the row of the end."""
         self._finish_previous(now)
         for each in self._aside.values():
             each.finish(reason, {}, now)
@@ -185,11 +193,11 @@ class Generations:
         if self._state.file and known and not known.state.carriers:
             self._announcements.forget(id_, now, reason, about)
 
-    # Several processes
+    # Methods for input in which several processes have written records
 
     def turn(self, process: int, now: int) -> None:
-        """Make a process's incarnation the current one. Keep the former current incarnation until the next record of
-        its process."""
+        """Make the incarnation (run) of another process the current one. Keep the former current incarnation until the
+        next record of its process."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -201,16 +209,16 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations of all waiting processes except `processes`. The decoder has forgotten the others, so
-        further records of them go to one shared incarnation."""
+        """End the incarnations (runs) of all waiting processes except `processes`. The decoder has forgotten the
+        others, so further records of them go to one shared incarnation."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
     def of(self, process: int) -> Incarnation:
-        """Return the incarnation that receives the records of a process."""
+        """Return the incarnation (run of a process) that receives the records of a process."""
         return self._aside.get(process, self.current)
 
-    # Begin or continue an incarnation
+    # Methods that begin or continue an incarnation (producer run)
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
         """Begin a new incarnation because the producer restarted on its connection or address. `clocked` means that the
@@ -228,8 +236,8 @@ class Generations:
         self.current = self._next()
 
     def begin_late(self, why: str, now: int) -> Incarnation:
-        """Begin and return an incarnation that ended before the current one began, but whose first records arrive only
-        now. The new incarnation only waits for further late records."""
+        """Begin and return an incarnation (producer run) that ended before the current one began, but whose first
+        records arrive only now. The new incarnation only waits for further late records."""
         self._finish_previous(now)
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
@@ -239,7 +247,7 @@ class Generations:
         return late
 
     def _next(self) -> Incarnation:
-        """Create the next incarnation of the session, numbered after all earlier ones."""
+        """Create the next incarnation (producer run) of the session, numbered after all earlier ones."""
         state, reached = self._state, self.current.state.reached
         state.restarts += 1
         return self._attach(
@@ -247,8 +255,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """Decide whether the producer has restarted. If `anew`, the current incarnation stays; otherwise the previous
-        incarnation continues in its place."""
+        """Decide whether the producer has restarted. If `anew`, the current incarnation (producer run) stays; otherwise
+        the previous incarnation continues in its place."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -264,7 +272,7 @@ class Generations:
         new.finish(f"resumes {old.state.name}", {}, now)
 
     def _is_shared(self, incarnation: Incarnation) -> bool:
-        """Return whether an incarnation belongs to an announced session that has further connections."""
+        """Return whether an incarnation (producer run) belongs to an announced session that has further connections."""
         id_ = incarnation.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
@@ -291,7 +299,8 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        if known.state.bearer != self._state.number:  # otherwise the base is still correct
+        # otherwise this connection delivered the last bytes, so the base is still correct
+        if known.state.bearer != self._state.number:
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
@@ -299,8 +308,8 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Copy the clock of the incarnation `other`, whose events belong to the current incarnation. Write a row with
-        the clock and with `about`."""
+        """Copy the clock of the incarnation (producer run) `other`, whose events belong to the current incarnation.
+        Write a row with the clock and with `about`."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -315,11 +324,11 @@ class Generations:
         name = self._state.info.collector
         return {"collector": name} if name else {}
 
-    # The previous incarnation
+    # Methods that end the previous incarnation (producer run)
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current incarnation and make it the previous one. If datagrams may be late, the previous incarnation
-        still accepts events; otherwise finish it at once."""
+        """End the current incarnation (producer run) and make it the previous one. If datagrams may be late, the
+        previous incarnation still accepts events; otherwise finish it at once."""
         self._finish_previous(now)
         old = self.previous = self.current
         old.state.ended, old.state.ended_at = why, now
@@ -330,7 +339,7 @@ class Generations:
             self._finish_previous(now)
 
     def _finish_silent(self, now: int) -> None:
-        """Finish the previous incarnation if it received no event during the last `linger` nanoseconds.
+        """Finish the previous incarnation (producer run) if it received no event during the last `linger` nanoseconds.
 
         Its late events may still arrive, but without a clock nothing distinguishes them from events of the current
         incarnation."""
@@ -338,7 +347,7 @@ class Generations:
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
-        """Stop accepting late events for the previous incarnation, and write the row of its end."""
+        """Stop accepting late events for the previous incarnation (producer run), and write the row of its end."""
         if self._state.doubt:
             self._began(now)
         old, self.previous = self.previous, None
@@ -348,19 +357,23 @@ class Generations:
             old.finish(old.state.ended, {}, old.state.ended_at)
 
     def know(self, epoch: int, name: str) -> None:
-        """Remember which incarnation has an epoch, so that a repeated epoch is recognised."""
+        """Remember which incarnation (producer run) stated an epoch, so that the epoch is recognised when it arrives
+        again.
+        """
         epochs = self._state.epochs
         epochs[epoch] = name
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
     def name_of(self, epoch: int) -> str | None:
-        """Return the name of the incarnation with an epoch; None for an epoch that the session does not remember."""
+        """Return the name of the incarnation (producer run) that stated an epoch; None for an epoch that the session
+        does not remember.
+        """
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the earlier incarnation with an epoch. If this incarnation is finished, return an empty incarnation of
-        the same name, which can only receive the repeated epoch."""
+        """Return the earlier incarnation (producer run) that stated an epoch. If this incarnation is finished, return
+        an empty incarnation of the same name, which can only receive the repeated epoch."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

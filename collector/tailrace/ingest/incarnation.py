@@ -28,11 +28,11 @@ from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
 Attach = Callable[[IncarnationState], "Incarnation"]
-"""Function that creates an incarnation of one session from a new or a restored state."""
+"""Function that creates an incarnation (producer run) of one session from a new or a restored state."""
 
 
 class SourceShare(NamedTuple):
-    """State and figures that the incarnations of all sessions of one source share."""
+    """State and figures that the incarnations (producer runs) of all sessions of one source share."""
 
     name: str
     tally: Tally
@@ -55,8 +55,8 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Restore the incarnation from a state. `sender` describes the producer, `share` is shared by all incarnations
-        of the source, and `sink` receives the rows."""
+        """Restore the incarnation (producer run) from a state. `sender` describes the producer, `share` is shared by
+        all incarnations of the source, and `sink` receives the rows."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -104,7 +104,9 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the incarnation waits for late events, so that ticks are needed to end the wait."""
+        """Return whether the incarnation (producer run) waits for late events, so that ticks are needed to end the
+        wait.
+        """
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
@@ -134,7 +136,7 @@ class Incarnation:
     def account(self) -> Account:
         return self.counters.account if self.counters else self._references.account
 
-    # Records
+    # Methods that take records
 
     def take(self, chunk: Chunk, now: int) -> int:
         """Count events and write the rows of a chunk. Return the number of processed rows. If the number is less than
@@ -232,8 +234,8 @@ class Incarnation:
             self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable bytes in the quarantine, and write gap rows about them. `pieces` lie directly behind one
-        another."""
+        """Store unreadable bytes in the quarantine file, and write gap rows about them. `pieces` are malformed records
+        whose bytes are adjacent."""
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
@@ -287,7 +289,7 @@ class Incarnation:
         self.state.counters.datagrams += count
 
     def announce(self, id_: str) -> None:
-        """Make the incarnation an announced session with the id that its client chose."""
+        """Make the incarnation (producer run) an announced session with the id that its client chose."""
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
@@ -301,9 +303,9 @@ class Incarnation:
             self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
-        """Count the events of the incarnation `other` in this incarnation instead, because the producer sent them
-        before it announced its session. The stored rows of these events keep the other incarnation's name. Do nothing
-        if one of the events cannot belong to this incarnation."""
+        """Count the events of the incarnation (producer run) `other` in this incarnation instead, because the producer
+        sent them before it announced its session. The stored rows of these events keep the other incarnation's name. Do
+        nothing if one of the events cannot belong to this incarnation."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -314,11 +316,11 @@ class Incarnation:
             mine.observe(streams, counts, marks, now)
             self.report(now)
 
-    # Checks whether an event belongs to this incarnation
+    # Methods that check whether an event belongs to this incarnation (producer run)
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether one of these events cannot belong to this incarnation: its number shows a restart, or a
-        different event arrived under this number."""
+        """Return whether one of these events cannot belong to this incarnation (producer run): its number shows a
+        restart, or a different event arrived under this number."""
         counters = self.counters
         return counters is not None and any(
             count is not None
@@ -330,8 +332,8 @@ class Incarnation:
         )
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report of discarded events or a goodbye cannot belong to this incarnation, because events
-        have arrived that it excludes."""
+        """Return whether a report of discarded events or a goodbye cannot belong to this incarnation (producer run),
+        because events have arrived that it excludes."""
         statements = self._statements
         if statements is None:
             return False
@@ -351,7 +353,7 @@ class Incarnation:
         if self._siblings:
             self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
-    # Expiry and end
+    # Methods that close gaps and end the incarnation (producer run)
 
     def expire(self, now: int) -> None:
         """Write gap rows for missing events that can no longer arrive late."""
@@ -376,8 +378,8 @@ class Incarnation:
             self.own.finding(gap)
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the end and close the incarnation. The caller must pass no further record to the
-        incarnation."""
+        """Write the row of the end and close the incarnation (producer run). The caller must pass no further record to
+        the incarnation."""
         self.end(reason, about, now, cut=cut)
         self.release()
 
@@ -404,8 +406,8 @@ class Incarnation:
         self._paces.over(self.state.name)
 
     def release(self) -> None:
-        """Add the incarnation's counts to the sums of the source. Call this method when no further event can arrive and
-        all gaps are written."""
+        """Add the counts of the incarnation (producer run) to the sums of the source. Call this method when no further
+        event can arrive and all gaps are written."""
         self._paces.over(self.state.name)
         if self._pieces:
             self._pieces.over(self.state.name)
@@ -415,7 +417,7 @@ class Incarnation:
         if self.counters:
             self.counters.over()
 
-    # Findings
+    # Methods that write rows about the ledger's findings: gaps and heals
 
     def report(self, now: int) -> None:
         """Write gap and heal rows for the results of the ledger that have no row yet."""

@@ -1,5 +1,5 @@
-"""Define the rules that assign a record to an incarnation, as two tables: one for statements about the session, one for
-events.
+"""Define the rules that assign a record to an incarnation (producer run), as two tables: one for statements about the
+session, one for events.
 
 After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
 arrive after the later one has begun. The epoch and the announcement are repeated, and may be lost.
@@ -27,7 +27,7 @@ from tailrace.ingest.incarnation import Incarnation
 from tailrace.rows.fields import END
 from tailrace.rows.records import ListRecords, numbered
 
-# Statements
+# Table of statements about the session
 
 
 class SessionStatement(Enum):
@@ -36,63 +36,70 @@ class SessionStatement(Enum):
     NONE = auto()
     """The record states no epoch, no header and no id."""
     HEADER = auto()
-    """The record is a header, although the current incarnation has records and its own header."""
+    """The record is a header, although the current incarnation (producer run) has records and its own header."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """The record states an epoch, and the current incarnation has none so far."""
+    """The record states an epoch, and the current incarnation (producer run) has none so far."""
     OTHER_EPOCH = auto()
-    """The record states an epoch that differs from the current incarnation's epoch."""
+    """The record states an epoch that differs from the epoch of the current incarnation (producer run)."""
     PREVIOUS_EPOCH = auto()
-    """The record states the epoch of the previous incarnation, which still accepts events."""
+    """The record states the epoch of the previous incarnation (producer run), which still accepts events."""
     OVER_EPOCH = auto()
-    """The record states the epoch of an incarnation that accepts no further events."""
+    """The record states the epoch of an incarnation (producer run) that accepts no further events."""
     LATE_EPOCH = auto()
     """The record states an unknown epoch that is older than the current one, but recent enough that datagrams with this
     epoch may still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """The record states an unknown session id, and the current incarnation belongs to no announced session."""
+    """The record states an unknown session id, and the current incarnation (producer run) belongs to no announced
+    session."""
     OTHER_ID = auto()
-    """The record states an unknown session id, and the current incarnation belongs to a session with another id."""
+    """The record states an unknown session id, and the current incarnation (producer run) belongs to a session with
+    another id."""
     EARLIER_ID = auto()
-    """The record states the id of an earlier incarnation from this address, whose datagrams may be late."""
+    """The record states the id of an earlier incarnation (producer run) from this address, whose datagrams may be
+    late."""
     KNOWN_ID = auto()
     """The record states the id of an announced session that began on another connection."""
 
 
 class Standing(Enum):
-    """Whether the current incarnation can have made a statement."""
+    """Whether the current incarnation (producer run) can have made a statement about the session, such as an epoch."""
 
     PASSED = auto()
-    """The statement is in a datagram that belongs to another incarnation than the current one."""
+    """The statement is in a datagram that belongs to another incarnation (producer run) than the current one."""
     EMPTY = auto()
-    """The current incarnation has received no event."""
+    """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
-    """It is uncertain whether the current incarnation is a new one or the previous one (see the module's text)."""
+    """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
+    text)."""
     FITS = auto()
-    """The event after the statement may belong to the current incarnation, or the statement decides without an event."""
+    """The event after the statement may belong to the current incarnation (producer run), or the statement decides
+    without an event."""
     DENIED = auto()
-    """The event after the statement cannot belong to the current incarnation: its number shows a restart, or belongs to
-    another event."""
+    """The event after the statement cannot belong to the current incarnation (producer run): its number shows a
+    restart, or belongs to another event."""
     OPEN = auto()
     """No event follows the statement in the same input, and events may have overtaken the statement in other datagrams."""
 
 
 class Course(Enum):
-    """Action for a statement: which incarnation receives the statement, and whether a new incarnation begins first."""
+    """Action for a statement: which incarnation (producer run) receives the statement, and whether a new incarnation
+    begins first.
+    """
 
     CURRENT = auto()
-    """The current incarnation receives the statement."""
+    """The current incarnation (producer run) receives the statement."""
     OF_DATAGRAM = auto()
-    """The incarnation to which an earlier record of the same datagram belongs receives the statement."""
+    """The incarnation (producer run) to which an earlier record of the same datagram belongs receives the statement."""
     EARLIER = auto()
-    """The earlier incarnation with this epoch or id receives the statement. The current incarnation stays the current
-    one."""
+    """The earlier incarnation (producer run) with this epoch or id receives the statement. The current incarnation
+    stays the current one."""
     OVER = auto()
-    """The finished incarnation with this epoch receives the statement, but no events."""
+    """The finished incarnation (producer run) with this epoch receives the statement, but no events."""
     LATE = auto()
-    """A new incarnation receives the statement. It ended before the current incarnation began, and the current
-    incarnation stays the current one."""
+    """A new incarnation (producer run) receives the statement. It ended before the current incarnation began, and the
+    current incarnation stays the current one."""
     RESTART = auto()
     """A new incarnation begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
@@ -105,8 +112,8 @@ class Course(Enum):
 
 
 BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})
-"""Actions that create an incarnation or continue one. They count against the number of sessions that a host may begin
-per second."""
+"""Actions that create an incarnation (producer run) or continue one. They count against the number of sessions that a
+host may begin per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
@@ -137,7 +144,7 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
 """First statements of an epoch or id, for which the following event shows whether they belong to the current
-incarnation."""
+incarnation (producer run)."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -150,40 +157,44 @@ WHY = {
 """Reason of the restart, as written in rows, by the statement that showed the restart."""
 
 
-# Events
+# Table of events
 
 
 class EventFit(Enum):
-    """How an event's number fits the events of the earlier incarnation."""
+    """How an event's number fits the events of the earlier of two incarnations (producer runs)."""
 
     NEAR = "near"
-    """The event's number is missing in the earlier incarnation, or is one of the next that it can send."""
+    """The event's number is missing in the earlier incarnation (producer run), or is one of the next that it can
+    send."""
     OLD = "old"
-    """The event's number is so low that the earlier incarnation no longer remembers which event had this number."""
+    """The event's number is so low that the earlier incarnation (producer run) no longer remembers which event had this
+    number."""
     FAR = "far"
-    """The event's number is far ahead of the earlier incarnation's numbers, or the stream is unknown."""
+    """The event's number is far ahead of the numbers of the earlier incarnation (producer run), or the stream is
+    unknown."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation, and may have been duplicated recently enough to arrive again.
-    The epoch of at least one of the two incarnations is known."""
+    """The same event arrived in the earlier incarnation (producer run), and may have been duplicated recently enough to
+    arrive again. The epoch of at least one of the two incarnations is known."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier incarnation. Neither epoch is known, so the event may also come from a
-    repeated simulation, which sends equal events."""
+    """The same event arrived in the earlier incarnation (producer run). Neither epoch is known, so the event may also
+    come from a repeated simulation, which sends equal events."""
     STALE_COPY = "stale copy"
-    """The same event arrived in the earlier incarnation, but too long ago for a duplicate to arrive now."""
+    """The same event arrived in the earlier incarnation (producer run), but too long ago for a duplicate to arrive
+    now."""
 
 
 class Expectation(Enum):
-    """Whether the later incarnation can take an event with this number."""
+    """Whether the later of two incarnations (producer runs) can have sent an event with this number."""
 
     TAKEN = auto()
-    """A different event arrived in the later incarnation under this number."""
+    """A different event arrived in the later incarnation (producer run) under this number."""
     NEXT = auto()
     OTHER = auto()
 
 
 class Timing(Enum):
-    """Whether the later incarnation can have sent an event by now, according to the event's time and the producers'
-    clock."""
+    """Whether the later of two incarnations (producer runs) can have sent an event by now, according to the event's
+    time and the producers' clock."""
 
     CAN = auto()
     CANNOT = auto()
@@ -191,12 +202,12 @@ class Timing(Enum):
 
 
 class Owner(Enum):
-    """Which of two incarnations an event belongs to."""
+    """The incarnation (producer run) to which an event belongs, if there are two."""
 
     EARLIER = auto()
     LATER = auto()
     NEARER = auto()
-    """The incarnation whose last event of the stream has the time nearer to this event's time."""
+    """The incarnation (producer run) whose last event of the stream has the time nearer to this event's time."""
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
@@ -222,8 +233,8 @@ _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may belong to an earlier incarnation although an incarnation with `next_epoch`
-    has begun.
+    """Yield the indexes of records that may belong to an earlier incarnation (producer run) although an incarnation
+    with `next_epoch` has begun.
 
     An event that ended after the epoch `next_epoch` does not belong to the earlier incarnation. If either epoch is
     unknown, an event is a candidate only if its number fits the earlier incarnation's numbers."""
@@ -248,8 +259,8 @@ def owns(
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether an event belongs to the earlier incarnation instead of the later one. `repeats` is whether
-    duplicates of the earlier incarnation's events may still arrive."""
+    """Return whether an event belongs to the earlier incarnation (producer run) instead of the later one. `repeats` is
+    whether duplicates of the earlier incarnation's events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -272,8 +283,8 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation can have sent an event with this end (ns) by now, according to the clock
-    that both incarnations share.
+    """Return whether the later incarnation (producer run) can have sent an event with this end (ns) by now, according
+    to the clock that both incarnations share.
 
     If either epoch is unknown, only the later incarnation's own events show how short the delay of an event can be. The
     result is `UNKNOWN` for an event that would have had a shorter delay."""
@@ -290,7 +301,8 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event that arrived with a shorter delay than all earlier events. `apart` is the
-    distance between the two clocks' zeros, and `times` the number of different arrival times of their events. With few
-    arrival times, all events may have been delayed, so the result is larger."""
+    """Return the tolerance (ns) for an event that arrived with a shorter delay than all earlier events of two
+    incarnations (producer runs). `apart` is the distance between the zeros of their clocks, and `times` the number of
+    different arrival times of their events. With few arrival times, all events may have been delayed, so the result is
+    larger."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -119,7 +119,7 @@ class Ingest:
             session.saved()
         return snapshot
 
-    # Figures for other modules
+    # Methods that return figures about the sessions
 
     @property
     def position(self) -> int:
@@ -223,10 +223,10 @@ class Ingest:
                 if pack and voice is not None:
                     yield from answers(known, voice, pack, self.state.now)
 
-    # Entries
+    # Methods that process spool entries
 
     def apply(self, entry: Entry) -> None:
-        """Process the next entry."""
+        """Process the next entry of the spool."""
         for _ in self.steps(entry):
             pass
 
@@ -397,7 +397,7 @@ class Ingest:
             shared.pieces(source),
         )
 
-    # Entries that the disk lost
+    # Methods for spool entries that the disk has lost
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Skip the entries before a position, because the disk has lost them. Write, for each session, a gap row that
@@ -443,8 +443,8 @@ class Damage:
         """Whether rows must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write, for each session, a gap row that the session may lack `size` bytes. Without any session, keep the loss
-        for the first one."""
+        """Write, for each session, a gap row that the session may lack `size` bytes. If there is no session, remember
+        the loss until a session opens."""
         if not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True
@@ -465,7 +465,7 @@ class Damage:
 
     def tell(self) -> None:
         """Write gap rows for the remembered losses, for each session that is still open. If none of these sessions is
-        open, keep the loss for every later session."""
+        open, report the loss for all open sessions, or for the next session that opens."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -516,7 +516,7 @@ class Ahead:
         self._told: dict[str, DropCount] = {}
 
     def apply(self, entry: Entry) -> None:
-        """Process the next entry."""
+        """Process the next entry of the spool."""
         self.now = entry.time_ns
         if entry.kind == EntryKind.OPEN:
             self.sessions[entry.session] = decode(entry.payload, OpenInfo)

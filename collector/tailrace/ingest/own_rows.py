@@ -22,8 +22,8 @@ from tailrace.rows.schema import Row
 from tailrace.spool.payloads import FileLoss
 
 Emit = Callable[[str, Emitted, int], None]
-"""Function that receives the name of an incarnation, its rows (see `Batch.extend`) and the approximate memory (bytes)
-of the rows."""
+"""Function that receives the name of an incarnation (producer run), its rows (see `Batch.extend`) and the approximate
+memory (bytes) of the rows."""
 
 KeepPiece = Callable[[str, int, bytes], None]
 """Function that appends to a session's quarantine file; it receives the session's name, the position in the file and
@@ -55,8 +55,8 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OwnRows:
-    """Writes those rows of one incarnation that do not come from the producer's records, and adds their counts to the
-    sums of the source."""
+    """Writes those rows of one incarnation (producer run) that do not come from the producer's records, and adds their
+    counts to the sums of the source."""
 
     def __init__(
         self,
@@ -79,7 +79,9 @@ class OwnRows:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:
-        """Write the gap or heal row of a finding, for this incarnation or for the earlier session `session`."""
+        """Write the gap or heal row of a finding, for this incarnation (producer run) or for the earlier session
+        `session`.
+        """
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
@@ -198,8 +200,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row of this incarnation, or of another session if `session` is given. `missing` is the number of
-        missing events in a gap row; None means that the number is unknown."""
+        """Write a row of this incarnation (producer run), or of another session if `session` is given. `missing` is the
+        number of missing events in a gap row; None means that the number is unknown."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -226,13 +228,13 @@ _flaw = attrgetter("flaw")
 
 
 class Unreadable:
-    """Writes the gap rows of unreadable bytes of one incarnation."""
+    """Writes the gap rows of unreadable bytes of one incarnation (producer run)."""
 
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Prepare gap rows for one incarnation. `counted` means that the producer numbers its events, so that
-        unreadable bytes need not be counted as missing events."""
+        """Prepare gap rows for one incarnation (producer run). `counted` means that the producer numbers its events, so
+        that unreadable bytes need not be counted as missing events."""
         self._state = state
         self._own = own
         self._references = references

@@ -1,5 +1,5 @@
-"""Write the rows of an incarnation's records, with their wall times. If a span has separate records for its begin and
-its end, one row is written for both.
+"""Write the rows of the records of an incarnation (producer run), with their wall times. If a span has separate records
+for its begin and its end, one row is written for both.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class RecordRows:
-    """Writes the rows of an incarnation's records, and counts the records and their flaws in the sums of the source."""
+    """Writes the rows of the records of an incarnation (producer run), and counts the records and their flaws in the
+    sums of the source.
+    """
 
     def __init__(self, state: IncarnationState, tally: Tally, emit: Emit) -> None:
         self._state = state

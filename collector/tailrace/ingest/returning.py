@@ -61,8 +61,8 @@ class Present(Protocol):
         """Return whether the session has received events of a stream."""
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return the number that would come next in a stream, and the mark of its last event; None if the stream has no
-        event."""
+        """Return the number that would come next in a stream, and the mark (fingerprint) of its last event; None if the
+        stream has no event."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Record that these numbers of a stream arrived in another session, so that this session does not lack them."""
@@ -91,7 +91,7 @@ class Departures:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
-        """Add an open session."""
+        """Add an open session, so that other sessions of the same producer can find it."""
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
@@ -180,9 +180,9 @@ class Departures:
         """Return the session from a host whose stream an event continues. If the event continues none, return the
         newest session that had this stream, or None if there is none.
 
-        `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's mark. `asks` is the session
-        that received the event. The search examines at most the newest `_LOOKED_AT` open sessions and `_LOOKED_AT`
-        ended sessions that had this stream."""
+        `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
+        session that received the event. The search examines at most the newest `_LOOKED_AT` open sessions and
+        `_LOOKED_AT` ended sessions that had this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -209,7 +209,7 @@ class Departures:
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
         """Yield the sessions from which a stream may continue, newest first: the name, the stream's next number and
-        last mark, and whether both sessions are known to have the same epoch."""
+        last mark (event fingerprint), and whether both sessions are known to have the same epoch."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -235,7 +235,7 @@ class Siblings:
         sender: Sender,
         own: OwnRows,
     ) -> None:
-        """Register the incarnation, so that other sessions of its producer can find it."""
+        """Register the incarnation (producer run), so that other sessions of its producer can find it."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -254,27 +254,27 @@ class Siblings:
         return stream in self._counters.state.streams
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return the number that would come next in a stream, and the mark of its last event; None if the stream has no
-        event."""
+        """Return the number that would come next in a stream, and the mark (fingerprint) of its last event; None if the
+        stream has no event."""
         return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that these numbers of a stream arrived in another session, so that this incarnation does not lack
-        them."""
+        """Record that these numbers of a stream arrived in another session, so that this incarnation (producer run)
+        does not lack them."""
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 
     # Methods that call other sessions of the same producer
 
     def come(self) -> None:
-        """Register the incarnation as open under its epoch. Do nothing if it has no epoch, receives datagrams, or
-        belongs to an announced session."""
+        """Register the incarnation (producer run) as open under its epoch. Do nothing if it has no epoch, receives
+        datagrams, or belongs to an announced session."""
         state = self._state
         if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Remove the incarnation from the open sessions that other sessions can find."""
+        """Remove the incarnation (producer run) from the open sessions that other sessions can find."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
@@ -312,8 +312,8 @@ class Siblings:
         return earlier.next
 
     def go_on(self) -> bool:
-        """Return whether other sessions continue all streams of this incarnation; False if the incarnation has no
-        stream."""
+        """Return whether other sessions continue all streams of this incarnation (producer run); False if the
+        incarnation has no stream."""
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:

@@ -125,14 +125,15 @@ class Session:
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
         """Write a row with the number of entries of each kind that a memory limit evicted. First write the gap rows of
-        the previous incarnation. Also end the incarnations of the processes that the decoder no longer remembers."""
+        the previous incarnation (producer run). Also end the runs of the processes that the decoder no longer
+        remembers."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
         if separates(self.decoder):
             self.generations.keep(self.decoder.processes, now)
 
-    # Bytes
+    # Methods that take the bytes of the session
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
         """Process bytes of a stream, split at arbitrary positions, and yield between two steps. `position` is the spool
@@ -267,11 +268,11 @@ class Session:
         self.state.received += size
         self.state.last = now
 
-    # Files
+    # Methods that take facts about the session's file
 
     def file(self, facts: FileFacts | None, now: int) -> None:
-        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests. None
-        means that no source follows the file any more.
+        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests (has
+        stopped growing). None means that no source follows the file any more.
 
         If the file rests, first decode its last record, even if the newline or other terminator of the record is
         missing."""
@@ -312,7 +313,9 @@ class Session:
                 self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
-        """Process a part of a document, such as a metadata file, that belongs to the session's file."""
+        """Process a part of a document (a file that describes a stream, such as a metadata file) that belongs to the
+        session's file.
+        """
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
 
     def loss(self, loss: FileLoss) -> None:
@@ -320,7 +323,7 @@ class Session:
         self._file.lose(loss, self._own)
         self.generations.reach()
 
-    # End of the session
+    # Methods that end the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
         """Write a row about the file's state, because the daemon stops. `is_alike` is whether another file of the
@@ -352,7 +355,7 @@ class Session:
     def _own(self) -> OwnRows:
         return self.generations.current.own
 
-    # Checkpoints
+    # Methods that save the state for a checkpoint
 
     def save(self, named_from: int) -> SessionState:
         """Return the state, which includes the decoder's state until `saved` is called.
@@ -389,7 +392,7 @@ class SessionFile:
         self.decoder = decoder
 
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
-        """Count the next bytes of the file. If the file rested, write a row that it grows again."""
+        """Count the next bytes of the file. If the file had stopped growing, write a row that it grows again."""
         if file := self._state.file:
             if file.facts.rest:
                 self._rest(file, None, own, now)
@@ -410,7 +413,9 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
-        """Write the rest row of a resting file again, because another file has turned out to continue its run."""
+        """Write the rest row of a file again, because another file has turned out to continue the file's run. A rest
+        row states that a file has stopped growing.
+        """
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
@@ -432,8 +437,8 @@ class SessionFile:
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
-        """Collect a part of a document that belongs to the file. Return the document's records once all parts have
-        arrived."""
+        """Collect a part of a document (a file that describes the stream, such as its metadata). Return the document's
+        records once all parts have arrived."""
         file = self._state.file
         if file is None or not reads_files(self.decoder):
             return []
@@ -453,8 +458,8 @@ class SessionFile:
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return attributes for the row of the beginning of a file's incarnation: the file's group, and the stream
-        whose end is expected."""
+        """Return attributes for the row of the beginning of an incarnation (producer run) in a file: the file's group,
+        and the stream whose end is expected."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end
@@ -467,8 +472,9 @@ class SessionFile:
         return {"file": _as_read(file)} | self._asked if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write a row that the file rests or, without `rest`, grows again. The row also states what the end of the
-        stream lacks. If two resting files have the same content, readers ignore one of them (`query.inner_views`)."""
+        """Write a row that the file has stopped growing or, without `rest`, that it grows again. The row also states
+        what the end of the stream lacks. If two such files have the same content, readers ignore one of them
+        (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)

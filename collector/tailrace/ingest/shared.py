@@ -79,7 +79,7 @@ class Shared:
         return self._pieces[source]
 
     def attach(self, info: OpenInfo) -> Attach:
-        """Return the function that creates the incarnations of the session that `info` opened."""
+        """Return the function that creates the incarnations (producer runs) of the session that `info` opened."""
         bits = FORMATS[info.format].counter_bits
         departures = None if info.file else self.departed(info.source)
         cut = info.file and FORMATS[info.format].files.pieces

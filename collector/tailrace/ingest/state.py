@@ -55,8 +55,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     evicted: dict[str, int] = {}
     """Number of entries that sessions dropped to respect the memory limits, by the kind of entry."""
     events: Account = msgspec.field(default_factory=Account)
-    """Counts of the events of finished incarnations. The events of a running incarnation are counted in its own account
-    and added when it finishes."""
+    """Counts of the events of finished incarnations (producer runs). The events of a running incarnation are counted in
+    its own account and added when it finishes."""
 
     @property
     def said_missing(self) -> int:
@@ -69,9 +69,10 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
 
     name: str
     id: str = ""
-    """Id of the announced session that the incarnation belongs to; "" where no client announced the incarnation."""
+    """Id of the announced session that the incarnation (producer run) belongs to; "" where no client announced the
+    incarnation."""
     reached: int = 0
-    """Number of bytes received so far for the incarnation, summed over all its connections."""
+    """Number of bytes received so far for the incarnation (producer run), summed over all its connections."""
     records: int = 0
     began: int = 0
     """Time (Unix ns) at which the first record arrived."""
@@ -79,9 +80,9 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     clock: str | None = None
     ticks_per_second: float | None = None
     ended: str = ""
-    """Reason of the end, for an incarnation that only waits for late events."""
+    """Reason of the end, for an incarnation (producer run) that only waits for late events."""
     ended_at: int = 0
-    """Time (Unix ns) at which the incarnation ended."""
+    """Time (Unix ns) at which the incarnation (producer run) ended."""
     goodbye_at: int = 0
     """Time (Unix ns) at which the client's goodbye was complete, or a footer arrived; 0 before, and again 0 if a record
     follows a footer."""
@@ -104,10 +105,10 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     heard_times: int = 0
     """Number of different arrival times of events that showed the producer's clock."""
     continues: list[str] = []
-    """Names of the earlier sessions whose streams continue in this incarnation."""
+    """Names of the earlier sessions whose streams continue in this incarnation (producer run)."""
     elsewhere: dict[str, str] = {}
     """By stream, the earlier session that may contain the numbers below the first number that arrived in this
-    incarnation."""
+    incarnation (producer run)."""
     times: tuple[int, int] | None = None
     """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
@@ -116,7 +117,9 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
-    """State of a session that a client announced: one incarnation, over any number of connections."""
+    """State of a session that a client announced: one incarnation (run) of the client's program, over any number of
+    connections.
+    """
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
@@ -145,7 +148,7 @@ class Departure(msgspec.Struct, array_like=True):
     """Time (Unix ns) at which the session ended, moved later by all time in which no daemon ran."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
-    """By stream, the next number and the mark of the last event."""
+    """By stream, the next number and the mark (fingerprint) of the last event."""
     cut: list[str] = []
     """If the session's connection broke: its streams that no later session has continued yet. When later sessions have
     continued all of them, the session's gap of unknown size is healed."""
@@ -158,18 +161,20 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     number: int
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
-    """State of the current incarnation, or the id of the announced session that the current incarnation belongs to."""
+    """State of the current incarnation (producer run), or the id of the announced session that the current incarnation
+    belongs to."""
     process: int = 0
-    """Number of the process that wrote the current incarnation, in an input of several processes."""
+    """Number of the process that wrote the current incarnation (the run to which the next records belong), in an input
+    of several processes."""
     aside: dict[int, IncarnationState] = {}
-    """Current incarnations of the other processes, by process number."""
+    """Current incarnations (runs) of the other processes in an input of several processes, by process number."""
     previous: IncarnationState | str | None = None
-    """The previous incarnation, as long as its late events may still arrive; otherwise None."""
+    """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
-    """Number of bytes to add to `place`, to get the offset in the bytes of the current incarnation, which may have
-    received bytes on other connections."""
+    """Number of bytes to add to `place`, to get the offset in the bytes of the current incarnation (producer run),
+    which may have received bytes on other connections."""
     epochs: dict[int, str] = {}
-    """By epoch, the name of the incarnation that stated the epoch."""
+    """By epoch, the name of the incarnation (producer run) that stated the epoch."""
     restarts: int = 0
     doubt: str = ""
     """Reason for which the current incarnation began, as long as it is uncertain that the producer restarted; otherwise

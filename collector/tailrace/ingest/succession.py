@@ -52,7 +52,7 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class RecordPlace(NamedTuple):
-    """Place in a chunk of a record that is processed alone: the index of the part of the chunk, and the row in this
+    """Position in a chunk of a record that is processed alone: the index of the part of the chunk, and the row in this
     part."""
 
     chunk: Chunk
@@ -89,7 +89,7 @@ class _TooManySessionsError(Exception):
 
 
 class Succession:
-    """Passes the records of one session to the incarnations that `generations` holds."""
+    """Passes the records of one session to the incarnations (producer runs) that `generations` holds."""
 
     def __init__(
         self,
@@ -114,8 +114,8 @@ class Succession:
         self._refused: list[Record] = []
         """Pieces of the current spool entry that were refused because the host began too many sessions."""
         self._speaker: Incarnation | None = None
-        """The incarnation that receives all further records of the current datagram, because the datagram announces a
-        session or has an epoch of an incarnation that is over."""
+        """The incarnation (producer run) that receives all further records of the current datagram, because the
+        datagram announces a session or has an epoch of an incarnation that is over."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Process the records of a chunk, in order."""
@@ -192,13 +192,13 @@ class Succession:
         self._generations.turn(here, now)
 
     def datagram_over(self) -> None:
-        """Record the end of a datagram: the next records may belong to another incarnation."""
+        """Record the end of a datagram: the next records may belong to another incarnation (producer run)."""
         if self._speaker and self._speaker.state.id in self._announcements:
             self._announcements.heard(self._speaker.state.id)
         self._speaker = None
         self._state.refusing = False
 
-    # Limit on new sessions
+    # Methods that limit the number of new sessions
 
     def may_refuse(self, now: int) -> bool:
         """Return whether the ingest refuses the next record, or would refuse it if it began a session, because the host
@@ -233,7 +233,7 @@ class Succession:
             piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)
             self._refused.append(self._placed(piece))
 
-    # Records
+    # Methods that process records
 
     def _events(self, chunk: Chunk, now: int) -> Iterator[None]:
         """Process a series of events, and begin a new incarnation at each event whose number shows a restart of the
@@ -290,21 +290,25 @@ class Succession:
         return done
 
     def _note(self, record: Record, place: RecordPlace, now: int) -> None:
-        """Process a record about the session at a place: an epoch, a header, a footer, an option."""
+        """Process a record about the session, such as an epoch, a header, a footer or an option. `place` is the
+        record's position in its chunk.
+        """
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return the record with its offset converted from the decoder's input to the bytes of the current incarnation."""
+        """Return the record with its offset converted from the decoder's input to the bytes of the current incarnation
+        (producer run).
+        """
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
     @property
     def _shift(self) -> int:
-        """Return the number of bytes to add to an offset in the decoder's input, to get the offset in the current
-        incarnation's bytes."""
+        """Return the number of bytes to add to an offset in the decoder's input, to get the offset in the bytes of the
+        current incarnation (producer run)."""
         return self._state.skipped + self._state.base
 
     def readable(self, size: int) -> None:
@@ -313,11 +317,11 @@ class Succession:
         self._tally.decoded += size
         self._state.garbage = 0
 
-    # Epochs, headers, reports and goodbyes
+    # Methods that process epochs, headers, reports and goodbyes
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation that receives a record. `facts` are what the record states about the session, and
-        `place` is the record's place."""
+        """Return the incarnation (producer run) that receives a record. `facts` are what the record states about the
+        session, and `place` is the record's position in its chunk."""
         generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
@@ -359,8 +363,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return whether the current incarnation can have made the statement in the record at a place. `passed` means
-        that the record's datagram belongs to another incarnation."""
+        """Return whether the current incarnation (producer run) can have made the statement in the record at the
+        position `place`. `passed` means that the record's datagram belongs to another incarnation."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -380,9 +384,9 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Execute the action `course` for the statement in the record at a place, which may begin an incarnation.
-        Return the incarnation that receives the statement. Raise _TooManySessionsError if the host has used its quota
-        of sessions. `epoch` is 0 for a statement without an epoch."""
+        """Execute the action `course` for the statement in the record at the position `place`, which may begin an
+        incarnation (producer run). Return the incarnation that receives the statement. Raise _TooManySessionsError if
+        the host has used its quota of sessions. `epoch` is 0 for a statement without an epoch."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -406,8 +410,8 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header that arrives now may belong to the current incarnation, whose other datagrams have
-        overtaken the datagram with the header."""
+        """Return whether a header that arrives now may belong to the current incarnation (producer run), whose other
+        datagrams have overtaken the datagram with the header."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
@@ -431,11 +435,11 @@ class Succession:
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
         return now + lead + apart <= self._generations.linger
 
-    # Announcements
+    # Methods that process announcements of sessions
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of the session that a record announces. From now on, this connection belongs to the
-        session, unless the session's incarnation came before the current one."""
+        """Return the incarnation (producer run) of the session that a record announces. From now on, this connection
+        belongs to the session, unless the session's incarnation came before the current one."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -465,8 +469,8 @@ class Succession:
         return SessionStatement.SAME_ID if same else SessionStatement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
-        """Return whether an incarnation from this address came before the current one, and its datagrams may still
-        arrive late."""
+        """Return whether an incarnation (producer run) from this address came before the current one, and its datagrams
+        may still arrive late."""
         current = self._generations.current
         return (
             self._unordered
@@ -475,7 +479,7 @@ class Succession:
             and not current.silent(now - self._generations.linger)
         )
 
-    # Decision whether the current incarnation is new
+    # Methods that decide whether the current incarnation (producer run) is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
         """Decide, by the numbers of events, whether the producer has restarted or the previous incarnation continues."""
