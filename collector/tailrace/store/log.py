@@ -262,8 +262,8 @@ class Journal:
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add to the journal the log entries of those `versions` that it lacks, and the checksums of the data files
-        that they added. Skip files whose rows come from earlier files.
+        """Add to the journal the log entries of those `versions` that the journal lacks, and the checksums of the data
+        files that they added. Skip files whose rows come from earlier files.
 
         Several collectors call this method for the same versions, but each version gets only one line. Raise OSError if
         the journal or a file cannot be accessed.
@@ -340,7 +340,9 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Add to `_noted` the versions that this or other processes have added to the journal since the last call."""
+        """Read on in the journal: add to `_noted` the versions that this or other processes have added to the journal
+        since the last call.
+        """
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())

@@ -117,7 +117,7 @@ class NoteStore:
 
 
 class _NotePlace(Protocol):
-    """The place of a store's notes, which are small files with a name each."""
+    """The directory or URL in which the notes of a store are. Each note is a small file with a name."""
 
     @property
     def refused(self) -> str | None: ...
@@ -185,7 +185,9 @@ class _Directory:
 
 
 class _Bucket:
-    """The place of notes below a URL. The object store writes an object completely or not at all."""
+    """The notes of a store at a URL, as objects of an object store. The object store writes an object completely or not
+    at all.
+    """
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
         self._url = url

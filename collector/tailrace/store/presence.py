@@ -181,7 +181,8 @@ class Entrance:
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector uses the store. If so, none can start before `admit` is called."""
+        """Whether no other collector uses the store. If no other collector uses it, none can start before `admit` is
+        called."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
@@ -429,7 +430,7 @@ INTRODUCTION = "collector.json"
 
 
 class Introduction(msgspec.Struct):
-    """Says which spool a collector uses: the spool's identity, and the path of its directory."""
+    """The identity of the spool that a collector uses, and the path of the spool's directory."""
 
     identity: str
     spool: str

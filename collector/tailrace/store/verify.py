@@ -35,9 +35,10 @@ _ZEROS = bytes(1024)
 
 
 def place_damage(path: Path, size: int) -> str | None:
-    """Return a description of a file's damage, as far as the file's existence and size show it.
+    """Return a description of a file's damage if the file is missing, cannot be opened, is not a regular file, or does
+    not have `size` bytes.
 
-    Return None if they show none.
+    Return None otherwise.
     """
     try:
         found = path.stat()
