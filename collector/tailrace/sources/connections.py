@@ -40,7 +40,7 @@ from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFig
 from tailrace.spool.entry import EntryKind
 
 DRAIN_MAX = 8 * 2**20
-"""Maximum number of bytes received from one connection after the daemon was told to stop."""
+"""Maximum number of bytes received from one connection after the daemon has begun to stop."""
 
 TURN_BYTES = 2**20
 """Number of bytes that the receiving task receives before other tasks run.

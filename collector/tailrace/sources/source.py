@@ -149,8 +149,8 @@ class FileIntake(Protocol):
         ...
 
     def document(self, number: int, name: str, data: bytes) -> None:
-        """Append the whole content of a document that belongs to the file. Call this method for
-        each new or changed document.
+        """Append the whole content of a document (such as a metadata file) that belongs to the file. Call this method
+        for each new or changed document.
         """
         ...
 
@@ -368,7 +368,8 @@ class Refusal(StrEnum):
     NEW_PEERS = "too many new peers"
     """An unknown peer sent a datagram, but more new peers had come than `new_peers_rate` allows."""
     OUTSIDE = "outside"
-    """A link leads from the searched directory to this file at a place outside it, which the collector must not read.
+    """A link leads from the searched directory to this file, which lies outside that directory, so the collector must
+    not read the file.
     """
 
 

@@ -129,21 +129,21 @@ class Catalog:
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the relatives that come before this file in the order of discovery, in which a
-        file takes the place of the first file at its path."""
+        """Return the relatives (possible copies or originals) that come before this file in the order of discovery. A
+        file that replaces another one at its path has the position of that file in the order."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return the relatives that were found after this file."""
+        """Return the relatives (possible copies or originals) that were found after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
-        """Add a file under a key, by default the key of its path. A moved file keeps its position
-        in the order of files. A new file gets the rank of a file that is known at its path."""
+        """Add a file under a key, by default the key of its path. A moved file keeps its position in the order of
+        files. A new file gets the rank (`Followed.rank`) of a file that is known at its path."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -223,7 +223,7 @@ class Catalog:
         while len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
 
-    # Times of checks
+    # Methods that set and return the times of the files' checks
 
     @property
     def next_due(self) -> float:

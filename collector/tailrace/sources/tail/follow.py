@@ -209,7 +209,7 @@ class Followed:
         now_as = signature(found)
         changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
-            return True  # the changed size is the size of the other file
+            return True  # the size has changed because it is the size of the other file at the path
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
@@ -278,7 +278,7 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def rest(self, now: float) -> None:
-        """Report to the intake if the file begins to rest: its writer has ended, or nothing was written for a long
+        """Report to the intake if the file has stopped growing: its writer has ended, or nothing was written for a long
         time. The caller has read the whole file before. Raise OSError."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
@@ -288,8 +288,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close the file until it changes, if it rests or has not changed for `KEPT_OPEN` seconds. The caller has read
-        the whole file before."""
+        """Close the file until it changes, if it was reported to have stopped growing or has not changed for
+        `KEPT_OPEN` seconds. The caller has read the whole file before."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
@@ -314,7 +314,9 @@ class Followed:
         return now - self.location.changed_at
 
     def shadow(self, ended: Trail) -> None:
-        """Begin to read the file as a shadow of an ended file. Raise OSError."""
+        """Begin to read the file only to compare it with an ended file that begins alike (`Phase.SHADOW`). Raise
+        OSError.
+        """
         self._go_on_after(ended)
         self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 

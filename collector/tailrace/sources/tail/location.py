@@ -64,8 +64,8 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """The files and directories within which one source may read files. `documents` returns, for
-    the path of a stream's file, the paths of the format's documents beside it, relative to its
+    """The files and directories within which one source may read files. `documents` returns, for the path of a stream's
+    file, the paths of the documents beside it (files that describe the stream, such as metadata), relative to its
     directory. `system` contains the calls with which the source examines files."""
 
     def __init__(
@@ -289,7 +289,9 @@ class Location:
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
-            except OutsideError:  # other patterns are configured now
+            except (
+                OutsideError
+            ):  # the configured patterns have changed, so the path is outside all roots now
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False

@@ -63,8 +63,8 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # A rewritten file that waits for a free place keeps its position in the queue, and a rewritten shadow gets a
-    # session.
+    # A rewritten file that waits because too many files are followed keeps its position in the queue. A rewritten file
+    # that is read only for a comparison gets a session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.ENDED: dict.fromkeys(Phase, Phase.LEFT),
 }

@@ -1,8 +1,9 @@
-"""Manage the session of one followed file: its content, its documents, and whether it rests.
+"""Manage the session of one followed file: its content, its documents (files that describe its stream, such as
+metadata), and whether it rests (has stopped growing).
 
-`Handoff` is the session. `DocumentWatch` reads the documents that a format
-keeps beside its files: each changed document once, even if several files share it. `Resting`
-determines whether the file rests: its writer has ended, or nothing was written for a long time.
+`Handoff` is the session. `DocumentWatch` reads the documents that a format keeps beside its files: each changed
+document once, even if several files share it. `Resting` determines whether the file has stopped growing: its writer has
+ended, or nothing was written for a long time.
 
 `Writers` determines whether the process that writes a file is still running. A file's path may
 contain the writer's host and PID. A PID alone is not sufficient: the system reuses PIDs, and the
@@ -156,19 +157,20 @@ def _after(path: Path, word: str) -> list[str]:
 
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Maximum number and total size (bytes) of documents that are kept in memory, because streams that
-begin together share documents. The document that was read last is kept in any case."""
+"""Maximum number and total size (bytes) of documents (files that describe streams, such as metadata files) that are
+kept in memory, because streams that begin together share documents. The document that was read last is kept in any
+case."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
-    """A document, and the streams whose format refers to it."""
+    """A document (a file that describes streams, such as a metadata file), and the streams whose format refers to it."""
 
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """CRC-32 of the content that was last read; None if the document was never read."""
+        """CRC-32 of the document's content that was last read; None if the document was never read."""
         self.settled = False
         """Whether the document was read once more after it had stopped changing, because a change
         within the resolution of its times does not show."""
@@ -178,8 +180,8 @@ class _Document:
 
 
 class DocumentWatch:
-    """Reads the documents of one source. For each error, it calls `failed` with the error's name
-    and tries again later; no method raises."""
+    """Reads the documents (such as metadata files) beside the files of one source. For each error, it calls `failed`
+    with the error's name and tries again later; no method raises."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -196,7 +198,7 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Pass the documents of the file at a path to the file's session, now and after each
+        """Pass the documents (such as metadata files) of the file at a path to the file's session, now and after each
         change. If a shared document has changed, pass it to the other sessions, too."""
         self.forget(handoff)
         for name in self._files.documents(path):
@@ -216,7 +218,9 @@ class DocumentWatch:
                 self._cache.pop(place, None)
 
     def look_at_all(self) -> Iterator[None]:
-        """Pass all changed documents on. Yield after each document, to let other tasks run."""
+        """Pass all changed documents (such as metadata files) to the sessions. Yield after each document, to let other
+        tasks run.
+        """
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -224,7 +228,7 @@ class DocumentWatch:
             yield
 
     def _examine(self, place: str, document: _Document) -> bool:
-        """Read a document if it may have changed; return whether its content has changed."""
+        """Read a document (such as a metadata file) if it may have changed; return whether its content has changed."""
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
@@ -254,7 +258,7 @@ class DocumentWatch:
                 self._intake.document(handoff.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Return the current content of a document, or None if the document cannot be read."""
+        """Return the current content of a document (such as a metadata file), or None if the document cannot be read."""
         try:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)
@@ -279,8 +283,8 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for the end of a session because of a new file at the same path, to which the documents
-beside the file may belong by now."""
+"""Reasons for the end of a session that mean that the content at the file's path is new. The documents beside the file,
+such as metadata files, may then belong to the new content."""
 
 
 class Desk(msgspec.Struct):
@@ -313,7 +317,7 @@ class Handoff:
         self.lost = False
         """Whether this run of the daemon has found a loss of bytes in the file."""
         self.sent: dict[str, int] = {}
-        """CRC-32 of each document that was passed to the session, by the document's name."""
+        """CRC-32 of each document (such as a metadata file) that was passed to the session, by the document's name."""
         self._desk = desk
 
     @classmethod
@@ -334,13 +338,13 @@ class Handoff:
             self._desk.intake.loss(self.number, loss)
 
     def tell(self, facts: FileFacts) -> None:
-        """Report changed facts of the file to the intake: its path, its inode, whether it rests, or
-        the last gzip member."""
+        """Report changed facts of the file to the intake: its path, its inode, whether it has stopped growing, or the
+        last gzip member."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
     def documents(self, path: str) -> None:
-        """Pass on the documents that the format keeps beside the file's current path."""
+        """Pass on the documents (such as metadata files) that the format keeps beside the file's current path."""
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
@@ -355,8 +359,8 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass the documents on once more: if the file was not found again after a restart, they
-            # have not been checked.
+            # Pass the documents (such as metadata files) on once more: if the file was not found again after a restart,
+            # they have not been checked.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -365,13 +369,15 @@ class Handoff:
 
 
 class Resting:
-    """Determines whether a file rests, and remembers its writer and what was last reported."""
+    """Determines whether a file rests: whether it has stopped growing because its writer has ended or pauses. Remembers
+    the writer and what was last reported.
+    """
 
     __slots__ = ("_desk", "_missed", "_process", "_sought", "told")
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """The last report: why the file rests and since when; None while the file may grow."""
+        """The last report: why the file has stopped growing, and since when; None while the file may grow."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
@@ -380,7 +386,7 @@ class Resting:
         """Whether the last check already found that the writer has ended."""
 
     def grows(self) -> None:
-        """Record that more of the file was read, so that it does not rest any more."""
+        """Record that more of the file was read, so that it no longer counts as a file that has stopped growing."""
         self.told = None
         self._sought = self._missed = False
 
@@ -393,8 +399,8 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Check a file that was read to its end and is unchanged since the last check; return
-        whether it now rests for a reason that was not reported yet.
+        """Check a file that was read to its end and is unchanged since the last check; return whether it now counts as
+        a file that has stopped growing, for a reason that was not reported yet.
 
         `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during
         which checks found no change. `pending` is the number of bytes behind the last complete gzip

@@ -185,7 +185,7 @@ class Watch:
         return figures
 
     def _look_at_documents(self) -> Iterator[Wait]:
-        """Check all documents for changes, if they are due."""
+        """Check all documents (such as metadata files) for changes, if they are due."""
         if self._clock.monotonic() < self._documents_due:
             return
         documents = self._desk.documents
