@@ -33,8 +33,8 @@ class Reason(StrEnum):
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
 """Reasons of gaps that the ingest finds and counts.
 
-Only DAMAGED is left out. A start or an upkeep finds damaged data files in the table and reports them as the condition
-`damage`.
+Only DAMAGED is left out. A start, or an upkeep (merges and clean-up of the table), finds damaged data files in the
+table and reports them as the condition `damage`.
 """
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})

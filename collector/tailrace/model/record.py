@@ -75,7 +75,8 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """A client's statement that its session ends: for each stream, the wire number that the next event would have had.
+    """A client's statement that its session ends: for each stream, the number (as sent) that the next event would have
+    had.
 
     With `more`, another goodbye with further streams follows. If a goodbye is sent in several numbered parts, `part` is
     the number of this one, from 0 on.
@@ -87,8 +88,8 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the wire numbers are only lower bounds, because the streams may have gone on after this
-        goodbye.
+        """Return whether the numbers in this goodbye are only lower bounds, because the streams may have gone on after
+        this goodbye.
         """
         return self.more and self.part is None
 
