@@ -53,7 +53,9 @@ def write_flaws(
 
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
-    """Return the attributes with the flaw as their first member. Without a flaw, return them unchanged."""
+    """Return the attributes with the flaw (name of the broken rule) as their first member. Without a flaw, return them
+    unchanged.
+    """
     return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
 
 
