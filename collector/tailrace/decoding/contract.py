@@ -63,7 +63,8 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class BlockDecoder(Decoder, Protocol):
-    """A decoder with a compiled kernel. The kernel packs events of the usual shape into blocks of rows.
+    """A decoder with a compiled kernel. The kernel packs events of the shape that occurs most often into blocks of
+    rows.
 
     The decoder reads all other events in Python."""
 
@@ -83,8 +84,8 @@ class BlockDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class QuickDecoder(Decoder, Protocol):
-    """A decoder with a fast path for records of the usual shape, and a slow path that reads all other records one by
-    one."""
+    """A decoder with a fast path for records of the shape that occurs most often, and a slow path that reads all other
+    records one by one."""
 
     def take_slow(self) -> int:
         """Return how many records the slow path has read since the last call of `take_slow`."""
@@ -194,12 +195,12 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
 
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
-    """Return whether a decoder has a kernel that packs events into blocks."""
+    """Return whether a decoder has a compiled kernel that packs events into blocks."""
     return _keeps(decoder, BlockDecoder)
 
 
 def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:
-    """Return whether a decoder has a fast path for records of the usual shape."""
+    """Return whether a decoder has a fast path for records of the shape that occurs most often."""
     return _keeps(decoder, QuickDecoder)
 
 

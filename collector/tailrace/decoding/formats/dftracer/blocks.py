@@ -1,4 +1,6 @@
-"""Decode DFTracer with the compiled kernel: usual records into blocks. `DFTracerDecoder` decodes all other lines."""
+"""Decode DFTracer with the compiled kernel: it packs usual records (the frequent shapes) into blocks. `DFTracerDecoder`
+decodes all other lines.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,25 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
-"""Approximate size (bytes) of the shortest usual record. Input with room for less than `ROWS_MIN` such records is
-decoded in Python."""
+"""Approximate size (bytes) of the shortest record that the compiled kernel reads. If the input has room for less than
+`ROWS_MIN` such records, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of input that Python decodes from the second of several successive unusual lines on, before it
-tries the kernel again. The size doubles with each further unusual line, because each call of the kernel takes time."""
+"""Minimum size (bytes) of the input that Python decodes after a line that the compiled kernel cannot read, before the
+kernel is called again. The minimum applies from the second such line in succession on. It doubles with each further
+one, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
-"""Maximum size (bytes) of an unfinished line that is joined with the next input so that the kernel reads the whole line."""
+"""Maximum size (bytes) of an unfinished line that is joined with the next input so that the compiled kernel reads the
+whole line."""
 
 _scan = Scanner().scan
-"""The kernel's scanner, which all decoders share. The texts that it has stored from earlier calls never change the rows
-of a block."""
+"""The compiled kernel's scanner, which all decoders share. The texts that it has stored from earlier calls never change
+the rows of a block."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
-    """A DFTracer decoder whose compiled kernel packs usual records into blocks."""
+    """A DFTracer decoder whose compiled kernel packs records of the frequent shapes into blocks."""
 
     @property
     def block_min(self) -> int:
@@ -54,7 +58,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether the kernel may read from the next byte on.
+        """Return whether the compiled kernel may read from the next byte on.
 
         The kernel may do so if a line begins there, no split record waits for further lines, and no record of the
         current process needs the Python decoder."""
@@ -66,8 +70,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number of rows, and the position
-        after their lines."""
+        """Append the compiled kernel's blocks of the lines from `at` on to `found`. Return the number of rows, and the
+        position after their lines."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

@@ -192,7 +192,7 @@ class DFTracerDecoder:
         records, self._records = self._records, []
         return records
 
-    # Read lines, and choose between usual, unusual and split records
+    # Read lines, and decide whether a record is usual (of a frequent shape), unusual or split into several lines
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":

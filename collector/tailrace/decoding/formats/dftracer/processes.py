@@ -23,11 +23,10 @@ PROCESSES_MAX = 1024
 """Maximum number of processes of a file that are distinguished."""
 
 PROCESS_BYTES = 5 * 2**10
-"""Upper bound on the memory (bytes) of a process with its incarnation, without the ids of its run
-(`TracedRun.held`)."""
+"""Upper bound on the memory (bytes) of a process and its run, without the ids of its run (`TracedRun.held`)."""
 
 USUAL_MAX = 64
-"""Maximum number of processes whose records may alternate in the input of one kernel call."""
+"""Maximum number of processes whose records may alternate in the input of one call of the compiled kernel."""
 
 _HOST_MAX, _PID_MAX = 64, 20
 """Maximum number of characters of a host hash, and of a PID."""
@@ -137,7 +136,7 @@ class Processes:
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
         """The current process and the processes with the latest records before, each with its number. Only processes
-        whose records the kernel may read are included.
+        whose records the compiled kernel may read are included.
 
         No two of them have the same PID. The PID of a record therefore shows which of them wrote the record."""
         found = [(self.number, self.current)]

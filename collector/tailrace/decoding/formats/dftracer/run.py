@@ -263,7 +263,8 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether an event of the usual shape changes only the stored ids, so that the kernel may read it.
+        """Whether an event of the most frequent shape changes only the stored ids, so that the compiled kernel may read
+        it.
 
         This requires that the unit of time is known, and that no gap was reported that the event may heal."""
         return self.clocked and not self.claims
@@ -287,15 +288,15 @@ class TracedRun:
             self.ids.doubt()
 
     def came(self, ids: list[int], *, counts: bool) -> None:
-        """Mark the ids of usual events as seen.
+        """Mark the ids of usual events (of the most frequent shape) as seen.
 
         `counts`: whether one of the records shows that the tracer's release numbers its events by id."""
         self.ids.add(ids)
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note two facts about usual events: whether they had ids, and whether one shows that the tracer's release
-        numbers its events by id.
+        """Note two facts about usual events (of the most frequent shape): whether they had ids, and whether one shows
+        that the tracer's release numbers its events by id.
         """
         state = self._state
         state.numbered = state.numbered or numbered

@@ -67,7 +67,7 @@ characters that JSON does not allow in a string, nan or inf, and a comma before 
 
 
 class FoundFields(NamedTuple):
-    """The fields of a record with their JSON texts, and the flaw of the record or None."""
+    """The fields of a record with their JSON texts, and the flaw of the record (the rule that it breaks) or None."""
 
     fields: list[Field]
     text: bytes
@@ -96,8 +96,8 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without the commas before closing brackets, and the flaw for such commas. Return None if there
-    are no such commas.
+    """Return the record without the commas before closing brackets, and the flaw (name of the broken rule) for such
+    commas. Return None if there are no such commas.
 
     If the result is valid JSON, no removed comma was part of a string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
@@ -159,7 +159,9 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Note the flaw of a comma before a closing bracket if `mark`, the text at the current position, is a comma."""
+        """Note the flaw (broken rule) of a comma before a closing bracket if `mark`, the text at the current position,
+        is a comma.
+        """
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:

@@ -49,8 +49,8 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The fields of a usual line, with numbers as JSON texts. A number may be in quotes, or have a fraction or an
-    exponent.
+    """The fields of a usual line (of a frequent shape), with numbers as JSON texts. A number may be in quotes, or have
+    a fraction or an exponent.
     """
 
     name: str
@@ -123,7 +123,8 @@ def read_usual(
     other: Callable[[int, bytes], bool],
     waits: bool,
 ) -> None:
-    """Read whole lines, and append the records of usual lines to `records`. The first line begins at `offset`.
+    """Read whole lines, and append the records of usual lines (of a frequent shape) to `records`. The first line begins
+    at `offset`.
 
     Pass each unusual line to the function `other`, which reads the line and returns whether it belongs to a split
     record that waits for further lines. While a split record waits, pass all lines to `other`. `waits`: whether a split
@@ -141,8 +142,8 @@ def read_usual(
 
 
 class _UsualReading:
-    """Appends the records of successive usual lines to a list, and collects the ids of their events for the current
-    run.
+    """Appends the records of successive usual lines (of a frequent shape) to a list, and collects the ids of their
+    events for the current run.
     """
 
     __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
@@ -331,8 +332,8 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 
 
 class _Texts:
-    """Creates the attributes of records with usual arguments. A cache holds the members for hashes until a name
-    changes.
+    """Creates the attributes of records whose arguments have a frequent shape. A cache holds the members for hashes
+    until a name changes.
     """
 
     __slots__ = ("_members", "_names", "host")

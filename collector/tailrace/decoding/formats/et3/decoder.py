@@ -51,8 +51,8 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The kernel's scanner, which all decoders share. The names and threads that it has stored from earlier calls never
-    change the rows of a block.
+    """The compiled kernel's scanner, which all decoders share. The names and threads that it has stored from earlier
+    calls never change the rows of a block.
     """
 
 _NULS = re.compile(rb"\0*").match
@@ -126,8 +126,8 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the methods, classes and fields of which events have the number, and for which no document has
-        defined a name.
+        """Keys of the methods, classes and fields of which events have the number, and for which no document (map of
+        names) has defined a name.
 
         In the specification's form, the keys of fields are left out, because its traces need no names for fields."""
         asked = self._names.asked.missing
@@ -136,8 +136,9 @@ class Et3Decoder:
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Read a document with names. Return a record of each new name, a record with the number of invalid lines
-        (`bad_map_lines`), and a record with the number of names beyond the limit (`map_names_left_out`)."""
+        """Read a document (a file that maps numbers to names). Return a record of each new name, a record with the
+        number of invalid lines (`bad_map_lines`), and a record with the number of names beyond the limit
+        (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -294,16 +295,19 @@ class Et3Decoder:
 
 
 LINE_MIN = 16
-"""Approximate size (bytes) of the shortest usual line. Input with room for less than `ROWS_MIN` such lines is decoded
-in Python."""
+"""Approximate size (bytes) of the shortest line that the compiled kernel reads. If the input has room for less than
+`ROWS_MIN` such lines, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of input that Python decodes from the second of several successive unusual lines on, before it
-tries the kernel again. The size doubles with each further unusual line, because each call of the kernel takes time."""
+"""Minimum size (bytes) of the input that Python decodes after a line that the compiled kernel cannot read, before the
+kernel is called again. The minimum applies from the second such line in succession on. It doubles with each further
+one, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
-    """An ET3 decoder whose kernel packs usual lines into blocks. `Et3Decoder` reads all other lines in Python."""
+    """An ET3 decoder whose compiled kernel packs lines of the frequent shapes into blocks. `Et3Decoder` reads all other
+    lines in Python.
+    """
 
     @property
     def block_min(self) -> int:
@@ -326,8 +330,8 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return the kernel's block of the lines from `at` on, and the position after the block. If there is no block,
-        return None and the position of the line that Python must read.
+        """Return the compiled kernel's block of the lines from `at` on, and the position after the block. If there is
+        no block, return None and the position of the line that Python must read.
 
         Do not call the kernel if a line is unfinished, or if bytes before `at` affect how Python reads the next line.
         """

@@ -222,7 +222,9 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Et3Encoder:
-    """Encodes the records of one ET3 trace as lines, and the names of its methods, classes and fields as documents."""
+    """Encodes the records of one ET3 trace as lines, and the names of its methods, classes and fields as documents
+    (files beside the trace).
+    """
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()

@@ -74,8 +74,8 @@ class OtherFormError(ValueError):
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
-"""The context in which a line is read: its stream, the open frames of the stream, the logical time, and a flaw of the
-line's time or None.
+"""The context in which a line is read: its stream, the open frames of the stream, the logical time, and None or the
+flaw of the line's time (the rule that it breaks).
 
 The open frames are None for a line that is out of order. Such a line cannot open or close a frame."""
 

@@ -37,7 +37,8 @@ not stored or is longer than `TEXT_MAX`.
 """
 
 READ_MAX = 65536
-"""Maximum number of names that are read from one document. The decoder returns a record for each of them in one call.
+"""Maximum number of names that are read from one document (a file that maps numbers to names). The decoder returns a
+record for each of them in one call.
 """
 
 MADE_MAX = 65536
@@ -54,8 +55,8 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""The sort of the names in each document, by the end of the document's file name. Classes come first, because methods
-of the specification's form need class names.
+"""The sort of the names in each document (a file that maps numbers to names), by the end of the document's file name.
+Classes come first, because methods of the specification's form need class names.
 """
 
 
@@ -73,8 +74,8 @@ class MapNamesState(msgspec.Struct):
 
 
 class MapReading(NamedTuple):
-    """The result of reading a document: the keys and names that are new, the number of invalid lines, and the number of
-    names beyond the limit.
+    """The result of reading a document (a file that maps numbers to names): the keys and names that are new, the number
+    of invalid lines, and the number of names beyond the limit.
     """
 
     new: list[tuple[str, str]]
@@ -166,7 +167,7 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document of this trace and store its names.
+        """Read a document of this trace (a file that maps numbers to names) and store its names.
 
         Ignore a last line without a newline, because it may be incomplete. After the next change, the caller passes the
         whole document again."""
@@ -249,8 +250,8 @@ def _cost(name: str) -> int:
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
-    """Read one line of a document. Return the id, the class id (None if the line has none) and the name, or None for an
-    invalid line.
+    """Read one line of a document (a file that maps numbers to names). Return the id, the class id (None if the line
+    has none) and the name, or None for an invalid line.
     """
     try:
         text = line.decode().strip()
@@ -292,7 +293,9 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the names of the documents that a trace may have, with and without the trace's own name as a prefix."""
+    """Return the names of the documents (files that map numbers to names) that a trace may have, with and without the
+    trace's own name as a prefix.
+    """
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 
@@ -310,6 +313,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    # bytes; large programs have large documents, which are read line by line
+    # bytes; large programs have large files of names, which are read line by line
     document_max=16 * 2**20,
 )

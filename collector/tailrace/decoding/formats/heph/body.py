@@ -137,8 +137,8 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""The result of `read_body`: kind, name, attributes, flaw, and the ranges of the packet (begin, end) in which another
-packet may begin.
+"""The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
+which another packet may begin.
 
 If a short write has truncated a packet, another packet begins inside it. The first bytes of a packet, the magic, are
 not valid UTF-8. Another packet can therefore begin only among the values of an array, or anywhere in a packet with a
@@ -200,7 +200,8 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     types: list[str] = []
     end = len(body)
     try:
-        while at < end and not body[at]:  # the name of a usual attribute has less than 256 bytes
+        # Names of 256 bytes or more are left to `_read_any`.
+        while at < end and not body[at]:
             value_at = at + 3 + body[at + 1]
             key, kind = _head(body[at:value_at])
             at = value_at + 8
@@ -233,7 +234,7 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     return f"{{{','.join(fields)}}}", None if types else values
 
 
-@lru_cache(8192)  # at most about 4 MiB of memory, because usual names are short
+@lru_cache(8192)  # at most about 4 MiB of memory, because most attribute names are short
 def _head(raw: bytes) -> tuple[str, int]:
     """Return the name of an attribute as a JSON key with a colon, and the type of its value. `raw` is the encoded name
     and type.

@@ -55,8 +55,8 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls never
-    change the rows of a block.
+    """The compiled kernel's scanner, which all decoders share. The names and streams that it has stored from earlier
+    calls never change the rows of a block.
     """
 
 SHORT = 4096
@@ -284,7 +284,8 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Move each time of 2^63 or more from its column to the attributes. Return the new start, end, attributes and flaw.
+    """Move each time of 2^63 or more from its column to the attributes. Return the new start, end and attributes, and
+    the flaw (broken rule).
 
     Times are given as signed numbers with the same 64 bits, so that such a time is negative. The attributes of
     producers never have names that begin with "$"."""
@@ -302,7 +303,9 @@ _PREFIX = 8
 
 
 class HephBlockDecoder(HephDecoder):
-    """A Heph decoder whose kernel packs usual events into blocks. `HephDecoder` decodes all other bytes in Python."""
+    """A Heph decoder whose compiled kernel packs events of the most frequent shape into blocks. `HephDecoder` decodes
+    all other bytes in Python.
+    """
 
     @property
     def block_min(self) -> int:

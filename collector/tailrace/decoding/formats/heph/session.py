@@ -36,8 +36,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of parts into which a client may divide its goodbye. With one part in each datagram, so many parts
-state the ends of more than 300,000 streams."""
+"""Maximum number of parts into which a client may divide its goodbye (the statement that its session ends). With one
+part in each datagram, so many parts state the ends of more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]

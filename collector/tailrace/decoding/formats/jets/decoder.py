@@ -61,13 +61,13 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """The kernel's scanner, which all decoders share. The names that it has stored from earlier calls never change the
-    rows of a block.
+    """The compiled kernel's scanner, which all decoders share. The names that it has stored from earlier calls never
+    change the rows of a block.
     """
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages of a session (`JetsState`) in which usual lines of each type are allowed. A file that ends in one of these
-stages lacks its footer."""
+"""Stages of a session (`JetsState`) in which lines of the types record, record_end, event and annotation are allowed. A
+file that ends in one of these stages lacks its footer."""
 
 NO_END = "no_end"
 """Detail of the gap record for a missing footer."""
@@ -162,7 +162,9 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read whole lines, and append their records. Usual lines are read in bulk, other lines one by one."""
+        """Read whole lines, and append their records. Usual lines (of a frequent shape) are read in bulk, other lines
+        one by one.
+        """
         begin = offset
         for found in read_usual(offset, data):
             if isinstance(found, Record) and self._stage in IN_SESSION:
@@ -230,12 +232,14 @@ def _blank(piece: Piece) -> Record:
 
 
 LINE_MIN = 40
-"""Approximate size (bytes) of the shortest usual line. Input with room for less than `ROWS_MIN` such lines is decoded
-in Python."""
+"""Approximate size (bytes) of the shortest line that the compiled kernel reads. If the input has room for less than
+`ROWS_MIN` such lines, Python decodes it."""
 
 
 class JetsBlockDecoder(JetsDecoder):
-    """A JETS decoder whose kernel packs usual lines into blocks. `JetsDecoder` reads all other lines in Python."""
+    """A JETS decoder whose compiled kernel packs lines of the frequent shapes into blocks. `JetsDecoder` reads all
+    other lines in Python.
+    """
 
     @property
     def block_min(self) -> int:

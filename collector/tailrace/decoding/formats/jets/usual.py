@@ -207,14 +207,17 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The types of usual lines, with numbers and ids as JSON texts. The texts may have fractions or exponents."""
+"""The types of usual lines (of a frequent shape), with numbers and ids as JSON texts. The texts may have fractions or
+exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
 _IDS = frozenset({"id", "record_id", "parent_id"})
 _STRING_IDS = (b'"id":"', b'_id":"')
 
 
 def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
-    """Read whole lines from `offset` on. Return a record for each usual line, and the bytes of each other line."""
+    """Read whole lines from `offset` on. Return a record for each usual line (of a frequent shape), and the bytes of
+    each other line.
+    """
     lines = data.split(b"\n")
     lines.pop()
     sizes = [len(line) + 1 for line in lines]

@@ -1,4 +1,6 @@
-"""Decode ovni with the compiled kernel: usual events into blocks. `OvniDecoder` decodes all other bytes."""
+"""Decode ovni with the compiled kernel: it packs usual events (of the frequent shapes) into blocks. `OvniDecoder`
+decodes all other bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,13 @@ _SEARCHED = 4096
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""Codes by which the kernel knows the functions that name an event. The code 3 stands for all other functions."""
+"""Codes by which the compiled kernel knows the functions that name an event. The code 3 stands for all other
+functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of a usual event that the kernel's `Scanner` expects: the flags, the MCV (model, category and
-    value), the values of the plan, and the types of the fields."""
+    """Return the description of a usual event (of a frequent shape) for the `Scanner` of the compiled kernel: the
+    flags, the MCV (model, category and value), the values of the event's `EventPlan`, and the types of its fields."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -38,12 +41,12 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The kernel reads these events, but `usual`
-does not."""
+"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The compiled kernel reads these events, but
+`usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""The kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls never
-change the rows of a block."""
+"""The compiled kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls
+never change the rows of a block."""
 
 
 class _Thread(NamedTuple):
@@ -56,7 +59,7 @@ class _Thread(NamedTuple):
 
 
 class OvniBlockDecoder(OvniDecoder):
-    """An ovni decoder whose compiled kernel packs usual events into blocks."""
+    """An ovni decoder whose compiled kernel packs events of the frequent shapes into blocks."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         super().__init__(limit, state)
@@ -109,10 +112,10 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that the Python decoder gets at least after an unusual event. Python decodes so many bytes in
-        the time in which the kernel copies the open spans.
+        """Minimum number of bytes that the Python decoder gets after an event that the compiled kernel cannot read.
 
-        The kernel copies the open spans on each call, even if it then packs no event."""
+        Python decodes so many bytes in the time in which the kernel copies the open spans. The kernel copies the open
+        spans on each call, even if it then packs no event."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
@@ -128,7 +131,9 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return how many bytes the Python decoder gets from `at` on, where the kernel stopped before an unusual event."""
+        """Return how many bytes the Python decoder gets from `at` on, where the compiled kernel stopped before an
+        unusual event.
+        """
         if not self._state.order:
             return HEADER
         if self._order.state.stale:

@@ -58,7 +58,7 @@ class DocumentsState(msgspec.Struct):
 
 
 class StreamDocuments:
-    """Turns the documents of one stream into records of size 0.
+    """Turns the documents of one stream (its metadata files and its table of clock offsets) into records of size 0.
 
     The argument `offset` of the methods is the position in the stream that the records get."""
 

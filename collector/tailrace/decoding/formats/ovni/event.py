@@ -82,7 +82,9 @@ class EventReader:
         self._names = names
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
-        """Return the record of a whole event. `flaw` is the flaw of the event's position in the stream, or None."""
+        """Return the record of a whole event. `flaw` is the rule that the event's position in the stream breaks, or
+        None.
+        """
         head, clock = self._head(event)
         flags, mcv = head[0], head[1:].decode()
         known = EVENTS.get(head[1:])

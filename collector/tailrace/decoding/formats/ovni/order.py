@@ -99,8 +99,8 @@ class EventOrder:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Check the next event. Return the flaw of its position or None, and whether a stale tail or a repetition
-        begins with it.
+        """Check the next event. Return the flaw of its position (the rule that it breaks) or None, and whether a stale
+        tail or a repetition begins with it.
         """
         state = self.state
         if mcv == LATE_END:

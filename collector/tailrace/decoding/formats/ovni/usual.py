@@ -27,8 +27,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read the payload of a usual event. An `EventPlan` has this part if the event has fields or a channel with
-    a separate stack (see `PayloadLayout`)."""
+    """How to read the payload of a usual event (of a frequent shape). An `EventPlan` has this part if the event has
+    fields or a channel with a separate stack (see `PayloadLayout`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -40,8 +40,8 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read a usual event: kind, name, category, attributes, channel, MCV (model, category and value) of the pair's
-begin, and `Fields` or None.
+"""How to read a usual event (of a frequent shape): kind, name, category, attributes, channel, MCV (model, category and
+value) of the pair's begin, and `Fields` or None.
 
 If the event has fields, the plan has only the beginning of the attributes."""
 
@@ -71,11 +71,11 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""Plans of the usual events, by byte order, then by flags and MCV."""
+"""Plans (`EventPlan`) of the usual events, by byte order, then by flags and MCV."""
 
 
 class UsualReader:
-    """Reads the usual events of one thread. The arguments are those of `EventReader`."""
+    """Reads the usual events (of the frequent shapes) of one thread. The arguments are those of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -87,10 +87,11 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events from `at` on, up to the first unusual or incomplete event. Return the position of this event, and
-        the clock of the event before it.
+        """Read events from `at` on, up to the first event that is incomplete or has no plan (`PLANS`). Return the
+        position of this event, and the clock of the event before it.
 
-        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of a usual event.
+        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of an event in
+        order.
         """
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state

@@ -46,8 +46,8 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 
 
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
-    """Return the fields of a record as a line. If the record had the flaw `flaw` in the original file, the line has the
-    same flaw."""
+    """Return the fields of a record as a line. If the record had the flaw (broken rule) `flaw` in the original file,
+    the line has the same flaw."""
     if flaw in REPAIRED:
         return as_written(fields)
     line = plain_json(fields)

@@ -55,7 +55,7 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        # The JSON texts of documents by name. The document of the thread itself has the name "".
+        # The JSON texts of metadata documents by name. The document of the thread itself has the name "".
         self._texts: dict[str, str] = {}
         self._headed = False
         self._left_out = False

@@ -24,7 +24,7 @@ _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The MCV (model, category and value), the attributes and the flaw of one event.
+    """The MCV (model, category and value), the attributes and the flaw (broken rule) of one event.
 
     A span consists of two events, a begin and an end (`ends`), each of which is a `Half`."""
 
@@ -35,8 +35,8 @@ class Half(NamedTuple):
 
 
 def said(record: Record) -> Half | None:
-    """Return the MCV, attributes and flaw of the event from which a record was made, or None if the record is not an
-    event.
+    """Return the MCV, attributes and flaw (broken rule) of the event from which a record was made, or None if the
+    record is not an event.
 
     In a span, the attributes of the end come first, then those of the begin (`rows.fields.united`). A flaw precedes the
     attributes of its event. If begin and end have an equal payload or equal flags, the span may have only the value of
