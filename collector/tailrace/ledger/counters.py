@@ -76,7 +76,7 @@ class Unfollowed:
     """
 
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
-        """Use the session's state. Report gaps by appending them to the list `findings`."""
+        """Use the session's state. Report missing events (gaps) by appending them to the list `findings`."""
         self._state = state
         self._commons = commons
         self._findings = findings
@@ -140,7 +140,7 @@ EarlierNumber = Callable[[str, int, int, int], int | None]
 """Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
 the stream continues there, or None if no earlier session had the stream.
 
-The arguments are the stream, the wire number and mark (fingerprint) of the stream's first event, and the log time (ns).
+The arguments are the stream, the number (as sent) and mark of the stream's first event, and the log time (ns).
 """
 
 
@@ -233,7 +233,7 @@ class Counters:
         """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether counting stopped
         at a restart of the producer.
 
-        `streams`, `counts` (wire numbers) and `marks` have one item for each event. A mark is the sum of the event's
+        `streams`, `counts` (numbers as sent) and `marks` have one item for each event. A mark is the sum of the event's
         start, end and size, and tells events with the same number apart. A duplicate gets the number DUPLICATE. An
         event of a stream for which a limit leaves no slot, or of a stream whose numbers are no counter, gets None. If
         the producer restarted, the list ends before the first event after the restart.
@@ -249,8 +249,8 @@ class Counters:
         """Count events as `observe` does, but without the steps that need the whole chunk: afterwards the caller calls
         `hear` and `note_seen` once for the chunk. Return the sequence numbers.
 
-        The share of missing events that kernel drops explain is estimated from the session's number of received events.
-        If this number changed within a chunk, the estimate would depend on how the chunk is divided into parts.
+        The share of missing events that dropped datagrams explain is estimated from the session's number of received
+        events. If this number changed within a chunk, the estimate would depend on how the chunk is divided into parts.
         """
         seqs: list[int | None] = []
         append = seqs.append
@@ -346,7 +346,7 @@ class Counters:
         self.windows.heard(names, now)
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
-        """Return whether an event shows that the producer has restarted. `count` is the event's wire number.
+        """Return whether an event shows that the producer has restarted. `count` is its number as sent.
 
         An event can only show a restart if its time lies far before the time of the stream's last event.
         """
@@ -393,9 +393,7 @@ class Counters:
         return stream
 
     def tell_uncounted(self, name: str) -> None:
-        """Schedule an acknowledgement for a stream without a slot (over a limit), unless too many such streams already
-        wait.
-        """
+        """Schedule an acknowledgement for a stream without a slot (over a limit), unless too many such streams wait."""
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 

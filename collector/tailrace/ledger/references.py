@@ -172,15 +172,14 @@ class References:
     def add_malformed(self, records: int) -> None:
         """Count records with unreadable bytes as missing.
 
-        Add no finding: the caller reports a gap for each piece of unreadable bytes.
+        Add no gap to the findings: the caller reports a gap for each piece of unreadable bytes.
         """
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """Add a finding of the decoder.
-
-        The decoder states either that records are missing, or that missing records have arrived.
+        """Add a finding of the decoder: that records are missing (a gap), or that missing records have arrived (a
+        heal).
         """
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:

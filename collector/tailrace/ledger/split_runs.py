@@ -146,7 +146,7 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings, each with the name of the session to which it belongs."""
+"""Findings (gaps and heals), each with the name of the session to which it belongs."""
 
 
 class SplitRuns:
@@ -163,7 +163,7 @@ class SplitRuns:
         self._runs_of: dict[str, dict[int, None]] = {}
         """For each PID, the numbers of its runs."""
         self._changed: dict[str, None] = {}
-        """Open sessions whose rest row has to be rewritten, because other files now continue their run."""
+        """Open sessions whose rest row (what the file lacks) must be rewritten: other files now continue their run."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose file is a copy: a complete run already contains its part of the run."""
@@ -200,7 +200,7 @@ class SplitRuns:
         return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Rewrite the rest row of each silent file whose run is continued by other files."""
+        """Rewrite the rest row (what the file lacks) of each silent file whose run other files continue."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
@@ -313,7 +313,7 @@ class SplitRuns:
     def over(self, session: str) -> None:
         """Record that a session receives no more data.
 
-        If its run is complete and all its files are closed, keep only the ids and times of the pieces.
+        If its run is complete and all its files are closed, keep only the ids and times of its pieces.
         """
         self._copies.discard(session)
         number = self._run_of.get(session)
@@ -354,7 +354,7 @@ class SplitRuns:
             del self._runs_of[run.pid]
 
     def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
-        """Return the number of the run to which a new piece belongs.
+        """Return the number of the run to which a new piece (the part of a run in one file) belongs.
 
         Return None if no run fits, or if several runs fit equally well.
         """
@@ -367,7 +367,7 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a session's piece to a run, or replace its earlier piece.
+        """Add a session's piece (the part of a run in its file) to a run, or replace its earlier piece.
 
         Return heals for the ids in the piece that were reported as missing.
         """
@@ -420,7 +420,7 @@ class SplitRuns:
         return counts and not any(other.doubted for other in self._alike(run))
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
-        """Yield the runs with the same PID whose host is equal or unknown, including this run, newest first."""
+        """Yield the runs with the same PID whose host is equal or unknown, including the run itself, newest first."""
         others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
         return (other for other in others if _same(other.host, run.host))
 
@@ -434,8 +434,8 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece fits a run: 3 if they share ids, 2 if their ids are adjacent, 1 if the piece may belong
-    to the run, 0 if it cannot.
+    """Return how well a piece (the part of a run in one file) fits a run: 3 if they share ids, 2 if their ids are
+    adjacent, 1 if the piece may belong to the run, 0 if it cannot.
     """
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
@@ -459,7 +459,7 @@ def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) 
 
 
 def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
-    """Return whether an id of `more` lies in one of the sorted `ranges`."""
+    """Return whether an id of the ranges `more` lies in one of the sorted `ranges` of ids."""
     for first, last in more:
         at = bisect_right(ranges, last, key=_first)
         if at and ranges[at - 1].last >= first:
@@ -468,7 +468,7 @@ def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
 
 
 def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether the times and the host prove that a piece belongs to this run.
+    """Return whether the times and the host prove that a piece (file's part of a run) belongs to this run.
 
     The caller has found ids that both contain.
     """
@@ -571,7 +571,7 @@ def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield ranges of the ids that no piece of a complete run contains.
+    """Yield ranges of those ids of a complete run that no piece (file's part of the run) contains.
 
     A malformed record may have had one of these ids. Therefore leave out as many ids as the pieces contain malformed
     records.

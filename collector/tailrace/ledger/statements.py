@@ -9,7 +9,7 @@ The statements are described in clients/PROTOCOL.md.
   ahead of a stream. If a discarded event arrives after all, it fills the hole or heals the gap.
 - A *goodbye* gives the number of each stream's next event. Numbers below it that have not arrived form an ordinary
   hole, even in a stream without any received event. Later events with higher numbers count as usual. If an incarnation
-  ends without a goodbye, the discarded numbers show how far each stream went.
+  (run of the client's program) ends without a goodbye, the discarded numbers show how far each stream went.
 - All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
   of unknown size.
 - A client also states the total number of events that it discarded without sending them (`never_sent`). Some of these
@@ -41,7 +41,7 @@ Events in further ranges, if missing, get the reason `network`.
 """
 
 TAILS_MAX = 2**30
-"""Maximum number of missing events that the goodbyes of one session can report.
+"""Maximum number of missing events that the goodbyes (statements of the streams' ends) of one session can report.
 
 It is above 10^9, because the fastest client emits so many events within minutes.
 """
@@ -66,8 +66,8 @@ class Statements:
         now: int,
         reason: Reason = Reason.SENDER,
     ) -> None:
-        """Apply a client's report of discarded events. Each range has a stream, the first wire number and the number of
-        events.
+        """Apply a client's report of discarded events. Each range has a stream, the first number as sent and the number
+        of events.
 
         `reason` is `elsewhere` for events that another collector acknowledged. Such numbers never lie ahead of their
         stream, because the client reports them only when this collector asks for missing numbers.
@@ -122,7 +122,9 @@ class Statements:
         )
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """Apply a client's goodbye. `finals` maps each stream to the wire number that its next event would have."""
+        """Apply a client's goodbye, the statement that its session ends. `finals` maps each stream to the number (as
+        sent) that its next event would have.
+        """
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
@@ -179,7 +181,7 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether the final wire number in a client's goodbye is plausible for a stream from which no event
+        """Return whether the final number (as sent) in a client's goodbye is plausible for a stream from which no event
         arrived.
 
         A number of 0, or in the upper half of the counter's range, is plausible only if an earlier session had the

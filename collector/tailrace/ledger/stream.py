@@ -95,10 +95,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Marks (fingerprints) of the events with the stream's last `window` numbers. The mark of number n is at index n
     modulo `window`."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks (fingerprints) of the events with wire numbers below `HEAD` since the last wrap of the counter, by wire
-    number."""
+    """Marks (fingerprints) of the events with wire numbers (numbers as sent) below `HEAD` since the last wrap of the
+    counter, by wire number."""
     zero: int = 0
-    """Sequence number (unwrapped) at which the wire number was 0 most recently."""
+    """Sequence number (unwrapped to 64 bits) of the latest event, received or missing, whose number as sent was 0."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
     """Closed gaps, in ascending order of their numbers. `holes` has the same order."""
@@ -115,8 +115,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Store the mark (fingerprint) of an event with sequence number `seq` and wire number `count`. Return the
-        number of mark slots that were added.
+        """Store the mark (fingerprint) of an event with sequence number `seq` and wire number (number as sent) `count`.
+        Return the number of mark slots that were added.
 
         Only the last `window` numbers and the wire numbers below `HEAD` have a slot. The slot of any other number holds
         the mark of a newer event.
@@ -130,8 +130,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark (fingerprint) of an event with a wire number below `HEAD`. Return the number of mark slots
-        that were added.
+        """Store the mark (fingerprint) of an event with a wire number (number as sent) below `HEAD`. Return the number
+        of mark slots that were added.
 
         `zero` is the sequence number of wire number 0. If the counter has wrapped since the last call, drop the older
         marks.
@@ -438,12 +438,14 @@ class StreamNumbers:
         return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
-        """Return whether a wire number is the next number that a stream expects. A new stream expects 0."""
+        """Return whether a wire number (number as sent) is the next number that a stream expects. A new stream expects
+        0.
+        """
         stream = self._streams.get(name)
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, wire number and mark (fingerprint) of each event among the last `window` numbers of the
+        """Yield stream, number as sent, and mark (fingerprint) of each event among the last `window` numbers of the
         streams.
         """
         window = self._window
