@@ -258,7 +258,7 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Return the contents of one payload of `pack_document`: the document's name, a part of its content, and
-    whether more parts follow."""
+    """Return the contents of one payload of `pack_document`: the name of a document (such as a metadata file), a part
+    of its content, and whether more parts follow."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more
