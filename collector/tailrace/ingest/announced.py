@@ -38,7 +38,7 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Announced:
-    """An announced session with the acknowledgements that its client still needs."""
+    """An announced session (one to which the client gave an id), with the acknowledgements that its client still needs."""
 
     def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state
@@ -287,7 +287,7 @@ def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
 
 
 class Announcements:
-    """Manages the announced sessions of one source."""
+    """Manages the announced sessions of one source: those to which the client gave an id."""
 
     def __init__(
         self,
@@ -465,8 +465,8 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Remove a session and close its incarnation. If the session has not ended before, also write the row of its
-        end, with the reason `why`."""
+        """Remove a session and close its incarnation (the state of the client's program run). If the session has not
+        ended before, also write the row of its end, with the reason `why`."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]

@@ -23,8 +23,8 @@ from math import inf
 from tailrace.ingest.state import IncarnationState
 
 WINDOW = 60 * 10**9
-"""Duration (ns) over which the pace of a clock is measured. A session without events for this time counts as silent,
-and a session whose clock does not advance for this time counts as stalled."""
+"""Duration (ns) over which the pace (speed) of a producer's clock is measured. A session without events for this time
+counts as silent, and a session whose clock does not advance for this time counts as stalled."""
 
 STEP = 5 * 10**9
 
@@ -43,7 +43,7 @@ class Progress(StrEnum):
 
 
 class Pace:
-    """Measures the pace of one session's clock. Times are arrival times (Unix ns)."""
+    """Measures the pace of one session's clock against wall time. Times are arrival times (Unix ns)."""
 
     __slots__ = ("_bar", "_steps", "advanced", "heard", "source", "ticks_per_second")
 
@@ -96,8 +96,8 @@ class Pace:
 
     @property
     def slowdown(self) -> float | None:
-        """Return how many seconds of wall time one simulated second takes; None if the pace or the ticks per simulated
-        second are unknown."""
+        """Return how many seconds of wall time one simulated second takes; None if the clock's pace or the ticks per
+        simulated second are unknown."""
         pace = self.ticks_per_wall_second
         return self.ticks_per_second / pace if pace and self.ticks_per_second else None
 
@@ -178,8 +178,8 @@ class Lead:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the lead (ns) to assume at a time (Unix ns): the measured lead, less the drift since the measurement.
-        Return None before the first event."""
+        """Return the time (ns) by which a producer's clock is assumed to lead the collector's clock at a time (Unix
+        ns): the measured lead, less the drift since the measurement. Return None before the first event."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
@@ -190,8 +190,8 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the lead of an earlier incarnation (producer run), whose zero was `apart` nanoseconds before this
-        incarnation's zero.
+        """Take over the measured lead over the collector's clock from an earlier incarnation (producer run), whose zero
+        was `apart` nanoseconds before this incarnation's zero.
 
         Do nothing if, with this lead, the first records of this incarnation, which arrive now, would have been delayed
         by more than `most` nanoseconds: somebody may have set the clock."""
@@ -203,8 +203,8 @@ class Lead:
         state.heard_at, state.heard_times = before.heard_at, before.heard_times
 
     def hear(self, latest: int | None, now: int) -> None:
-        """Update the lead with events that arrive now. `latest` is their latest end (ns, by the producer's clock); None
-        if the events have no end."""
+        """Update the lead of the producer's clock over the collector's clock with events that arrive now. `latest` is
+        their latest end (ns, by the producer's clock); None if the events have no end."""
         if latest is None:
             return
         if now != self._state.heard_at:

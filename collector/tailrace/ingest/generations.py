@@ -26,7 +26,8 @@ from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
-"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier incarnation."""
+"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier incarnation (producer
+run)."""
 
 
 class Generations:
@@ -70,7 +71,9 @@ class Generations:
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation (producer run) waits for late events, so that ticks are needed to end the wait."""
+        """Return whether an incarnation (producer run) waits for late events, so that timer entries of the spool
+        (ticks) must follow to end the wait.
+        """
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the usual case
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
@@ -122,8 +125,8 @@ class Generations:
         self.current.own.session("open", about | self._of_file() | self._whose(), now)
 
     def take_turn(self, pending: int) -> None:
-        """Continue an announced session on this connection, if another connection delivered the session's last bytes.
-        `pending` is the number of bytes in this connection's decoder."""
+        """Continue an announced session (one to which the client gave an id) on this connection, if another connection
+        delivered the session's last bytes. `pending` is the number of bytes in this connection's decoder."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state

@@ -104,8 +104,8 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the incarnation (producer run) waits for late events, so that ticks are needed to end the
-        wait.
+        """Return whether the incarnation (producer run) waits for late events, so that timer entries of the spool
+        (ticks) must follow to end the wait.
         """
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
@@ -143,8 +143,8 @@ class Incarnation:
         the chunk's rows, the next row shows a restart of the producer and begins another incarnation."""
         taken, counters = chunk, self.counters
         if counters:
-            # Count all events before the first row is written, because counting may write rows about other
-            # incarnations.
+            # Count all events before the first row is written, because counting may write rows about other incarnations
+            # (producer runs).
             counted: list[tuple[Records, SeqNumbers]] = []
             for records in chunk:
                 seqs = records.count(counters, now)
@@ -169,7 +169,9 @@ class Incarnation:
         return sum(records.rows for records in taken)
 
     def _note_times(self, records: Records, now: int) -> None:
-        """Record the latest times of the producer's clock, for its pace, its lead and the time span of a run."""
+        """Record the latest times of the producer's clock, from which its speed, its lead over the collector's clock
+        and the time span of a run are computed.
+        """
         if self._datagrams and records.rows:
             self.lead.hear(records.latest_end, now)
         state, latest = self.state, records.latest_tick
@@ -189,7 +191,8 @@ class Incarnation:
         if self._pieces and record.start is not None:
             self._note_span(record.start, record.start if record.end is None else record.end)
         self._rows.count({record.kind: 1}, now)
-        # Offsets do not advance in documents, so the row's time identifies the last document.
+        # the offset does not change while documents (such as metadata files) are read, so the row's time identifies the
+        # last document
         self._rows.write_one(record, None if record.size else self.own.wall(now))
         if facts:
             self._believe(facts, now)
@@ -384,7 +387,7 @@ class Incarnation:
         self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the incarnation's end, although late events may still arrive.
+        """Write the row that the incarnation (producer run) has ended, although late events may still arrive.
 
         Without a goodbye, also write a gap of unknown size in two cases: a client announced the session; or the
         connection was `cut`, and at least one of its streams is not continued on another connection."""

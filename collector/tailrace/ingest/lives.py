@@ -104,7 +104,7 @@ class Course(Enum):
     """A new incarnation begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
     """A new incarnation begins, because the producer has restarted. Both epochs are known, so the new incarnation
-    inherits the lead of the current one's clock."""
+    inherits the measured lead of the current one's clock over the collector's clock."""
     DOUBT = auto()
     """A new incarnation begins, but later events may show that the producer did not restart."""
     RESUME = auto()

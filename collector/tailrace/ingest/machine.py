@@ -136,7 +136,9 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the ingest waits for late events, so that it needs ticks to know when the wait is over."""
+        """Return whether the ingest waits for late events, so that timer entries of the spool (ticks) must follow to
+        end the wait.
+        """
         announced = any(a.waiting for a in self.shared.all_announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 

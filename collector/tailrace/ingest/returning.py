@@ -250,7 +250,7 @@ class Siblings:
     # Methods that other sessions of the same producer call
 
     def has(self, stream: str) -> bool:
-        """Return whether the incarnation has received events of a stream."""
+        """Return whether the incarnation (producer run) has received events of a stream."""
         return stream in self._counters.state.streams
 
     def end_of(self, stream: str) -> tuple[int, int] | None:

@@ -465,9 +465,9 @@ class SessionFile:
         return about | self._end
 
     def as_read(self) -> dict[str, object]:
-        """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum and
-        documents. A later import compares them with the file. Also return the keys of names that events request and
-        that have not arrived."""
+        """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum, and the
+        documents (such as metadata files) that were read. A later import compares them with the file. Also return the
+        keys of names that events request and that have not arrived."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asked if file else {}
 

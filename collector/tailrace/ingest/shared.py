@@ -1,5 +1,5 @@
-"""Hold the state that the sessions of a source share: sums, limits, announced sessions, and ended sessions that may
-continue."""
+"""Hold the state that the sessions of a source share: sums, limits, announced sessions (those to which the client gave
+an id), and ended sessions that may continue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Shared:
         return self._commons[source]
 
     def announced(self, source: str) -> Announcements:
-        """Return the object that manages the announced sessions of a source."""
+        """Return the object that manages the announced sessions of a source (those to which the client gave an id)."""
         if source not in self._announcements:
             states = self._state.announced.setdefault(source, {})
             self._announcements[source] = Announcements(states, self.attach, self.budget)
@@ -56,7 +56,7 @@ class Shared:
 
     @property
     def all_announced(self) -> dict[str, Announcements]:
-        """Return the objects that manage announced sessions, by source."""
+        """Return the objects that manage announced sessions (those to which the client gave an id), by source."""
         return self._announcements
 
     def beginnings(self, source: str) -> Beginnings:

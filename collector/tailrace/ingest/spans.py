@@ -51,7 +51,7 @@ END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """The begin of a span whose end has not arrived. `attributes` includes the begin's flaw.
+    """The begin of a span whose end has not arrived. `attributes` includes the begin's flaw (broken rule).
 
     `size` is the size (bytes) of the begin's record. `texts` is the memory (bytes) of its long texts, which
     `SPAN_BYTES` does not include. `written` is whether the begin has a row of its own."""
@@ -149,7 +149,7 @@ class Spans:
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
         """Match ends to begins by id, and check that each record's parent exists. Return the columns of the rows to
-        write now, which leave out begins that wait for their ends. Also return how often each flaw occurred."""
+        write now, which leave out begins that wait for their ends. Also return how often records broke each rule."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows
@@ -229,8 +229,8 @@ class Spans:
         self.open[id_] = span
 
     def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw of a begin whose parent is not open: `self_parent`, `orphan`, or None if the parent ended
-        before."""
+        """Return the flaw (broken rule) of a begin whose parent is not open: `self_parent`, `orphan`, or None if the
+        parent ended before."""
         if parent == id_:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
@@ -250,7 +250,8 @@ class Spans:
             flaw = flaw or "end_before_start"
         if flaw:
             flaws[flaw] += 1
-            columns[FLAW][i] = None  # write_flaws must not add the flaw to the attributes again
+            # remove the flaw (broken rule), so that `write_flaws` does not add it to the attributes again
+            columns[FLAW][i] = None
         columns[ATTRIBUTES][i] = united(with_flaw(columns[ATTRIBUTES][i], flaw), begun.attributes)
         columns[KIND][i], columns[START][i], columns[NAME][i] = Kind.SPAN, start, begun.name
         columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent

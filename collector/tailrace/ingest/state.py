@@ -87,7 +87,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Time (Unix ns) at which the client's goodbye was complete, or a footer arrived; 0 before, and again 0 if a record
     follows a footer."""
     goodbye_parts: bytes = b""
-    """Bit set of the received parts of the goodbye: bit n stands for part n. The first byte has the lowest bits."""
+    """Bit set of the received parts of the client's goodbye (the statement that its session ends): bit n stands for
+    part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
     """Number of the last part of the goodbye; None until the last part arrives."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
@@ -99,7 +100,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Time of the producer's clock (ns since its zero) minus the log's time (Unix ns), as the fastest event showed; see
     `clocks.Lead`."""
     lead_at: int = 0
-    """Time (Unix ns) at which the event arrived that determined `lead`."""
+    """Time (Unix ns) at which the event arrived that determined `lead` (by how much the producer's clock is ahead)."""
     heard_at: int = 0
     """Time (Unix ns) at which the last event or statement with a time of the producer's clock arrived."""
     heard_times: int = 0
@@ -112,7 +113,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     times: tuple[int, int] | None = None
     """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """If the last bytes were unreadable and their line may continue: the offset after these bytes, and their flaw.
+    """If the last bytes were unreadable and their line may continue: the offset after these bytes, and the reason.
     Otherwise None."""
 
 
@@ -249,8 +250,8 @@ class IngestState(msgspec.Struct):
     """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """Announced sessions, by source and id. Sessions without a connection are ordered by the time at which their last
-    connection closed."""
+    """Announced sessions (those to which the client gave an id), by source and id. Sessions without a connection are
+    ordered by the time at which their last connection closed."""
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0
