@@ -44,7 +44,8 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 clean-up (rule 1)."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that may not be synced yet: one of each writer, and at most two of an upkeep.
+"""Number of newest versions that may not be synced yet: one of each writer, and at most two of an upkeep (a process
+that merges and cleans up).
 
 An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of newest
 versions. If a store has many collectors, `unsynced_max` returns a higher number.
@@ -223,7 +224,8 @@ def occupy_thread(directory: Path) -> None:
 
 
 class LocalVersions:
-    """Records which versions of the table in `root` are synced, and which are in the journal.
+    """Records which versions of the table in `root` are synced, and which are in the journal (the second record of the
+    table's versions and checksums).
 
     Any process may have written these versions.
     """
@@ -234,7 +236,8 @@ class LocalVersions:
         self._synced = -1
         """The newest version that this process has synced to disk."""
         self._noted = -1
-        """The newest version that this process knows to be in the journal."""
+        """The newest version that this process knows to be in the journal (the second record of the table's versions
+        and checksums)."""
         self._checkpoint = -1
         """The newest checkpoint of the log that this collector has written.
 
@@ -268,7 +271,8 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync all versions that may not be synced yet. Add those to the journal that are missing there.
+        """Sync all versions that may not be synced yet. Add those to the journal (the second record of the table's
+        versions and checksums) that are missing there.
 
         Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """

@@ -185,7 +185,8 @@ NAME = "_journal"
 """Name of the journal's file. Delta's vacuum does not remove it, because the name begins with an underscore."""
 
 LOCK = "journal.lock"
-"""Name of a lock file in the store. A process locks it while it writes the journal."""
+"""Name of a lock file in the store. A process locks it while it writes the journal (the second record of the table's
+versions and checksums)."""
 
 _CHUNK = 2**20
 
@@ -226,7 +227,9 @@ class Notes(NamedTuple):
 
 
 class Journal:
-    """The journal of the table in `root`, a local directory."""
+    """The journal of the table in `root`, a local directory: a second record of the table's versions, and checksums of
+    its files.
+    """
 
     def __init__(self, root: Path) -> None:
         self.path = root / NAME
@@ -340,8 +343,8 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read on in the journal: add to `_noted` the versions that this or other processes have added to the journal
-        since the last call.
+        """Read on in the journal (the second record of the table's versions): add to `_noted` the versions that were
+        added since the last call.
         """
         try:
             with self.path.open("rb") as file:

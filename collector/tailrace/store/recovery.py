@@ -253,7 +253,7 @@ class TableRecovery(msgspec.Struct):
     versions: list[int] = []
     """Versions that were removed from the log."""
     restored: list[int] = []
-    """Versions whose log entries were restored from the journal."""
+    """Versions whose log entries were restored from the journal (the second record of the table's versions)."""
     checkpoints: list[int] = []
     """Versions whose checkpoints were removed."""
     aside: list[str] = []

@@ -60,8 +60,8 @@ LIBRARY_TRIES = 15
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
 """Maximum age (ns) that a data file may have when it is committed. An older file is renamed first.
 
-An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list an older file
-before the commit and remove the file after the commit.
+An upkeep (merges and clean-up) removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list
+an older file before the commit and remove the file after the commit.
 """
 
 
@@ -88,8 +88,8 @@ class PreparedRows(Sized):
         return self._count
 
     def keep(self) -> None:
-        """Update the modification times of the data files, so that no upkeep removes them before the commit.
-        Missing files are ignored."""
+        """Update the modification times of the data files, so that no upkeep (merges and clean-up) removes them before
+        the commit. Missing files are ignored."""
         with suppress(OSError):
             self._touch()
 

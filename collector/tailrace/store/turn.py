@@ -40,7 +40,7 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Duration (ns) of an upkeep's lease.
+"""Duration (ns) of the lease of an upkeep (merges and clean-up).
 
 It is much longer than an upkeep takes, and longer than the possible difference between the clocks of two hosts.
 """
@@ -71,7 +71,9 @@ class UpkeepState(msgspec.Struct):
 
 
 class Turn(Protocol):
-    """The lease for one upkeep, as a context manager. Entering it raises LockedError while another upkeep runs."""
+    """The lease for one upkeep (merges and clean-up) of a table, as a context manager. Entering it raises LockedError
+    while another upkeep runs.
+    """
 
     def __enter__(self) -> Self: ...
 
@@ -110,7 +112,7 @@ def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = 
 
 
 class LocalTurn:
-    """The upkeep lease of a store in a local directory."""
+    """The lease of an upkeep (merges and clean-up) for a store in a local directory."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -155,7 +157,7 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The upkeep lease of a table at a URL."""
+    """The lease of an upkeep (merges and clean-up) for a table at a URL."""
 
     def __init__(
         self, root: str, options: dict[str, str], clock: Clock, number: int | None = None

@@ -160,7 +160,8 @@ A file is small if it has less than half of `FIRST_SIZE` bytes, so that two smal
 """
 
 CROWDED = 60
-"""If one day has this number of small files, an upkeep is due at once. Otherwise it waits for the end of the hour."""
+"""If one day has this number of small files, an upkeep (merges and clean-up) is due at once. Otherwise it waits for the
+end of the hour."""
 
 SECOND_FILES = 200
 """If one day has more than this number of files, a second merge is due at once.
@@ -221,7 +222,7 @@ class UpkeepReport(msgspec.Struct):
 
 
 def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
-    """Return the steps of an upkeep that are due at `now` (Unix ns) for a table with these files."""
+    """Return the steps of an upkeep (merges and clean-up) that are due at `now` (Unix ns) for a table with these files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -422,7 +423,7 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Add the versions that a step has written to the journal.
+        """Add to the journal the versions that a step of the upkeep has written.
 
         Also add the checksum of each new file, and its number of rows in each group.
         """
@@ -454,7 +455,7 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                # If this fails, the journal has no checksums of the new files, and they cannot be verified later
+                # If this fails, the journal lacks the checksums of the new files, so that they cannot be verified later
                 with suppress(OSError):
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True

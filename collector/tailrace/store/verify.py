@@ -68,7 +68,7 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        # A compressed file never has this number of zero bytes in a row. So this part of the file was never written to
+        # A compressed file never has this number of zero bytes in a row. This part of the file was never written to
         # disk.
         if data.find(_ZEROS) >= 0:
             return "has a hole of zeros"
@@ -194,7 +194,7 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            # Do not count a file that an upkeep has merged into another one during the verification.
+            # Do not count a file that an upkeep process has merged into another one during the verification.
             self.found.files -= 1
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
