@@ -382,9 +382,8 @@ def greets(guard: Guard) -> bool:
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the TLS handshake and check the token, if the guard requires them. Raise
-    GreetingRefusedError if either fails, or if both together take longer than `patience`
-    seconds.
+    """Perform the TLS handshake and check the token, if the listener's access control (`guard`) requires them. Raise
+    GreetingRefusedError if either fails, or if both together take longer than `patience` seconds.
     """
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:

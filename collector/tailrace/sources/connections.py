@@ -121,7 +121,7 @@ class Listener(Protocol):
 
 
 class ConnectionSource:
-    """Accepts connections and passes their bytes to the intake.
+    """Accepts connections and passes their bytes to the daemon's `Intake`.
 
     One task receives from all connections that have passed the greeting. The methods `begin`, `take_in`, `drain` and
     `over` handle such a connection's bytes and session, and never wait for a socket. The simulator calls these methods

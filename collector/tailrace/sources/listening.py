@@ -219,7 +219,7 @@ class Listening:
         It is None if the source has begun to read, or began at once.
         """
         self.drops_reported = 0
-        """Number of datagrams dropped at the socket that sources have reported to the intake so far."""
+        """Number of datagrams dropped at the socket that sources have reported to the daemon so far."""
         self._make = make
         self._slot = slot
         self._fits = fits

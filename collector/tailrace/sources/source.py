@@ -63,12 +63,12 @@ class Intake(Protocol):
         ...
 
     def moment(self) -> AbstractContextManager[None]:
-        """Give all entries that are appended in the `with` block the same log time."""
+        """Give all entries that are appended in the `with` block the same log time (time as the spool counts it)."""
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams since the log time `since`. `total` is the number of all
-        datagrams that were ever dropped at this socket.
+        """Record that the kernel dropped `count` datagrams since `since`, a time of the log. `total` is the number of
+        all datagrams that were ever dropped at this socket.
 
         Call this method before you append the datagrams that the kernel queued after the drops. If the kernel dropped
         datagrams between those of one part, append the part and report the drops within one `moment`.
@@ -94,7 +94,7 @@ class Intake(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait until the intake has room for more chunks."""
+        """Wait until the daemon has room for more chunks."""
         ...
 
 
@@ -188,12 +188,14 @@ class FileIntake(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait until the intake has room for more chunks."""
+        """Wait until the daemon has room for more chunks."""
         ...
 
 
 class AnyIntake(Intake, FileIntake, Protocol):
-    """The intake that the daemon passes to each source: for network sources or for file sources."""
+    """The interface that the daemon passes to each source to take its chunks: one for network sources, or one for file
+    sources.
+    """
 
 
 class Outcome(StrEnum):

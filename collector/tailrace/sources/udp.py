@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 
 class UdpSource:
-    """Receives datagrams and passes them to the intake.
+    """Receives datagrams and passes them to the daemon.
 
     `run` only waits on a real socket. All other work is done by the methods `begin`, `drain`, `look_around` and
     `finish`; the simulator calls these methods with its own socket.

@@ -62,7 +62,9 @@ checked at one wake-up."""
 
 
 class Ended(NamedTuple):
-    """A file whose session has ended, and the trail of the content that the session has read."""
+    """A file whose session has ended, and the trail (first and last bytes, size and checksum) of the content that the
+    session has read.
+    """
 
     path: str
     content: Trail
@@ -90,7 +92,7 @@ class Catalog:
         self._all: dict[Followed, str] = {}
         """All files, each with the key of its group."""
         self._summed: Followed | None = None
-        """The last file that `proves` compared, whose comparison may need an inflater."""
+        """The last file that `proves` compared, whose comparison may need an inflater (decompressor)."""
         self._count = count(1)
         self._due: list[tuple[float, int, Followed]] = []
         """Heap of the files by the time of their next check. If a file is in the heap several
@@ -177,9 +179,8 @@ class Catalog:
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Return `file.proves(other)`. Return True for now if the comparison of another file needs
-        an inflater, because memory is planned for only one such inflater. Raise OSError if a file
-        cannot be read."""
+        """Return `file.proves(other)`. Return True for now if the comparison of another file needs an inflater
+        (decompressor), because memory is planned for only one such inflater. Raise OSError if a file cannot be read."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -400,8 +401,8 @@ def _is_alike(file: Followed, head: bytes) -> bool:
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return the trail of the content of an ended file that begins like this file, or None. Raise
-    OSError if this file cannot be read.
+    """Return the trail (first and last bytes, size and checksum) of the content of an ended file that begins like this
+    file, or None. Raise OSError if this file cannot be read.
 
     Ignore a file that ended at the same path, because a new file at the path is a new run, even if
     all bytes are equal."""

@@ -58,7 +58,9 @@ class SparseRange(NamedTuple):
 
 
 class RawBytes:
-    """A reader of an uncompressed file. `trail` describes the bytes that it has read."""
+    """A reader of an uncompressed file. `trail` has the first and last bytes, the number and the checksum of the bytes
+    that it has read.
+    """
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
@@ -115,7 +117,7 @@ class RawBytes:
 RAW_MAX = 64 * 1024
 """Maximum number of compressed bytes read at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
-"""Maximum memory (bytes) of an inflater while it waits for its next piece."""
+"""Maximum memory (bytes) of an inflater (decompressor) while it waits for its next piece."""
 BEGIN = Member(0, 0)
 
 
@@ -137,8 +139,8 @@ was read before was decompressed again, and is different now."""
 class Reader(Protocol):
     @property
     def trail(self) -> Trail:
-        """Return the trail of the file's bytes (compressed ones, if the file is compressed) that
-        were read."""
+        """Return the trail (first and last bytes, number and checksum) of the file's bytes (compressed ones, if the
+        file is compressed) that were read."""
         ...
 
     def next(self, view: ContentView) -> Piece:
@@ -150,16 +152,15 @@ class Compressed:
     """A reader of a compressed file, from the gzip member `member` on. It decompresses the content
     in `known` again, if it lies behind the beginning of this member, and skips it.
 
-    `certain` means that this file had all the known content; otherwise the content was read from
-    another file, and this one may still be growing. The inflater is created by the first call of
-    `next`. After `give_up` has dropped it, the next call creates a new one, which decompresses the
-    last member again."""
+    `certain` means that this file had all the known content; otherwise the content was read from another file, and this
+    one may still be growing. The inflater (decompressor) is created by the first call of `next`. After `give_up` has
+    dropped it, the next call creates a new one, which decompresses the last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """Reads those bytes of the file again that a dropped inflater had received, to pass them to
-        a new inflater; None when there are no such bytes left."""
+        """Reads those bytes of the file again that a dropped inflater (decompressor) had received, to pass them to a
+        new inflater; None when there are no such bytes left."""
         self._inflater: Inflater | None = None
         self._begun = member
         """The position, in the file and in its content, at which the last gzip member begins, or at
@@ -181,28 +182,27 @@ class Compressed:
 
     @property
     def in_hole(self) -> bool:
-        """Return whether a hole was read and is not reported to the caller yet. In this state, the
-        caller must not drop the inflater."""
+        """Return whether a hole was read and is not reported to the caller yet. In this state, the caller must not drop
+        the inflater (decompressor)."""
         return self._hole is not None
 
     @property
     def memory(self) -> int:
-        """Return the inflater's memory (bytes), at most `INFLATING_BYTES`."""
+        """Return the memory (bytes) of the inflater (decompressor), at most `INFLATING_BYTES`."""
         return self._inflater.memory if self._inflater is not None else 0
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return how many bytes of the file must be read again, and how many bytes of content must
-        be decompressed and skipped again, before `next` returns new content. Both are 0 unless the
-        inflater was dropped."""
+        """Return how many bytes of the file must be read again, and how many bytes of content must be decompressed and
+        skipped again, before `next` returns new content. Both are 0 unless the inflater (decompressor) was dropped."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the inflater to free its memory. `content` is the trail of all content that the
-        caller has passed on."""
+        """Drop the decompressor to free its memory. `content` is the trail (first and last bytes, size and checksum) of
+        all content that the caller has passed on."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -317,8 +317,8 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 
 
 class ReadPart:
-    """The part of a file that was read. `known` is the trail of its content, after which reading
-    continues; None means that it is not known yet whether the file is compressed. `member` is the
+    """The part of a file that was read. `known` is the trail (first and last bytes, size and checksum) of its content,
+    after which reading continues; None means that it is not known yet whether the file is compressed. `member` is the
     gzip member from which a compressed file is decompressed."""
 
     def __init__(
@@ -341,7 +341,7 @@ class ReadPart:
 
     @property
     def trail(self) -> Trail:
-        """Return the trail of the file's bytes that were read."""
+        """Return the trail (first and last bytes, number and checksum) of the file's bytes that were read."""
         return self.reader.trail if self.reader else Trail()
 
     @property
@@ -355,9 +355,8 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether an earlier run of the daemon read the part from a compressed file. The
-        trail then lacks the file's first bytes, so that the file's content must be compared
-        instead."""
+        """Return whether an earlier run of the daemon read the part from a compressed file. The trail (first and last
+        bytes) then lacks the file's first bytes, so that the file's content must be compared instead."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
@@ -420,7 +419,7 @@ def _whole(fd: int) -> Reader:
 
 
 class ContentSum:
-    """Computes, in steps, the trail and thereby the checksum of a file's whole content."""
+    """Computes, in steps, the trail of a file's whole content: first and last bytes, size and checksum."""
 
     def __init__(self, fd: int) -> None:
         self.trail = Trail()
@@ -543,8 +542,8 @@ class Compared:
     """An unfinished or finished comparison of the bytes of this file with those of another file.
 
     `part` is the part of the other file that was read when the comparison began. `changed_as` is the size and times of
-    this file at that moment. `trail` covers the bytes that were compared and are equal. `found` is the result; None
-    until all bytes are compared."""
+    this file at that moment. `trail` (first and last bytes, number and checksum) covers the bytes that were compared
+    and are equal. `found` is the result; None until all bytes are compared."""
 
     def __init__(
         self,

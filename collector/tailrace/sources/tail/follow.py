@@ -2,7 +2,7 @@
 
 A file is in one phase at a time (see `phase`). `watch` decides whether to follow a file that is not followed yet.
 
-`look` checks the file for changes; `read` passes the next piece of the file to the intake. Both methods raise OSError
+`look` checks the file for changes; `read` passes the next piece of the file to the daemon. Both methods raise OSError
 if a system call fails; the caller tries again later. Neither method blocks.
 """
 
@@ -53,7 +53,7 @@ class CopyProof:
         self.is_found = False
         """Whether the file is proven to be a copy."""
         self._content: ContentSum | Trail | None = ContentSum(fd)
-        """The sum in progress, or the trail of the whole content; None if the content is damaged or
+        """The sum in progress, or the result for the whole content (its trail); None if the content is damaged or
         incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
         """The comparison with each part that was read of another file, or its result. False also
@@ -61,7 +61,7 @@ class CopyProof:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether the proof may hold an inflater."""
+        """Return whether the proof may hold an inflater (decompressor)."""
         return isinstance(self._content, ContentSum)
 
     @property
@@ -184,7 +184,7 @@ class Followed:
     @property
     def passed(self) -> int:
         """Return the progress of reading the file: the number of bytes that were read from it, plus the number of bytes
-        of content that were passed to the intake."""
+        of content that were passed to the daemon."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -193,7 +193,7 @@ class Followed:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether no content of the file was passed to the intake."""
+        """Return whether no content of the file was passed to the daemon."""
         return self.handoff.number is None and not self.handoff.content.offset
 
     @property
@@ -278,7 +278,7 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def rest(self, now: float) -> None:
-        """Report to the intake if the file has stopped growing: its writer has ended, or nothing was written for a long
+        """Report to the daemon if the file has stopped growing: its writer has ended, or nothing was written for a long
         time. The caller has read the whole file before. Raise OSError."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
@@ -295,7 +295,7 @@ class Followed:
             self.location.close_until(self._signature)
 
     def moved(self, path: str) -> None:
-        """Record that a search has found the file at `path`; report a new path to the intake."""
+        """Record that a search has found the file at `path`; report a new path to the daemon."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
         self.handoff.documents(path)
@@ -359,12 +359,12 @@ class Followed:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether a proof (`proves`) of this file makes progress and may hold an inflater."""
+        """Return whether a proof (`proves`) of this file makes progress and may hold an inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 
     def give_up_sum(self) -> None:
-        """Release the inflater of an unfinished proof."""
+        """Release the inflater (decompressor) of an unfinished proof that this file is a copy."""
         if self._proof is not None and self._proof.is_summing:
             self._proof = None
 
@@ -389,7 +389,7 @@ class Followed:
                 self._proof = CopyProof(fd)
             return self._proof.step(fd, self.size, other, other._part)
         except OSError:
-            self._proof = None  # release the inflater; a later check begins again
+            self._proof = None  # release the inflater (decompressor); a later check begins again
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
@@ -437,7 +437,7 @@ class Followed:
         return self._head
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it to the intake; return whether another call may return more. Raise
+        """Read the next piece of the file and pass it to the daemon; return whether another call may return more. Raise
         OSError."""
         fd = self.location.open()
         if self.phase not in READ:
@@ -446,7 +446,7 @@ class Followed:
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
             if kind is Compressed:
-                return True  # the file must wait for its turn to get an inflater
+                return True  # the file must wait for its turn to get an inflater (decompressor)
         part = self._part
         if part.reader is None:
             return False  # too few bytes to know whether the file is compressed

@@ -110,8 +110,8 @@ class Trail:
 
 
 class ContentCheck:
-    """Reads all bytes again that a trail describes, in parts, and compares their checksum with the
-    trail's."""
+    """Reads all bytes again that were read from a file before, in parts, and compares their
+    checksum with the remembered one (in the `Trail`)."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -135,9 +135,9 @@ class Judgement(NamedTuple):
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """Compare a file's current bytes with a trail by the rules of this module. `head` and `last`
-    are the bytes that the file now has at the positions of the trail's first and last bytes.
-    `grown` is whether the file has more bytes than were read."""
+    """Compare a file's current bytes with a trail (the first and last bytes that were read) by the
+    rules of this module. `head` and `last` are the bytes that the file now has at the positions of
+    the trail's first and last bytes. `grown` is whether the file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))
@@ -161,16 +161,16 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """Return the bytes that the file now has at the positions of a trail's first and last bytes.
-    Raise OSError."""
+    """Return the bytes that the file now has at the positions of the first and last bytes that were
+    read before (the trail). Raise OSError."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether two trails may describe the same content: their bytes are equal where both
-    have them. `again` is the trail of content that was decompressed a second time, and may begin
-    after the first byte."""
+    """Return whether two trails (first and last bytes that were read) may describe the same
+    content: their bytes are equal where both have them. `again` is the trail of content that was
+    decompressed a second time, and may begin after the first byte."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")

@@ -79,8 +79,8 @@ class Roots:
     def add(self, root: str, *, is_file: bool) -> str | None:
         """Add a root; return its real path with all links resolved.
 
-        If the root is a file, also add the documents of the file's format. If somebody replaced a
-        link meanwhile, add nothing and return None."""
+        If the root is a file, also add the documents of the file's format (such as metadata files). If somebody
+        replaced a link meanwhile, add nothing and return None."""
         real = followed(root)
         if real is None:
             return None

@@ -172,11 +172,11 @@ class _Document:
         self.crc: int | None = None
         """CRC-32 of the document's content that was last read; None if the document was never read."""
         self.settled = False
-        """Whether the document was read once more after it had stopped changing, because a change
-        within the resolution of its times does not show."""
+        """Whether the document (such as a metadata file) was read once more after it had stopped changing, because a
+        change within the resolution of its times does not show."""
         self.readers: dict[Handoff, str] = {}
-        """The sessions of the streams that refer to the document, each with the name by which it
-        knows the document."""
+        """The sessions of the streams that refer to the document (such as a metadata file), each with the name by which
+        it knows the document."""
 
 
 class DocumentWatch:
@@ -299,16 +299,16 @@ class Desk(msgspec.Struct):
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Function to call at the end of each session, with the file's path and the trail of the
-    content that was read."""
+    """Function to call at the end of each session, with the file's path and the trail (first and last bytes, size and
+    checksum) of the content that was read."""
     replaces: Mapping[str, tuple[str, ...]] = {}
     """For each path, the earlier sessions of the file whose rows the new session replaces (see
     `Chosen`)."""
 
 
 class Handoff:
-    """The session of one file. `content` is the trail of the content that was passed to the
-    intake."""
+    """The session of one file. `content` is the trail (first and last bytes, size and checksum) of the content that was
+    passed to the daemon."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
@@ -331,14 +331,14 @@ class Handoff:
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
     ) -> None:
-        """Record a loss of bytes; report it to the intake if the session is open."""
+        """Record a loss of bytes; report it to the daemon if the session is open."""
         self.lost = True
         if self.number is not None:
             loss = FileLoss(detail=detail, size=size, data=data, stated=stated)
             self._desk.intake.loss(self.number, loss)
 
     def tell(self, facts: FileFacts) -> None:
-        """Report changed facts of the file to the intake: its path, its inode, whether it has stopped growing, or the
+        """Report changed facts of the file to the daemon: its path, its inode, whether it has stopped growing, or the
         last gzip member."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)

@@ -1,4 +1,4 @@
-"""Decide which files of a source are followed, and which compressed files have an inflater.
+"""Decide which files of a source are followed, and which compressed files have an inflater (decompressor).
 
 `Turns` limits the number of followed files to `files_max`.
 
@@ -41,7 +41,7 @@ class Turns:
         self._waiting: dict[Followed, None] = {}
 
     def __iter__(self) -> Iterator[Followed]:
-        """Yield the files that are followed."""
+        """Yield the files that are followed (read while they grow)."""
         return iter(self._following)
 
     @property
@@ -83,28 +83,28 @@ ACTIVE = 4
 """Maximum number of compressed files that are read in the same period, by turns."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends and
-another file gets its inflater."""
+"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends and another file gets
+its inflater (decompressor)."""
 AGAIN_RATE = 128 * 2**20
 """Maximum rate (bytes read and bytes decompressed, per second) at which content is decompressed
 again; it takes about a tenth of a core."""
 
 
 class Inflaters:
-    """Decides which compressed files of one source have an inflater. With `once`, as in an import,
-    a file's turn ends only at its end."""
+    """Decides which compressed files of one source have an inflater (decompressor). With `once`, as in an import, a
+    file's turn ends only at its end."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
-        """Maximum memory (bytes) for inflaters; it must be at least `ACTIVE_BYTES`."""
+        """Maximum memory (bytes) for inflaters (decompressors); it must be at least `ACTIVE_BYTES`."""
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
         """The files whose turn it is, each with the value of `Followed.passed` at which its turn
         ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """The files that keep an inflater although it is not their turn, each with the memory
-        (bytes) of the inflater. The file that was read last is last."""
+        """The files that keep an inflater (decompressor) although it is not their turn, each with the memory (bytes) of
+        the inflater. The file that was read last is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
         """Files whose last turn ended before the whole file was read."""
@@ -154,14 +154,13 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn if it is over, after a piece of the file was read or could not be read.
-        Drop inflaters beyond the memory limit."""
+        """End a file's turn if it is over, after a piece of the file was read or could not be read. Drop inflaters
+        (decompressors) beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its turn until its end. A new inflater would not return
-        # the file's last content again before all bytes are read, so the content would seem to have
-        # changed.
+        # A file that will not grow keeps its turn until its end. A new inflater (decompressor) would not return the
+        # file's last content again before all bytes are read, so the content would seem to have changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return

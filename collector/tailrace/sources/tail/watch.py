@@ -60,8 +60,8 @@ class Chosen(NamedTuple):
 
 
 Wait = float | Literal["others", "room"]
-"""The condition for the next step: wait for a number of seconds, let other tasks run ("others"), or
-wait until the intake has room ("room")."""
+"""The condition for the next step: wait for a number of seconds, let other tasks run ("others"), or wait until the
+daemon has room for more chunks ("room")."""
 
 
 class Watch:
