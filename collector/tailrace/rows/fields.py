@@ -17,13 +17,14 @@ from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Ki
 
 FLAWS = frozenset(
     {
-        "begin_forgotten",  # an end whose id lies among evicted ids, so its begin may have been evicted
-        "duplicate_id",  # a record with an id that an earlier record has defined
-        "end_before_start",  # a span's end lies before its start
-        "forward_reference",  # a record to which an earlier record has already referred
-        "orphan",  # a record that refers to a record which has not arrived
-        "second_end",  # an end for a span that has already ended
-        "self_parent",  # a record that is its own parent
+        # Each comment describes how a record breaks the rule that is named.
+        "begin_forgotten",  # The id of an end lies among evicted ids, so the begin may have been evicted.
+        "duplicate_id",  # An earlier record has the same id.
+        "end_before_start",  # A span's end lies before its start.
+        "forward_reference",  # An earlier record refers to this one.
+        "orphan",  # The record refers to a record that has not arrived.
+        "second_end",  # The span has already ended.
+        "self_parent",  # The record is its own parent.
     }
 )
 
