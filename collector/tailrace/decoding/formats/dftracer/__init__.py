@@ -61,18 +61,19 @@ FORMAT = Format(
     compresses=True,
     flaws=frozenset(
         {
-            # a backslash: the tracer may mean the character itself, because it does not escape backslashes
+            # Each comment describes how a record breaks the rule that is named.
+            # A backslash: the tracer may mean the character itself, because it does not escape backslashes.
             "backslash",
-            "bare_nan",  # a number is written as nan or inf
-            "duplicate_key",  # two fields have the same key
-            "glued",  # the record follows a truncated record on the same line
-            "invalid_utf8",  # a string is not UTF-8
-            "negative_duration",  # the event's end is before its start, because the clock was set back
-            "split_line",  # a string has newlines, so that the record takes several lines
-            "trailing_comma",  # a comma stands before a closing bracket
-            "unescaped",  # a string has quotes, backslashes or control characters without an escape
-            "unknown_phase",  # no release of the tracer writes this value of `ph`
-            "unknown_unit",  # no release of the tracer writes this value of time_metric
+            "bare_nan",  # A number is written as nan or inf.
+            "duplicate_key",  # Two fields have the same key.
+            "glued",  # The record follows a truncated record on the same line.
+            "invalid_utf8",  # A string is not UTF-8.
+            "negative_duration",  # The event's end is before its start, because the clock was set back.
+            "split_line",  # A string has newlines, so that the record takes several lines.
+            "trailing_comma",  # A comma stands before a closing bracket.
+            "unescaped",  # A string has quotes, backslashes or control characters without an escape.
+            "unknown_phase",  # No release of the tracer writes this value of `ph`.
+            "unknown_unit",  # No release of the tracer writes this value of time_metric.
         }
     ),
     malformed=frozenset(

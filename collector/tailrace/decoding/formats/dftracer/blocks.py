@@ -50,7 +50,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
                 if rows >= ROWS_MIN:
                     step = 0
                 continue
-            # Decode the unusual line at `stop` in Python. After many unusual lines, decode more and more bytes at once.
+            # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
+            # succession, decode more and more bytes at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
             found += super().feed(data[at:stop])
             at, step = stop, min(2 * step + STEP_MIN, BLOCK)

@@ -192,7 +192,8 @@ class DFTracerDecoder:
         records, self._records = self._records, []
         return records
 
-    # Read lines, and decide whether a record is usual (of a frequent shape), unusual or split into several lines
+    # Methods that read lines, and decide whether a record is usual (of a frequent shape), unusual or split into several
+    # lines
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
@@ -269,7 +270,7 @@ class DFTracerDecoder:
         """Read the parts of a line that is not a single record. `cuts` are the positions at which the parts begin and
         end.
         """
-        member = True  # whether the part continues a JSON array after a comma
+        member = True  # whether the next part of the line continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
@@ -290,7 +291,7 @@ class DFTracerDecoder:
             if rest:
                 self._malformed(rest, why)
 
-    # Join the lines of a record that newlines have split
+    # Methods that join the lines of a record that newlines in a string have split
 
     def _continues(self, line: bytes) -> bool:
         """Return whether a line may be the next line of the split record whose first lines wait."""
@@ -319,7 +320,7 @@ class DFTracerDecoder:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
 
-    # Turn the fields of a line into records
+    # Methods that turn the fields of a line into records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
         """Add the record of a line. If a closing bracket follows the record, add a separate record for the bracket."""

@@ -141,7 +141,7 @@ def hash_key(kind: str, value: object) -> str | None:
     return None
 
 
-# Read all fields of a record, depending on its phase (`ph`)
+# Functions that read all fields of a record, depending on its phase (`ph`)
 
 
 def _read_complete(line: _Line) -> RecordReading:
@@ -270,7 +270,7 @@ def _wanted(args: dict[str, Any], members: dict[str, tuple[str, str]]) -> Texts:
     return {member: key for member, key in keys.items() if key}
 
 
-# Read single fields of a record
+# Functions that read single fields of a record
 
 
 def _field(fields: Fields, key: str) -> Field:

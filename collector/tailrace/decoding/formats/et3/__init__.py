@@ -18,13 +18,14 @@ FORMAT = Format(
     waiting=attrgetter("lines"),
     flaws=frozenset(
         {
-            "et1_shape",  # the shape of the line is known only from ET1, the ancestor of ET3
-            "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
-            # the line's time is earlier than the time that the clock had reached when the line arrived
+            # Each comment describes how a record breaks the rule that is named.
+            "et1_shape",  # The shape of the line is known only from ET1, the ancestor of ET3.
+            "hex_numbers",  # The line has hexadecimal numbers where ET3 has decimal ones.
+            # The line's time is earlier than the time that the clock had reached when the line arrived.
             "late",
-            "repeated_time",  # an entry or exit has the time of an earlier entry or exit
-            "unknown_record",  # no version of the format has lines with this letter
-            "unmatched_end",  # no open frame on the stack has the exit's method
+            "repeated_time",  # An entry or exit has the time of an earlier entry or exit.
+            "unknown_record",  # No version of the format has lines with this letter.
+            "unmatched_end",  # No open frame on the stack has the exit's method.
         }
     ),
     malformed=frozenset(

@@ -161,7 +161,7 @@ class Et3Decoder:
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 
-    # Cut the input into NULs and pieces of lines
+    # Methods that cut the input into NULs and pieces of lines
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
         """Return the records of all waiting bytes: the NULs, the lines that wait for the form, and the unfinished
@@ -230,7 +230,7 @@ class Et3Decoder:
             if self._state.form and data.endswith(b"\n"):
                 self._state.form.unreadable()
 
-    # Read the lines of a piece
+    # Methods that read the lines of a piece
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
         read = 0
@@ -253,7 +253,7 @@ class Et3Decoder:
         else:
             records.append(malformed(offset, data, "truncated"))
 
-    # Determine the form of the trace from its first lines
+    # Methods that determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Read a line while the form is unknown. Keep the line until the form is known, unless its record is the same
@@ -323,7 +323,8 @@ class Et3BlockDecoder(Et3Decoder):
                 found.append(block)
                 at, step = stop, 0
                 continue
-            # Decode the unusual line at `stop` in Python. After many unusual lines, decode more and more bytes at once.
+            # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
+            # succession, decode more and more bytes at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
             found += super().feed(data[at:stop])
             at, step = stop, min(2 * step + STEP_MIN, BLOCK)

@@ -101,7 +101,8 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        # The begin line was read as decimal. `record` has the thread of the end line, which was read as hexadecimal.
+        # The begin line was read as decimal, but `record` has its thread as read in hexadecimal: convert the thread
+        # back.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None

@@ -240,7 +240,7 @@ class Events:
         records += [lost(record.offset + record.size, loss) for loss in found if loss]
         found.clear()
 
-    # Read lines about entries and exits of methods
+    # Methods that read lines about entries and exits of Java methods
 
     def _enter(self, offset: int, size: int, fields: list[str]) -> Record:
         _, method, receiver, last = fields
@@ -295,7 +295,7 @@ class Events:
         record = self._leave(offset, size, [letter, method, last])
         return with_member(record, f'"receiver":{receiver},"exception":{exception}')
 
-    # Read lines about objects: allocations, updates, witnesses and deaths
+    # Methods that read lines about objects: allocations, updates, witnesses and deaths
 
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
@@ -344,7 +344,7 @@ class Events:
             time, None, f'{{"thread":{thread}}}', None, None,
         )  # fmt: skip
 
-    # Read lines that only ET1, the ancestor of ET3, writes
+    # Methods that read lines that only ET1, the ancestor of ET3, writes
 
     def _read_et1(self, offset: int, size: int, line: Line) -> Record:
         letter, *values = line.fields

@@ -313,6 +313,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    # bytes; large programs have large files of names, which are read line by line
+    # The unit is bytes. Large programs have large files of names, which are read line by line.
     document_max=16 * 2**20,
 )

@@ -58,12 +58,13 @@ FORMAT = Format(
     flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
     malformed=frozenset(
         {
-            "bad_length",  # the description or option is longer than the packet
-            "bad_magic",  # no packet begins at this offset
-            "bad_size",  # the size is below the minimum of a packet
-            "too_long",  # the size exceeds the limit
-            "torn",  # the first bytes of another packet are inside this packet
-            "truncated",  # the input ends inside this packet
+            # Each comment describes the bytes that get the named reason.
+            "bad_length",  # The description or option is longer than the packet.
+            "bad_magic",  # No packet begins at this offset.
+            "bad_size",  # The size is below the minimum of a packet.
+            "too_long",  # The size exceeds the limit.
+            "torn",  # The first bytes of another packet are inside this packet.
+            "truncated",  # The input ends inside this packet.
         }
     ),
     counter_bits=32,

@@ -89,8 +89,8 @@ class HephDecoder:
         self._offset = state.offset
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
-        self._need = 0  # number of waiting bytes that the next decoding step needs
-        self._seek = False  # whether the next decoding step also starts as soon as a magic arrives
+        self._need = 0  # Number of waiting bytes that the next decoding step needs.
+        self._seek = False  # Whether the next step also starts as soon as a magic arrives.
 
     @property
     def state(self) -> HephState:
@@ -239,7 +239,8 @@ class HephDecoder:
             if len(data) - at < self._piece:
                 self._need, self._seek = self._piece, True
                 return 0
-            stop = at + self._piece - 3  # the last three bytes may be the beginning of a magic
+            # The last three bytes may be the beginning of a packet's magic bytes.
+            stop = at + self._piece - 3
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
@@ -326,7 +327,7 @@ class HephBlockDecoder(HephDecoder):
                 found.append(block)
                 at = stop
                 continue
-            # Decode the unusual packet at `stop` in Python.
+            # Decode in Python the packet at `stop` that the compiled kernel cannot read.
             records: list[Record] = []
             done = self._packets(data, records, at, min(stop + 1, have))
             found += records

@@ -29,16 +29,17 @@ FORMAT = Format(
     files=Files(recognises=_is_jets),
     flaws=frozenset(
         {
-            "after_footer",  # the line comes after the footer
-            "bad_frequency",  # a frequency is not a positive number, or two frequencies differ
-            "bad_parent",  # the parent_id is not an id, for example -1: the record has no parent
-            "bad_total",  # a total in the footer is not a count
-            "byte_order_mark",  # a line, usually the first line of a file, begins with a byte order mark
-            "duplicate_key",  # two fields have the same key
-            "header_not_first",  # a header after other lines, which begins a new incarnation
-            "no_header",  # the first line is not a header
-            "unknown_type",  # the specification has no such type of line
-            "version",  # the version is not 2
+            # Each comment describes how a record breaks the rule that is named.
+            "after_footer",  # The line comes after the footer.
+            "bad_frequency",  # A frequency is not a positive number, or two frequencies differ.
+            "bad_parent",  # The parent_id is not an id, for example -1: the record has no parent.
+            "bad_total",  # A total in the footer is not a count.
+            "byte_order_mark",  # A line, usually the first line of a file, begins with a byte order mark.
+            "duplicate_key",  # Two fields have the same key.
+            "header_not_first",  # A header comes after other lines, so that a new producer run begins.
+            "no_header",  # The first line is not a header.
+            "unknown_type",  # The specification has no such type of line.
+            "version",  # The version is not 2.
         }
     ),
     malformed=frozenset(
@@ -49,11 +50,11 @@ FORMAT = Format(
             "bad_json",
             "invalid_utf8",
             "lone_surrogate",
-            "hex_number",  # a number is written as 0x…
+            "hex_number",  # A number is written as 0x…
             "missing_key",
             "not_a_number",
             "not_an_object",
-            "nul_bytes",  # NUL bytes at the beginning of a line
+            "nul_bytes",  # A line begins with NUL bytes.
             "too_deep",
             "too_long",
             "truncated",

@@ -190,7 +190,7 @@ class JetsDecoder:
             if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
                 size = marks[-1].offset + len(marks[-1].data)
                 behind = self._read_line(offset + hole + size, rest[size:])
-                # Ctrl-Zs before an unreadable line stay in the malformed record of this line.
+                # Ctrl-Zs before an unreadable line stay in the line's malformed record.
                 if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
                     records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
@@ -265,9 +265,9 @@ class JetsBlockDecoder(JetsDecoder):
                         lines.skip(block.length)
                         at, left = stop, 0
                         continue
-                # After many unusual lines, decode more and more bytes at once.
+                # After many lines that the compiled kernel cannot read, decode more and more bytes at once in Python.
                 stop, left = min(stop + left, have), min(2 * left + 256, BLOCK)
-            # Decode the unusual line at `stop` in Python.
+            # Decode in Python the line at `stop` that the compiled kernel cannot read.
             end = data.find(b"\n", stop) + 1 or have
             found += super().feed(data[at:end])
             at = end

@@ -44,7 +44,7 @@ class JetsEncoder:
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
-        # the JSON text of each open record's id, by the number in the id column
+        # the JSON text of each open JETS record's id, by the number in the id column
         self._open: dict[int, str] = {}
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
@@ -92,7 +92,7 @@ class JetsEncoder:
         self._clk = max(self._clk, clk or 0)
 
 
-# Compose the line of a record
+# Functions that compose the line of a record
 
 
 def _line(record: Record, texts: Texts) -> str:
@@ -157,7 +157,7 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     return {key: fields[key] for key in keys}
 
 
-# Split stored attributes into the fields of lines
+# Functions that split stored attributes into the fields of lines
 
 
 def _members(text: str | None) -> Texts:
@@ -179,7 +179,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # These fields must come from the end line, because in a begin line they would be columns.
+    ]  # These fields must come from the end line, because columns store their values if they come from a begin line.
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False

@@ -90,7 +90,7 @@ def read_line(offset: int, line: bytes) -> Record:
     )  # fmt: skip
 
 
-# Read the fields of a line according to its type
+# Functions that read the fields of a line according to its type
 
 
 def _read_header(fields: Fields) -> _LineReading:
@@ -124,8 +124,8 @@ def _read_footer(fields: Fields) -> _LineReading:
         elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
-    # If the producer wrote a field `totals`, it has the same key as this attribute. `read_line` then keeps the whole
-    # line instead.
+    # A field `totals` of the producer would have the same key as this attribute. In this case, `read_line` keeps the
+    # whole line instead.
     if given or "totals" in fields:
         ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
@@ -214,7 +214,7 @@ _READERS: dict[str, Callable[[Fields], _LineReading]] = {
 }
 
 
-# Read single fields of a line
+# Functions that read single fields of a line
 
 
 def _field(fields: Fields, key: str) -> Field:
@@ -312,7 +312,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
     return (found[0] if found and not differ else None), unsure or differ
 
 
-# Compose the JSON attributes of a record
+# Functions that compose the JSON attributes of a record
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:

@@ -228,7 +228,7 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
         decoded = _LINES.decode(data, lines) or _LINES.decode_each(lines)
     again = rewritten(decoded)
     further = _LINES.further(lines, decoded, again)
-    # `again` has neither white space nor escapes in its keys.
+    # `again`, the lines as JSON that msgspec wrote, has neither white space nor escapes in its keys.
     if b'id":"' in again and any(key in again for key in _STRING_IDS):
         further = _with_ids(lines, decoded, further)
     found: list[Record | bytes] = []
@@ -271,7 +271,7 @@ def _number(id_: int | str | UnsetType | None) -> int | None:
 _numbers: Memo[str, int] = Memo(4096, 256)
 _recall_number = _numbers.get
 
-_memo: Memo[str, str] = Memo(4096, 256)  # at most about 4 MiB of memory
+_memo: Memo[str, str] = Memo(4096, 256)  # The cache takes at most about 4 MiB of memory.
 _recall = _memo.get
 
 

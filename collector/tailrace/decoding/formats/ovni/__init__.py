@@ -19,27 +19,29 @@ FORMAT = Format(
     state_type=OvniState,
     flaws=frozenset(
         {
-            "bad_clock_offsets",  # the table of clock offsets cannot be read
-            "no_clock_offset",  # the table of clock offsets has no line for this host, or several
-            "bad_metadata",  # the metadata file was never a readable JSON object
-            "bad_payload",  # the payload is too short, or the jumbo flag is wrong for this event
-            "clock_back",  # the clock goes back at a place where the format does not allow it
-            "crossed_end",  # the event ends a span although inner spans are open
-            "duplicate",  # a fork wrote the event a second time
-            "mark_conflict",  # two metadata files give the same mark different names
-            # the event belongs to an earlier run, whose file a later run overwrote only in part
+            # Each comment describes how a record breaks the rule that is named.
+            "bad_clock_offsets",  # The table of clock offsets cannot be read.
+            "no_clock_offset",  # The table of clock offsets has no line for this host, or several.
+            "bad_metadata",  # The metadata file was never a readable JSON object.
+            "bad_payload",  # The payload is too short, or the jumbo flag is wrong for this event.
+            "clock_back",  # The clock goes back between two events where the format does not allow it.
+            "crossed_end",  # The event ends a span although inner spans are open.
+            "duplicate",  # A fork wrote the event a second time.
+            "mark_conflict",  # Two metadata files give the same mark different names.
+            # The event belongs to an earlier run, whose file a later run overwrote only in part.
             "stale_tail",
-            "unknown_event",  # the event's model, category and value are unknown
-            "unmatched_end",  # no open span matches the end
+            "unknown_event",  # The event's model, category and value are unknown.
+            "unmatched_end",  # No open span matches the end.
         }
     ),
     malformed=frozenset(
         {
-            "bad_event",  # no event can begin here
-            "bad_header",  # the file does not begin with ovni's header
-            "bad_size",  # the event is a jumbo larger than the maximum of libovni
-            "too_long",  # the event is larger than the limit
-            "truncated",  # the input ends inside this event
+            # Each comment describes the bytes that get the named reason.
+            "bad_event",  # No event can begin here.
+            "bad_header",  # The file does not begin with ovni's header.
+            "bad_size",  # The event is a jumbo larger than the maximum of libovni.
+            "too_long",  # The event is larger than the limit.
+            "truncated",  # The input ends inside this event.
         }
     ),
     files=FILES,

@@ -103,10 +103,10 @@ class OvniDecoder:
         self._state = state = state or OvniState()
         self._limit = max(limit, 64)
         self._waiting = bytearray(state.waiting)
-        self._searched = 0  # number of waiting bytes that certainly begin no event
-        self._need = 0  # number of waiting bytes that the next decoding step needs
-        self._gathered = 0  # number of waiting bytes that are whole late events
-        self._over = False  # whether to decode late events without waiting for further late events
+        self._searched = 0  # Number of waiting bytes that certainly begin no event.
+        self._need = 0  # Number of waiting bytes that the next decoding step needs.
+        self._gathered = 0  # Number of waiting bytes that are whole late events.
+        self._over = False  # Whether to decode late events without a wait for more.
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -324,7 +324,7 @@ class OvniDecoder:
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            # an int, because `_late_end` returns only whole events
+            # the result is always a number, because `_late_end` returns only whole events
             size = int(event_size(waiting, at, numbers))
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:

@@ -149,7 +149,7 @@ class EventReader:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
-        # a task or type of an earlier run must not name events of this run
+        # a task or task type of an earlier run must not name events of this run
         if stale and kind == Kind.NAME:
             kind = Kind.INSTANT
         elif event.role == "type":

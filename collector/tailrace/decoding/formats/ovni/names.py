@@ -108,7 +108,8 @@ class Names:
 
     def learn_task(self, model: str, task: int, type_: int) -> None:
         tasks = self.state.tasks
-        tasks.pop(f"{model}{task}", None)  # a producer may give the id of an old task to a new task
+        # A producer may use the id of an old task again for a new task.
+        tasks.pop(f"{model}{task}", None)
         if len(tasks) >= TASKS_MAX:
             del tasks[next(iter(tasks))]
         tasks[f"{model}{task}"] = type_

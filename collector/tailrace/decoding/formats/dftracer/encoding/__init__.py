@@ -57,10 +57,10 @@ class DFTracerEncoder:
         self._added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
-        self._of: dict[str, tuple[str, ...]] = {}  # the spellings of `ph`, by PID
-        self._coming = False  # whether `_phases` belong to the process of the next record
-        self._bracket = False  # whether a written opening bracket lacks its closing bracket
-        self._begin = 0  # the offset of the first line of the file
+        self._of: dict[str, tuple[str, ...]] = {}  # Spellings of `ph`, by PID.
+        self._coming = False  # Whether `_phases` belong to the process of the next record.
+        self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
+        self._begin = 0  # Offset of the first line of the file.
 
     @property
     def added(self) -> dict[str, int]:

@@ -138,7 +138,8 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        yield fields + b"\0"  # an event without a label gets the number of the type as its name
+        # Libovni gives an event without a label the number of the task type as its name.
+        yield fields + b"\0"
         yield fields
     elif "deltas" in members:
         deltas = members["deltas"]
