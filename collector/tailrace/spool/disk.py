@@ -70,7 +70,7 @@ class FileSystem:
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
-                break  # only a hole follows
+                break  # only a hole follows up to the end of the file
             end = os.lseek(fd, start, os.SEEK_HOLE)
             ranges.append((start, end))
         return ranges
@@ -363,7 +363,7 @@ class LockedDirectory:
         self._disk = disk
         self._identity = disk.files.identity(fd)
         self._lock = path / "lock"
-        self._mutex = threading.Lock()  # guards `_lock_fd` and `_lock_identity`
+        self._mutex = threading.Lock()  # lock that guards `_lock_fd` and `_lock_identity`
         self._lock_fd: int | None = None
         self._lock_identity: owned.Identity | None = None
 

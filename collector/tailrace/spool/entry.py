@@ -50,7 +50,8 @@ COVERED = struct.Struct("<QQQq")
 HEAD = struct.Struct("<IIQQQq")
 HEAD_SIZE = HEAD.size
 FRAME_MAX = HEAD_SIZE + PAYLOAD_MAX
-_UNCOUNTED = HEAD_SIZE - 24  # number of bytes in a frame that the length field does not count
+# Number of bytes at the start of a frame that the frame's length field does not count.
+_UNCOUNTED = HEAD_SIZE - 24
 _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 

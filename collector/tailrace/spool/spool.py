@@ -161,7 +161,7 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # sync names that a killed process may have left unsynced
+                pass  # sync the names of files that a killed process may have left unsynced
             spool = cls(
                 config,
                 clock,
@@ -363,7 +363,8 @@ class Spool:
             with waiting(segment.path):
                 found = segment.scan(position, limit, end)
         except OSError as error:
-            self._segment_at(position)  # raises ValueError if the segment was released meanwhile
+            # The call raises ValueError if the segment was released meanwhile.
+            self._segment_at(position)
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
             # The segment's file may have been reused for another segment.
@@ -472,7 +473,8 @@ class Spool:
             try:
                 segment.check()
             except LostError:
-                if segment in self._segments:  # otherwise the segment was released meanwhile
+                # A segment that is not in the list any more was released meanwhile: ignore its error.
+                if segment in self._segments:
                     raise
 
     def _refuse(self) -> None:
