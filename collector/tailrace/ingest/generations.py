@@ -75,7 +75,7 @@ class Generations:
         (ticks) must follow to end the wait.
         """
         if self.previous is None and not self._aside and not self.current.waiting:
-            return False  # the usual case
+            return False  # the most frequent case: no incarnation waits
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property

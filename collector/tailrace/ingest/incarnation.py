@@ -136,7 +136,7 @@ class Incarnation:
     def account(self) -> Account:
         return self.counters.account if self.counters else self._references.account
 
-    # Methods that take records
+    # Methods that take the records of this incarnation (producer run)
 
     def take(self, chunk: Chunk, now: int) -> int:
         """Count events and write the rows of a chunk. Return the number of processed rows. If the number is less than

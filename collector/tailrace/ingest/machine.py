@@ -43,7 +43,7 @@ from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, H
 
 DAY_NS = 86_400 * 10**9
 
-# Constants, because Python takes 0.1 µs to look up an enum member
+# Constants for enum members, because Python takes 0.1 µs to look up an enum member
 _DATA, _DATAGRAMS, _CLOSE = EntryKind.DATA, EntryKind.DATAGRAMS, EntryKind.CLOSE
 _OF_SESSION = (
     _DATA, _DATAGRAMS, _CLOSE, EntryKind.DOCUMENT, EntryKind.FILE, EntryKind.LOSS

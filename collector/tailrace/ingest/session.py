@@ -143,7 +143,8 @@ class Session:
         self.generations.reach()
         if self.state.refusing:
             raw = self._raw(self.state.received - len(payload), payload, now)
-            self.decoder.end()  # refuse the decoder's pending bytes together with the new bytes
+            # Also refuse (store as unreadable) the bytes that wait in the decoder.
+            self.decoder.end()
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
             self.state.skipped += len(payload)
@@ -369,7 +370,8 @@ class Session:
             state.left_out = size
             waiting.waiting = b""
         state.decoder = encode(decoding)
-        waiting.waiting = b""  # release this reference, which some decoders would keep
+        # Release this reference to the waiting bytes, which some decoders would keep.
+        waiting.waiting = b""
         self.generations.save()
         return state
 
@@ -547,7 +549,7 @@ def decode_datagrams(
     payload, sizes = datagrams.payload, datagrams.sizes
     chunks: list[Chunk] = []
     chunk: Chunk = []
-    records: list[Record] = []  # of the last datagrams, not in `chunk` yet
+    records: list[Record] = []  # records of the last datagrams that are not in `chunk` yet
     index, at = 0, datagrams.begin
     while index < len(sizes):
         count = whole(payload, sizes, index, at) if whole else 0

@@ -133,7 +133,7 @@ class Spans:
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
-            if span.written:  # begins are written in order, so all earlier ones are written, too
+            if span.written:  # begins get their rows in order, so all earlier begins have rows, too
                 break
             late.append((id_, span))
         found += reversed(late)
@@ -293,7 +293,7 @@ def match_block(
     """Match the records of a block in order. Yield either rows that the compiled kernel has matched, or records that
     the caller must pass to `Spans.take` before it continues."""
     if block.id is None and block.parent is None:
-        yield Matched(block, None, None), None  # no record has an id or a parent
+        yield Matched(block, None, None), None  # without ids and parents, no begin needs a match
         return
     matching = Matching(block, spans.open)
     at, more = 0, ROWS_MIN

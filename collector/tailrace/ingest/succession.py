@@ -151,7 +151,8 @@ class Succession:
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
-        waiting: dict[int, list[int]] = {}  # rows that are not processed yet, by process
+        # Indices of the rows that are not processed yet, by process.
+        waiting: dict[int, list[int]] = {}
         for i in alone:
             record, behind = records.record(i), records.behind(i)
             waiting.setdefault(self._state.process, []).extend(range(begin, i))
@@ -429,7 +430,7 @@ class Succession:
             return False
         announcement = place.announcement_after()
         if announcement and announcement.id in self._announcements:
-            return False  # the client continues its session from another address
+            return False  # the id belongs to a known session, so the client continues it from another address
         apart = known - epoch
         if announcement:
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
