@@ -263,7 +263,7 @@ def write(root: Path, day_rows: DayRows) -> Add:
     numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
     data = (
         pa.BufferOutputStream()
-    )  # because pyarrow's file classes hide the error number of a full disk
+    )  # a buffer in memory, because pyarrow's file classes hide the error number of a full disk
     footers: list[parquet.FileMetaData] = []
     with parquet.ParquetWriter(
         data,

@@ -321,7 +321,8 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # A checkpoint has replaced the log file since it was listed.
+        # A checkpoint of the Delta log has replaced the version's log file since it was listed.
+        except FileNotFoundError:
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -337,7 +338,7 @@ class Journal:
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # Without the journal, or if it is not a regular file, there are no lines.
+            return [], 0  # The journal is missing or not a regular file, so it has no lines.
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)

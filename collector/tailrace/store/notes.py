@@ -219,7 +219,7 @@ class _Bucket:
     def write(self, name: str, data: bytes) -> None:
         from deltalake._internal import DeltaFileSystemHandler  # noqa: PLC0415 - see `names`
 
-        # Bypass pyarrow's file object, which passes on a buffer that the library (1.6.6) refuses to write.
+        # Bypass pyarrow's file object, which passes on a buffer that the Delta library (1.6.6) refuses to write.
         try:
             file = DeltaFileSystemHandler(self._url, self._options or None).open_output_stream(name)
             file.write(data)

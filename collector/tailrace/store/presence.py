@@ -219,7 +219,8 @@ class Entrance:
             # Change the exclusive lock to a shared one. The lock is free for a moment, but no other process can take
             # it: a start needs `start.lock` first.
             for fd in self._fds:
-                with suppress(OSError):  # Ignore file systems that cannot lock directories
+                # Ignore the error of file systems that cannot lock directories.
+                with suppress(OSError):
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
         self._end_start()

@@ -109,8 +109,8 @@ class EndOfLog:
                 # the table again.
                 removed.clear()
             elif version in broken:
-                # This damaged entry cannot be removed together with the later versions. Try to remove a lower version,
-                # which removes this one, too.
+                # This damaged log entry cannot be removed together with the later versions. Try to remove a lower
+                # version, which removes this one, too.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)

@@ -179,9 +179,9 @@ class Table:
         """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        # epoch in the table before this instance's first commit, then this instance's own epoch
+        # epoch of this collector in the table before this instance's first commit, then this instance's own epoch
         self._fence: int | None = None
-        self._unsure = False  # whether a failed write may be in the table
+        self._unsure = False  # whether the table may contain a commit whose write failed
         self._prepared: list[PreparedRows] = []
         """Prepared rows that are not committed yet. Each commit updates the modification times of their files.
         """
@@ -223,7 +223,7 @@ class Table:
         self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
-            # Otherwise collectors that end after a few commits would never shorten the log.
+            # Collectors that end after a few commits would otherwise never shorten the Delta log.
             self.checkpoint()
         return self
 
@@ -437,7 +437,7 @@ class Table:
             except (
                 DeltaError,
                 OSError,
-            ) as error:  # to read a transaction, the library reads the log
+            ) as error:  # OSError may occur because the Delta library reads the log for each transaction
                 again = is_conflict(error) or is_broken_off(error)
                 if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error

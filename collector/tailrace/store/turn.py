@@ -245,7 +245,7 @@ class RemoteTurn:
         except (
             DeltaError,
             OSError,
-        ) as error:  # To read a transaction, the library reads the log.
+        ) as error:  # To read a transaction, the Delta library reads the log, which may fail.
             raise refusal(error, self._root, "read whose turn it is") from error
 
     def _open(self) -> DeltaTable:

@@ -90,7 +90,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
         try:
             rows = sum(batch.num_rows for batch in table.scan())
         except Exception as error:
-            # Catch all exceptions, because the library has none of its own for damaged data.
+            # Catch all exceptions, because the Delta library has no exception of its own for damaged data.
             if os_error(error) is not None:
                 raise StoreError(f"{root / file.path}: cannot be read: {line(error)}") from error
             return f"does not decode: {line(error)}"
