@@ -288,7 +288,7 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        # Ignore that the connection may be closed while bytes are sent
+        # Ignore that another task may close the connection while bytes are sent
         with suppress(trio.ClosedResourceError):
             await connection.send_rest()
 

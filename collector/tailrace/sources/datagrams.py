@@ -288,7 +288,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # Ignore errors by which the kernel reports that an earlier reply did not reach its peer.
+            # Ignore errors by which the operating system reports that an earlier reply did not reach its peer.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)

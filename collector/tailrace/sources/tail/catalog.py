@@ -327,8 +327,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file and other.phase is not Phase.LEFT:
-            with suppress(OSError):  # the other file's own check reports the error
-                other.look(now)  # the other file may have grown or ended
+            with suppress(OSError):  # The other file's own check reports the error.
+                other.look(now)  # Check it here, too: it may have grown or ended.
             if (found := file.is_part_of(other)) is not False:
                 return found
     for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
@@ -346,7 +346,7 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # the next check of that file reports the error
+        return False  # the next check of that file reports the error if it persists
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
@@ -365,7 +365,7 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
     file now."""
     found = []
     for other in catalog.relatives(file):
-        with suppress(OSError):  # the next check of that file reports the error
+        with suppress(OSError):  # ignore the error, because the next check of that file reports it
             if other.location.gone is None and other.look(now):
                 found.append(other)
     return found
@@ -426,9 +426,9 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         if not _is_alike(other, head):
             continue
         try:
-            other.look(now)  # the file may have changed since its last check
+            other.look(now)  # the known file may have changed since its last check
         except OSError:
-            return True  # the next check of that file reports the error
+            return True  # that file cannot be read now, and its next check reports the error
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True

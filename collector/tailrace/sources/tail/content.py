@@ -260,7 +260,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # the caller received this event when the bytes were first decompressed
+            return b""  # skip the event, because the caller received it when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -289,7 +289,8 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 def head(fd: int) -> bytes:
     """Return the first bytes of a file's content; decompress them if the file is compressed. Raise
     OSError."""
-    begin = os.pread(fd, HEAD, 0)  # one call, because the file may be growing
+    # A single read call, because the file may be growing between two calls.
+    begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
     if kind is not Compressed:
         return begin if kind is RawBytes else b""
@@ -478,7 +479,7 @@ def _behind_hole(fd: int) -> bytes:
         if error.errno not in {
             errno.ENXIO,
             errno.EINVAL,
-        }:  # the file has no data, or the file system does not support holes
+        }:  # ENXIO: the file has no data; EINVAL: the file system does not support holes
             raise
         data = 0
     return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]

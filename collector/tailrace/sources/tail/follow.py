@@ -209,7 +209,7 @@ class Followed:
         now_as = signature(found)
         changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
-            return True  # the size has changed because it is the size of the other file at the path
+            return True  # the size has changed because another file is at the path now
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
@@ -220,7 +220,7 @@ class Followed:
             try:
                 self._examine(found.st_size)
             except AnotherFileError:
-                return True  # only opening the file has shown that another file is at the path
+                return True  # opening the file has shown that another file is at the path
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
@@ -236,7 +236,7 @@ class Followed:
         """Return whether the file at a path, which has the same device and inode as this file, is this file. The system
         may have given the inode of a deleted file to a later one. Raise OSError."""
         if self.location.is_open:
-            return True  # no other file can have the inode of an open file
+            return True  # while a file is open, no other file can have its inode
         fd = self._desk.descriptors.roots.open(path)
         try:
             return self._has_read(fd, path)
@@ -253,7 +253,7 @@ class Followed:
         try:
             return not at.is_readable or self._has_read(at.open(), at.path)
         except OSError:
-            return True  # the next check compares the contents
+            return True  # the next check of the file compares the contents, or reports the error
 
     def become(self, other: Followed) -> None:
         """Continue this file's session with the path, descriptor and size of `other`, which is the same file."""
@@ -339,7 +339,8 @@ class Followed:
         if identity.relation(known.head, head) == "other":
             return False
         if other.location.path == self.location.path:
-            # A program that writes its file anew at the same path makes it shorter at first.
+            # A program that writes its file anew at the same path makes the file shorter at first. So a shorter file is
+            # no copy.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
@@ -410,7 +411,8 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            with suppress(OSError):  # the next check of that file reports the error
+            # Ignore the error, because the next check of that file reports it.
+            with suppress(OSError):
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
                     trail.add(data)
@@ -555,7 +557,7 @@ class Followed:
         part = self._part
         same = part.check_more(fd)
         if same is False:
-            # The file may have been replaced since the last check.
+            # The file may have been replaced or rewritten since the last check.
             self._examine(self._system.fstat(fd).st_size)
             if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)

@@ -289,9 +289,8 @@ class Location:
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
-            except (
-                OutsideError
-            ):  # the configured patterns have changed, so the path is outside all roots now
+            except OutsideError:
+                # The configured patterns have changed, so the path is outside all roots now.
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
@@ -352,7 +351,7 @@ class Location:
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return False  # somebody deleted the file after the caller's check
+            return False  # somebody deleted the file after the caller had checked it
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False
         self.lose_path("replaced", now)

@@ -471,7 +471,8 @@ class Discovery:
         If a known file was moved to this path, also check the path at which it was before, because another file may be
         there now."""
         vacated: str | None = path
-        while vacated is not None:  # a loop, because a log rotation may move a thousand files
+        # A loop instead of a recursion, because a log rotation may move a thousand files.
+        while vacated is not None:
             path, vacated = vacated, None
             before = self._catalog.at(path)
             if before is not None and before.location.gone is None and before.location.path == path:

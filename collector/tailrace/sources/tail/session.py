@@ -421,7 +421,7 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # The process may be an earlier one with the PID that the writer has now.
+            # The process may be an earlier owner of the PID that the writer has now.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
             # The process may have written its last bytes after they were checked, so report its end

@@ -188,8 +188,8 @@ class Inflaters:
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # Try the rate-limited files first, so that files in the order of requests cannot delay them
-        # for ever.
+        # Try the rate-limited files first, so that the files that wait in the order of requests cannot delay them for
+        # ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:

@@ -208,7 +208,7 @@ class Watch:
         if (
             file.location.gone is None
             and not file.has_more
-            and not file.queued  # compressed content may be left
+            and not file.queued  # decompressed content may be left although all bytes of the file were read
             and not self._once
         ):
             if file.phase is Phase.FOLLOWED:
@@ -228,14 +228,15 @@ class Watch:
         check, so that the file must not be given up although it was deleted. Raise OSError."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            return True  # such a file is handled when fewer files are followed
+            # Decide later: when the file has content and fewer files are followed.
+            return True
         if self._turns.are_taken:
             self._turns.wait(file)
             return True
         if not self._once and (others := self._is_of_others(file)) != "no":
             return others == "yes"
         if self._has_later_relatives(file, now):
-            # Check this file again after these files, of which it may be a copy.
+            # First check these newly found files, of which this file may be a copy. Then check this file again.
             self._catalog.check_at(file, self._clock.monotonic())
             return True
         begun, waits = None, catalog.is_part(self._catalog, file, now)
@@ -342,7 +343,7 @@ class Watch:
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            return False  # read the unread bytes first
+            return False  # the unread bytes must be read first
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -398,7 +399,7 @@ class Watch:
         """End the session of a file that was read whole, unless more content may come. Raise
         OSError."""
         if file.final:
-            # The copy that continues the session can be known only after all content was read.
+            # Only after all content was read can the copy be known that continues the session.
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
                 self._close(file, gone or END_OF_FILE)
@@ -410,7 +411,8 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            self._let_go(file)  # it may continue the session of this file
+            # A copy that another source knows may continue the session of this file.
+            self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
         copied = any(j.location.gone is None and j.location.path != path for j in juniors)
