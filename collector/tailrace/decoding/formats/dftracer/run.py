@@ -77,7 +77,7 @@ class Ids:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """The first and last id of each missing range."""
+        """The first and last id of each range of missing ids."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     @property
@@ -92,7 +92,7 @@ class Ids:
         return len(self._firsts)
 
     def lacks(self, number: int) -> bool:
-        """Return whether an id is in a missing range."""
+        """Return whether an id is in a range of missing ids."""
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
 
