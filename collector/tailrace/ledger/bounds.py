@@ -36,7 +36,8 @@ _SAMPLES_MAX = 256
 class Sample(msgspec.Struct, array_like=True):
     """Number of datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns).
 
-    Datagrams that already explain a hole are subtracted. `shared` states whether there were any.
+    Datagrams that already explain a hole are subtracted. `shared` states whether there are such datagrams, or whether
+    two intervals were merged.
     """
 
     since: int

@@ -334,7 +334,7 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Do the same as `hear` for all streams of a block, in the compiled kernel."""
+        """Record that the last events of all streams of a block arrived, as `hear` does, in the compiled kernel."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:

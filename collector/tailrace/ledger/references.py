@@ -49,11 +49,12 @@ An id that is not defined yet may become a gap row at any moment; its size inclu
 class ReferencesState(msgspec.Struct, omit_defaults=True):
     firsts: list[int] = []
     lasts: list[int] = []
-    """Last id of each range of defined ids, in order. Range n contains the ids from `firsts[n]` to `lasts[n]`."""
+    """Last id of each range of defined ids (ids of received records), in order. Range n contains the ids from
+    `firsts[n]` to `lasts[n]`."""
     hull: tuple[int, int] | None = None
     """First and last id of the range into which the lowest ranges were joined to save memory.
 
-    All ids in between count as defined.
+    All ids in between count as defined, that is, as ids of received records.
     """
     unknown: dict[int, int] = {}
     """For each id that records refer to and that is not defined yet, the time (Unix ns) of the first reference."""
@@ -113,7 +114,7 @@ class References:
         """Free `size` bytes.
 
         Take three steps as far as needed: report awaited ids as missing before their time is over, forget ids that were
-        reported as missing, join ranges of defined ids.
+        reported as missing, join ranges of defined ids (ids of received records).
         """
         state = self.state
         goal = self.held - size
@@ -230,7 +231,9 @@ class References:
 
     @property
     def newest(self) -> tuple[int, int] | None:
-        """Return the first and the last id of the highest range of defined ids; None if no id is defined."""
+        """Return the first and the last id of the highest range of defined ids (ids of received records); None if no id
+        is defined.
+        """
         state = self.state
         return (state.firsts[-1], state.lasts[-1]) if state.firsts else None
 
@@ -242,14 +245,16 @@ class References:
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Extend the highest range of defined ids so that it ends at `id_`.
+        """Extend the highest range of defined ids (ids of received records) so that it ends at `id_`.
 
         The caller ensures that no id in between is contained in `awaits`.
         """
         self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:
-        """Return whether an id to which a record refers is defined. If not, remember the id and the time `now`."""
+        """Return whether an id to which a record refers is defined (its record has arrived). If not, remember the id
+        and the time `now`.
+        """
         if self.defined(id_):
             return True
         state = self.state
@@ -349,7 +354,7 @@ class References:
         self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
-        """Add an id that is in no range of defined ids. Join ranges that become adjacent."""
+        """Add an id that is in no range of defined ids (ids of received records). Join ranges that become adjacent."""
         firsts, lasts = self.state.firsts, self.state.lasts
         index = bisect_right(firsts, id_)
         joins_left = index > 0 and lasts[index - 1] == id_ - 1
@@ -368,7 +373,7 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges of defined ids into one range, to save memory.
+        """Join the lower half of the ranges of defined ids (ids of received records) into one range, to save memory.
 
         The ids between the ranges then count as defined, so no gap is ever reported for them.
         """

@@ -51,7 +51,7 @@ The last of these gaps covers all further missing ids.
 """
 
 LOOKED_AT = 32
-"""Maximum number of runs, newest first, that are compared with a piece of the same PID."""
+"""Maximum number of runs, newest first, that are compared with a newly found piece (part of a run) of the same PID."""
 
 ANY_TIME = -(2**63), 2**63 - 1
 """Stands for the start and end time of a piece (the part of a run in one file) whose records have no times."""
@@ -79,7 +79,7 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The piece of a run that one session's file contains, with the times of its first and last event.
+    """The part of a run that one session's file contains, with the times of its first and last event.
 
     `open` states whether more events may arrive. `copy` states whether other sessions delivered some of its ids before.
     """
