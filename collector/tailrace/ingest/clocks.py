@@ -29,9 +29,9 @@ counts as silent, and a session whose clock does not advance for this time count
 STEP = 5 * 10**9
 
 RECENT = 3
-"""An event advances the clock only if its tick exceeds all ticks of this number of the newest steps. A single step
-would not suffice, because the streams of a session may lag behind one another. More steps would let one nonsensical
-tick block the measurement for long."""
+"""An event advances the clock only if its tick exceeds all ticks of this number of the newest steps (intervals of
+`STEP` ns). A single step would not suffice, because the streams of a session may lag behind one another. More steps
+would let one nonsensical tick block the measurement for long."""
 
 
 class Progress(StrEnum):
@@ -56,12 +56,14 @@ class Pace:
         self.advanced = 0
         """Time at which a tick last exceeded all ticks of the `RECENT` steps before."""
         self._steps: deque[tuple[int, int]] = deque()
-        """For each step, oldest first: the time of its last arrival of events, and its latest tick."""
+        """For each step (interval of `STEP` ns), oldest first: the time of its last arrival of events, and its latest
+        tick."""
         self._bar: float = -inf
-        """The latest tick of the current step and the `RECENT` steps before. A later tick advances the clock."""
+        """The latest tick of the current step (interval of `STEP` ns) and the `RECENT` steps before. A later tick
+        advances the clock."""
 
     def add(self, now: int, tick: int) -> None:
-        """Record that events arrived at the time `now`; `tick` is the latest tick among them."""
+        """Record that events of the session arrived at the time `now`; `tick` is the latest tick among them."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
@@ -103,7 +105,7 @@ class Pace:
 
 
 class Paces:
-    """Measures the paces of all sessions."""
+    """Measures the paces of all sessions: the speeds of their producers' clocks."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most

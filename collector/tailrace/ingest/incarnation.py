@@ -300,8 +300,8 @@ class Incarnation:
             self.counters.announced = True
 
     def forget_marks(self) -> None:
-        """Drop the marks of events, because the session has no connection. Until the client reconnects, only resent
-        events can arrive, and their sequence numbers suffice to find duplicates."""
+        """Drop the marks (fingerprints) of events, because the session has no connection. Until the client reconnects,
+        only resent events can arrive, and their sequence numbers suffice to find duplicates."""
         if self.counters:
             self.counters.marks.forget_all()
 
@@ -346,7 +346,7 @@ class Incarnation:
 
     def silent(self, since: int) -> bool:
         """Return whether no event has arrived after the time `since` (Unix ns). Return False if the ledger does not
-        follow all streams."""
+        follow all streams, because the times of their last events are then unknown."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 

@@ -156,7 +156,8 @@ TOO_MANY_SESSIONS: Final = "too_many_sessions"
 """Reason in the gap rows of bytes that the ingest refused because the host began too many sessions."""
 
 EVENTS = 100
-"""Number of events whose processing takes about as long as the beginning of one session."""
+"""Number of events whose processing takes about as long as the beginning of one session. For so many delivered events,
+a host may begin one more session."""
 
 HOSTS_MAX = 1024
 """Maximum number of hosts whose use of the session quota is remembered. If there are more, the host that has begun no
@@ -213,6 +214,6 @@ class Beginnings:
         return True
 
     def pay(self, host: str, rate: int, events: int) -> None:
-        """Give a host back a part of its quota, because its sessions delivered events."""
+        """Give a host back a part of its quota of sessions, because its sessions delivered events."""
         if host in self._state:
             self._state[host] -= events * SECOND // (rate * EVENTS)

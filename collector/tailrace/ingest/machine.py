@@ -442,7 +442,7 @@ class Damage:
         self._replayed = DamageState({str(number): size for number, size in lacking.items()})
         self._bytes = sum(lacking.values())
         self.due = bool(state.lacking or state.of_heartbeats or state.unsaid)
-        """Whether rows must be written before the next entry is processed."""
+        """Whether gap rows about lost parts of the log must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
         """Write, for each session, a gap row that the session may lack `size` bytes. If there is no session, remember

@@ -196,7 +196,7 @@ class Spans:
             self._open(id_, span)
 
     def _begin(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> bool:
-        """Process a begin. Return whether the begin waits for its end."""
+        """Process the begin of a span. Return whether the begin waits for the end of the span."""
         id_, parent = columns[ID][i], columns[PARENT][i]
         if id_ is None:
             return False
