@@ -215,8 +215,8 @@ collector wrote the last one.
 def occupy_thread(directory: Path) -> None:
     """Make the Delta library look for a table in a directory that has none.
 
-    The library then starts one thread in each of its two runtimes (computing and I/O). Both threads stay alive (see
-    `threads`).
+    The library then starts one thread in each of its two runtimes (computing and I/O). Regular calls of this function
+    keep both threads alive, because the library hangs if it cannot start a thread (see `threads`).
     """
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
