@@ -70,7 +70,7 @@ class NoteStore:
     Methods raise StoreError if the store does not allow an operation, and FullError if there is no room."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
-        self._place: _NotePlace = (
+        self._files: _NoteFiles = (
             _Directory(Path(store.removeprefix("file://")) / DIRECTORY)
             if is_local(store.removeprefix("file://"))
             else _Bucket(f"{store.rstrip('/')}/{DIRECTORY}", options)
@@ -82,15 +82,15 @@ class NoteStore:
 
         This check itself writes nothing, so a later write may fail although the result is None.
         """
-        return self._place.refused
+        return self._files.refused
 
     def list(self) -> ListedNotes:
         """Return all notes, sorted by start time, and the names of unusable files."""
         found: list[Note] = []
         unreadable: list[str] = []
-        for name in sorted(filter(_FILE.fullmatch, self._place.names()))[:NOTES_MAX]:
+        for name in sorted(filter(_FILE.fullmatch, self._files.names()))[:NOTES_MAX]:
             try:
-                data = self._place.read(name)
+                data = self._files.read(name)
                 if data is None:
                     continue  # Another process has removed the note since the notes were listed.
                 note = msgspec.json.decode(data, type=Note)
@@ -107,16 +107,16 @@ class NoteStore:
         )
 
     def add(self, note: Note) -> None:
-        if len(list(filter(_FILE.fullmatch, self._place.names()))) >= NOTES_MAX:
-            raise FullError(f"{self._place}: has {NOTES_MAX} notes; remove some")
-        self._place.write(f"{note.id}{_SUFFIX}", msgspec.json.encode(note))
+        if len(list(filter(_FILE.fullmatch, self._files.names()))) >= NOTES_MAX:
+            raise FullError(f"{self._files}: has {NOTES_MAX} notes; remove some")
+        self._files.write(f"{note.id}{_SUFFIX}", msgspec.json.encode(note))
 
     def remove(self, id_: str) -> bool:
         """Remove a note. Return whether the note existed."""
-        return _ID.fullmatch(id_) is not None and self._place.remove(f"{id_}{_SUFFIX}")
+        return _ID.fullmatch(id_) is not None and self._files.remove(f"{id_}{_SUFFIX}")
 
 
-class _NotePlace(Protocol):
+class _NoteFiles(Protocol):
     """The directory or URL in which the notes of a store are. Each note is a small file with a name."""
 
     @property

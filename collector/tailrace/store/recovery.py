@@ -44,7 +44,7 @@ from tailrace.store.layout import DataFile, data_files
 from tailrace.store.log import Action, DeltaLog, Journal, Notes, checksum, is_parquet
 from tailrace.store.presence import DirectoryLock
 from tailrace.store.refusal import line, os_error, refusal
-from tailrace.store.verify import damage, place_damage
+from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
 """Function that returns whether a collector's spool still has all rows from a spool position on.
@@ -405,7 +405,7 @@ class _Repair:
         bad: list[Damaged] = []
         for file in reversed(data_files(table)):
             path = self.log.root / file.path
-            reason = place_damage(path, file.size)
+            reason = stat_damage(path, file.size)
             noted = notes.files.get(file.path)
             if reason is None and not is_parquet(path):
                 reason = "has no Parquet footer"

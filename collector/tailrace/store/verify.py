@@ -34,7 +34,7 @@ from tailrace.store.schema import SCHEMA, check_readable
 _ZEROS = bytes(1024)
 
 
-def place_damage(path: Path, size: int) -> str | None:
+def stat_damage(path: Path, size: int) -> str | None:
     """Return a description of a file's damage if the file is missing, cannot be opened, is not a regular file, or does
     not have `size` bytes.
 
@@ -60,7 +60,7 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     another reason than damage.
     """
     path = root / file.path
-    if reason := place_damage(path, file.size):
+    if reason := stat_damage(path, file.size):
         return reason
     if noted is not None:
         same = checksum(path) == noted

@@ -15,7 +15,7 @@ TEXT = bytes(range(33, 127)) * 10
 DECISIONS = {
     FileEvent.MAY_BE_COPY: Phase.COPY,
     FileEvent.OF_OTHER_SOURCE: Phase.FOREIGN,
-    FileEvent.NO_PLACE: Phase.CROWDED,
+    FileEvent.TOO_MANY: Phase.CROWDED,
     FileEvent.CHOSEN: Phase.FOLLOWED,
     FileEvent.CHOSEN_AS_SHADOW: Phase.SHADOW,
 }
@@ -94,7 +94,7 @@ def decision(monkeypatch, following, name, phase):
 @pytest.mark.parametrize("phase", WAITING)
 @pytest.mark.parametrize(("event", "then"), DECISIONS.items())
 def test_a_decision_about_a_waiting_file(monkeypatch, followed, files, event, then, phase):
-    following = followed(files_max=1 if event is FileEvent.NO_PLACE else 10)
+    following = followed(files_max=1 if event is FileEvent.TOO_MANY else 10)
     if event is FileEvent.OF_OTHER_SOURCE:
         monkeypatch.setattr(following.intake, "take_up", lambda *_: "claimed")
     if event is FileEvent.CHOSEN_AS_SHADOW:

@@ -35,7 +35,7 @@ class FileEvent(Enum):
 
     MAY_BE_COPY = auto()
     OF_OTHER_SOURCE = auto()
-    NO_PLACE = auto()
+    TOO_MANY = auto()
     CHOSEN = auto()
     """The file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
@@ -57,7 +57,7 @@ READ = Phase.FOLLOWED, Phase.SHADOW
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),
-    FileEvent.NO_PLACE: dict.fromkeys(WAITING, Phase.CROWDED),
+    FileEvent.TOO_MANY: dict.fromkeys(WAITING, Phase.CROWDED),
     FileEvent.CHOSEN: dict.fromkeys(WAITING, Phase.FOLLOWED),
     FileEvent.CHOSEN_AS_SHADOW: dict.fromkeys(WAITING, Phase.SHADOW),
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},

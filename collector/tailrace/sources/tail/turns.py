@@ -49,7 +49,7 @@ class Turns:
         return len(self._following) >= self.places
 
     def wait(self, file: Followed) -> None:
-        file.phase = NEXT[FileEvent.NO_PLACE][file.phase]
+        file.phase = NEXT[FileEvent.TOO_MANY][file.phase]
         self._waiting[file] = None
 
     def waits(self, file: Followed) -> bool:

@@ -41,7 +41,7 @@ from typing import cast
 from tailrace.decoding.formats.et3.form import (
     SPECIFICATION,
     Form,
-    LinePlace,
+    LineContext,
     MissingLines,
     OtherFormError,
 )
@@ -300,32 +300,32 @@ class Events:
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
         elements = f',"length":{length}' if length != "0" else ""
-        place = self._at(last)
+        context = self._at(last)
         attributes = f'{{{self._classes[class_]},"size":{bytes_},"site_id":{site}{elements}}}'
-        return self._instant(offset, size, "allocation", object_, place, attributes)
+        return self._instant(offset, size, "allocation", object_, context, attributes)
 
     def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
-        place, class_ = self._at(last), self._classes[class_]
+        context, class_ = self._at(last), self._classes[class_]
         attributes = f'{{{class_},"size":{bytes_},"site_id":{site},"length":{length}}}'
-        return self._instant(offset, size, "array_allocation", object_, place, attributes)
+        return self._instant(offset, size, "array_allocation", object_, context, attributes)
 
     def _update(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, value, field, last = fields
-        place = self._at(last)
+        context = self._at(last)
         attributes = f'{{{self._fields[field]},"value":{value}}}'
-        return self._instant(offset, size, "update", object_, place, attributes)
+        return self._instant(offset, size, "update", object_, context, attributes)
 
     def _witness(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, class_, last = fields
-        place = self._at(last)
+        context = self._at(last)
         attributes = f"{{{self._classes[class_]}}}"
-        return self._instant(offset, size, "witness", object_, place, attributes)
+        return self._instant(offset, size, "witness", object_, context, attributes)
 
     def _instant(
-        self, offset: int, size: int, name: str, object_: str, place: LinePlace, attributes: str
+        self, offset: int, size: int, name: str, object_: str, context: LineContext, attributes: str
     ) -> Record:
-        stream, frames, time, flaw = place
+        stream, frames, time, flaw = context
         id_ = int(object_)
         return _record(
             Record,

@@ -73,7 +73,7 @@ class OtherFormError(ValueError):
     """Signals that the form of a line differs from the form of its trace."""
 
 
-LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
+LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
 """The context in which a line is read: its stream, the open frames of the stream, the logical time, and None or the
 flaw of the line's time (the rule that it breaks).
 
@@ -107,15 +107,15 @@ class Form(Protocol):
     @property
     def name(self) -> FormName: ...
 
-    def tick(self, last: str) -> LinePlace:
+    def tick(self, last: str) -> LineContext:
         """Count an entry or exit whose last field is `last`. Return the line's stream, open frames and logical time
-        (`LinePlace`).
+        (`LineContext`).
 
         Raise OtherFormError for a line of the other form. A second call for the same line raises again."""
         ...
 
-    def at(self, last: str) -> LinePlace:
-        """Return stream, open frames and logical time (`LinePlace`) of a line that is not an entry, exit or death.
+    def at(self, last: str) -> LineContext:
+        """Return stream, open frames and logical time (`LineContext`) of a line that is not an entry, exit or death.
         `last` is the last field of the line. Raise OtherFormError for a line of the other form.
         """
         ...
@@ -241,7 +241,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def name(self) -> FormName:
         return AGENT
 
-    def tick(self, last: str) -> LinePlace:
+    def tick(self, last: str) -> LineContext:
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 1)
@@ -249,7 +249,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         time = self.time = self.time + 1
         return last, frames, time, None
 
-    def at(self, last: str) -> LinePlace:
+    def at(self, last: str) -> LineContext:
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 0)
@@ -385,7 +385,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def name(self) -> FormName:
         return SPECIFICATION
 
-    def tick(self, last: str) -> LinePlace:
+    def tick(self, last: str) -> LineContext:
         time = int(last)
         if time == self.time + 1:
             self.time = time
@@ -402,7 +402,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         self.time = time
         return "", self.stacks.of(""), time, None
 
-    def at(self, last: str) -> LinePlace:
+    def at(self, last: str) -> LineContext:
         time = int(last)
         if time != self.time:
             time = _unwrapped(time)
@@ -452,7 +452,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 
-    def _back(self, time: int) -> LinePlace:
+    def _back(self, time: int) -> LineContext:
         at = next((i for i, h in enumerate(self.holes) if h.first <= time <= h.last), None)
         if at is not None:
             self._fill(at, time)
