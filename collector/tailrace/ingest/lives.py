@@ -27,7 +27,7 @@ from tailrace.ingest.incarnation import Incarnation
 from tailrace.rows.fields import END
 from tailrace.rows.records import ListRecords, numbered
 
-# Table of statements about the session
+# Table of the rules for statements about the session
 
 
 class SessionStatement(Enum):
@@ -157,7 +157,7 @@ WHY = {
 """Reason of the restart, as written in rows, by the statement that showed the restart."""
 
 
-# Table of events
+# Table of the rules for events
 
 
 class EventFit(Enum):

@@ -115,8 +115,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Finds the first line with a letter that ET3 has and ET1 does not have. The text to search must have only lines of
-ET3.
+"""Finds the first line with a letter that only ET3 has, and not ET1. Each line of the searched text must have a valid
+shape.
 """
 
 LineReader = Callable[[int, int, list[str]], Record]
