@@ -202,7 +202,7 @@ Group = tuple[str, str, str, str, str]
 """Source, format, session, stream and kind. Rows of one group have all five in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups in a data file.
+"""Maximum number of groups in a data file (rows with equal source, format, session, stream and kind).
 
 If a file has more, the journal does not record its number of rows in each group.
 """
@@ -215,7 +215,7 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
     rows: dict[str, list[tuple[Group, int]]] = {}
 
 
-class Notes(NamedTuple):
+class JournalContent(NamedTuple):
     """The content of the journal: log entries by version, checksums by path, numbers of rows in each group by path, and
     the number of damaged lines.
     """
@@ -239,7 +239,7 @@ class Journal:
         self._seen = 0, 0
         self._noted: set[int] = set()
 
-    def read(self) -> Notes:
+    def read(self) -> JournalContent:
         """Return the content of all undamaged lines. A missing journal is empty. Raise OSError if it cannot be
         read."""
         entries: dict[int, bytes] = {}
@@ -251,7 +251,7 @@ class Journal:
                 entries[line.version] = line.entry.encode()
             files |= line.files
             rows |= {path: Counter(dict(groups)) for path, groups in line.rows.items()}
-        return Notes(entries, files, rows, damaged)
+        return JournalContent(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
         """Add to the journal the log entries of `versions`, and the checksums of the data files that these versions
@@ -279,8 +279,8 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add to the journal the number of rows of each group in a data file, unless there are more than
-        `GROUPS_MAX` groups.
+        """Add to the journal the number of rows of each group (equal source, format, session, stream and kind) in a
+        data file, unless there are more than `GROUPS_MAX` groups.
 
         Raise OSError if the journal cannot be written."""
         if len(counts) <= GROUPS_MAX:

@@ -41,7 +41,7 @@ from tailrace.store import layout, schema
 from tailrace.store.damage import ENGINE, Damaged, set_aside
 from tailrace.store.durable import LOG_LOCK, fsync, unsynced_max
 from tailrace.store.layout import DataFile, data_files
-from tailrace.store.log import Action, DeltaLog, Journal, Notes, checksum, is_parquet
+from tailrace.store.log import Action, DeltaLog, Journal, JournalContent, checksum, is_parquet
 from tailrace.store.presence import DirectoryLock
 from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, stat_damage
@@ -82,10 +82,10 @@ class EndOfLog:
         self._collector = collector
         self._refills = {**others, collector: refills}
 
-    def repair(self, above: list[int], base: int, notes: Notes) -> EndRepair:
+    def repair(self, above: list[int], base: int, journal: JournalContent) -> EndRepair:
         """Remove damaged versions, if the spools of their writers still have the rows.
 
-        `above` are the versions above the checkpoint `base`; `notes` is the content of the journal. Raise StoreError,
+        `above` are the versions above the checkpoint `base`; `journal` is the content of the journal. Raise StoreError,
         and change nothing, if a damaged log entry can neither be restored nor removed.
         """
         actions, broken = self._read(above, base)
@@ -96,7 +96,7 @@ class EndOfLog:
         doubted = unsynced_max(self._log.root)
         for version in sorted({*actions, *broken}, reverse=True):
             if version in actions and version > above[-1] - doubted:
-                found = self._damaged_files(actions[version], removed, notes)
+                found = self._damaged_files(actions[version], removed, journal)
             else:
                 found = []
             if found or version in broken:
@@ -154,7 +154,7 @@ class EndOfLog:
                 schema.refuse_newer(schema.parse_version(stated, root), root)
 
     def _damaged_files(
-        self, actions: list[Action], removed: set[str], notes: Notes
+        self, actions: list[Action], removed: set[str], journal: JournalContent
     ) -> list[Damaged]:
         """Return the damaged data files that a version adds to the table.
 
@@ -164,7 +164,7 @@ class EndOfLog:
         for action in actions:
             if action.add and action.add.path not in removed:
                 file = DataFile.of(action.add)
-                if reason := damage(self._log.root, file, notes.files.get(file.path)):
+                if reason := damage(self._log.root, file, journal.files.get(file.path)):
                     found.append(Damaged(file, reason))
         return found
 
@@ -291,24 +291,24 @@ class _Repair:
         self._clock = clock
 
     def run(self) -> TableRecovery:
-        notes = self._journal.read()
+        journal = self._journal.read()
         if not self.log.directory.is_dir():
-            if not notes.entries and not any(self.log.root.glob("day=*/*.parquet")):
+            if not journal.entries and not any(self.log.root.glob("day=*/*.parquet")):
                 return self.done
             _make_directory(self.log.directory)
-        self._restore_entries(notes)
-        base = self._whole_checkpoint(notes)
+        self._restore_entries(journal)
+        base = self._whole_checkpoint(journal)
         versions = self.log.versions()
         if not versions and base < 0:
             raise self._lost("has no log any more")
         if base < 0 and versions[0] != 0:
             raise self._lost(f"has no log entry below version {versions[0]} and no checkpoint")
         above = [version for version in versions if version > base]
-        taken = self._end.repair(above, base, notes)
+        taken = self._end.repair(above, base, journal)
         self.done.versions += reversed(taken.versions)
         self.done.reasons += taken.reasons
         self._set_aside(taken.damaged)
-        self._set_damaged_aside(notes)
+        self._set_damaged_aside(journal)
         if self.done.reasons:
             _sync_repair(self.log.directory)
         return self.done
@@ -321,13 +321,13 @@ class _Repair:
 
     # Rule 1 of the module's docstring: restore log entries
 
-    def _restore_entries(self, notes: Notes) -> None:
+    def _restore_entries(self, journal: JournalContent) -> None:
         there = self.log.versions()
         floor = there[0] if there and self.log.checkpoints() else 0
-        for version in sorted(notes.entries):
+        for version in sorted(journal.entries):
             if version < floor:
                 continue
-            path, copy = self.log.path(version), notes.entries[version]
+            path, copy = self.log.path(version), journal.entries[version]
             if path.is_file() and path.read_bytes() == copy:
                 continue
             _replace(path, copy)
@@ -338,7 +338,7 @@ class _Repair:
 
     # Rule 2 of the module's docstring: remove incomplete checkpoints
 
-    def _whole_checkpoint(self, notes: Notes) -> int:
+    def _whole_checkpoint(self, journal: JournalContent) -> int:
         """Return the version of the newest complete checkpoint, or -1 if there is none.
 
         Newer checkpoints are damaged: rename them so that readers ignore them.
@@ -349,7 +349,7 @@ class _Repair:
             self.done.reasons.append("_last_checkpoint was not a file: moved away")
         parts = self.log.checkpoints()
         for version in sorted(parts, reverse=True):
-            reason = self._checkpoint_damage(version, parts[version], notes)
+            reason = self._checkpoint_damage(version, parts[version], journal)
             if reason is None:
                 whole = version
                 break
@@ -362,11 +362,13 @@ class _Repair:
             self.done.reasons.append("_last_checkpoint named no checkpoint: moved away")
         return whole
 
-    def _checkpoint_damage(self, version: int, parts: list[Path], notes: Notes) -> str | None:
+    def _checkpoint_damage(
+        self, version: int, parts: list[Path], journal: JournalContent
+    ) -> str | None:
         if not all(path.is_file() and is_parquet(path) for path in parts):
             return "is not whole"
         for path in parts:
-            noted = notes.files.get(str(path.relative_to(self.log.root)))
+            noted = journal.files.get(str(path.relative_to(self.log.root)))
             if noted is not None and checksum(path) != noted:
                 return "has another checksum than when it was written"
         try:
@@ -395,7 +397,7 @@ class _Repair:
 
     # Rule 4 of the module's docstring: replace damaged data files by gaps
 
-    def _set_damaged_aside(self, notes: Notes) -> None:
+    def _set_damaged_aside(self, journal: JournalContent) -> None:
         """Remove missing and damaged data files from the table, and add gap rows for them."""
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
@@ -406,7 +408,7 @@ class _Repair:
         for file in reversed(data_files(table)):
             path = self.log.root / file.path
             reason = stat_damage(path, file.size)
-            noted = notes.files.get(file.path)
+            noted = journal.files.get(file.path)
             if reason is None and not is_parquet(path):
                 reason = "has no Parquet footer"
             if reason is None and noted is not None and 0 < file.size <= left:

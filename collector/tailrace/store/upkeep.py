@@ -388,11 +388,11 @@ class _Upkeep:
         if (root := self._local) is None:
             return
         try:
-            notes = Journal(root).read()
+            journal = Journal(root).read()
             bad = [
                 Damaged(file, reason)
                 for file in data_files(layout.open_table(self._root, self._options))
-                if chosen(file) and (reason := damage(root, file, notes.files.get(file.path)))
+                if chosen(file) and (reason := damage(root, file, journal.files.get(file.path)))
             ]
         except OSError as error:
             raise refusal(error, self._root, "verify files") from error

@@ -25,7 +25,16 @@ from tailrace.errors import StoreError
 from tailrace.model.quarantine import frame, frames
 from tailrace.store import layout
 from tailrace.store.layout import DataFile, TableSnapshot
-from tailrace.store.log import Action, Add, Checksum, DeltaLog, Journal, Notes, checksum, is_parquet
+from tailrace.store.log import (
+    Action,
+    Add,
+    Checksum,
+    DeltaLog,
+    Journal,
+    JournalContent,
+    checksum,
+    is_parquet,
+)
 from tailrace.store.presence import quarantines
 from tailrace.store.quarantine import SUFFIX
 from tailrace.store.refusal import line, os_error, refusal
@@ -139,12 +148,12 @@ class _LocalStore:
         self.found = StoreVerification()
 
     def run(self) -> StoreVerification:
-        notes = self._journal.read()
-        if self._log.directory.is_dir() or notes.entries:
-            self.found.damage += [*self._entries(notes), *self._checkpoints(notes)]
+        journal = self._journal.read()
+        if self._log.directory.is_dir() or journal.entries:
+            self.found.damage += [*self._entries(journal), *self._checkpoints(journal)]
             self._log_is_damaged = bool(self.found.damage)
-        if notes.damaged:
-            self._add(self._journal.path, f"has {notes.damaged} damaged lines", "only checksums")
+        if journal.damaged:
+            self._add(self._journal.path, f"has {journal.damaged} damaged lines", "only checksums")
         self.found.damage += self._quarantine()
         if self._log_is_damaged:
             lost = "nothing yet: data files are not verified before a start has repaired the log"
@@ -152,21 +161,21 @@ class _LocalStore:
             return self.found
         snapshot = TableSnapshot(layout.open_table(str(self._root), {}, check_readable))
         for file in snapshot.files():
-            self._file(file, notes, snapshot)
+            self._file(file, journal, snapshot)
         return self.found
 
     def _add(self, path: Path, reason: str, lost: str) -> None:
         self.found.damage.append(FileDamage(str(path), reason, lost))
 
-    def _entries(self, notes: Notes) -> Iterator[FileDamage]:
+    def _entries(self, journal: JournalContent) -> Iterator[FileDamage]:
         """Yield the damage of log entries. If a checkpoint has replaced an entry meanwhile, its file may be missing."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
-        for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
+        for version in sorted({*versions, *(v for v in journal.entries if v >= first)}):
             path = self._log.path(version)
             try:
                 self._log.read(version)
-                same = path.read_bytes() == notes.entries.get(version, path.read_bytes())
+                same = path.read_bytes() == journal.entries.get(version, path.read_bytes())
                 reason = None if same else "is not what was written"
             except FileNotFoundError:
                 if version < min(self._log.versions(), default=0):
@@ -174,21 +183,21 @@ class _LocalStore:
                 reason = "is missing"
             except (ValueError, OSError) as error:
                 reason = f"cannot be read: {error}"
-            if reason and version in notes.entries:
+            if reason and version in journal.entries:
                 yield FileDamage(str(path), reason, "nothing: a start restores it from the journal")
             elif reason:
                 yield FileDamage(str(path), reason, "the log entry: a start says what can be had")
 
-    def _checkpoints(self, notes: Notes) -> Iterator[FileDamage]:
+    def _checkpoints(self, journal: JournalContent) -> Iterator[FileDamage]:
         parts = self._log.checkpoints() if self._log.directory.is_dir() else {}
         for path in (path for paths in parts.values() for path in paths):
-            noted = notes.files.get(str(path.relative_to(self._root)))
+            noted = journal.files.get(str(path.relative_to(self._root)))
             if not path.is_file() or (noted is not None and checksum(path) != noted):
                 yield FileDamage(str(path), "is not what was written", "a checkpoint of the log")
 
-    def _file(self, file: DataFile, notes: Notes, snapshot: TableSnapshot) -> None:
+    def _file(self, file: DataFile, journal: JournalContent, snapshot: TableSnapshot) -> None:
         self.found.files += 1
-        noted = notes.files.get(file.path)
+        noted = journal.files.get(file.path)
         reason = damage(self._root, file, noted)
         if reason is None:
             self.found.verified += noted is not None
