@@ -120,7 +120,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     open: int = 0
     """Number of sessions of this run that may receive more data."""
     judged: bool = False
-    """Whether gaps have been reported for the ids that no piece contains."""
+    """Whether gaps have been reported for the ids that no file with a part of the run contains."""
     doubted: bool = False
     """Whether the part of the run in some file has no ids and therefore shows that ids do not count the events of this
     process, so that no id is reported as missing.
