@@ -60,8 +60,8 @@ class Generations:
 
     @property
     def doubt(self) -> bool:
-        """Return whether it is uncertain that the producer restarted, so that the current incarnation may turn out to
-        be the previous one."""
+        """Return whether it is uncertain that the producer restarted, so that the current incarnation (producer run)
+        may turn out to be the previous one."""
         return bool(self._state.doubt)
 
     @property
@@ -224,8 +224,8 @@ class Generations:
     # Methods that begin or continue an incarnation (producer run)
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
-        """Begin a new incarnation because the producer restarted on its connection or address. `clocked` means that the
-        epochs of both incarnations are known, so that their events can be told apart by time."""
+        """Begin a new incarnation (producer run) because the producer restarted on its connection or address. `clocked`
+        means that the epochs of both incarnations are known, so that their events can be told apart by time."""
         old = self.current.state.name
         self.begin(why, now)
         if not clocked:
@@ -233,8 +233,8 @@ class Generations:
         self._say_restart(old, now)
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current incarnation and begin a new one. The ended incarnation still accepts late events. `in_doubt`
-        means that the producer may not have restarted after all."""
+        """End the current incarnation (producer run) and begin a new one. The ended incarnation still accepts late
+        events. `in_doubt` means that the producer may not have restarted after all."""
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
         self.current = self._next()
 

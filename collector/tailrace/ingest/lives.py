@@ -101,12 +101,12 @@ class Course(Enum):
     """A new incarnation (producer run) receives the statement. It ended before the current incarnation began, and the
     current incarnation stays the current one."""
     RESTART = auto()
-    """A new incarnation begins, because the producer has restarted."""
+    """A new incarnation (producer run) begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
-    """A new incarnation begins, because the producer has restarted. Both epochs are known, so the new incarnation
-    inherits the measured lead of the current one's clock over the collector's clock."""
+    """A new incarnation (producer run) begins, because the producer has restarted. Both epochs are known, so the new
+    incarnation inherits the measured lead of the current one's clock over the collector's clock."""
     DOUBT = auto()
-    """A new incarnation begins, but later events may show that the producer did not restart."""
+    """A new incarnation (producer run) begins, but later events may show that the producer did not restart."""
     RESUME = auto()
     """The announced session that began on other connections continues on this connection."""
 

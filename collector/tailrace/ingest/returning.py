@@ -279,8 +279,8 @@ class Siblings:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Report to the producer's other open sessions which numbers of these streams this incarnation has received,
-        reports as missing, or knows to be discarded."""
+        """Report to the producer's other open sessions which numbers of these streams this incarnation (producer run)
+        has received, reports as missing, or knows to be discarded."""
         epoch = self._state.epoch
         if epoch is None:
             return

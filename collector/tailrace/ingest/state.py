@@ -178,8 +178,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """By epoch, the name of the incarnation (producer run) that stated the epoch."""
     restarts: int = 0
     doubt: str = ""
-    """Reason for which the current incarnation began, as long as it is uncertain that the producer restarted; otherwise
-    empty."""
+    """Reason for which the current incarnation (producer run) began, as long as it is uncertain that the producer
+    restarted; otherwise empty."""
     last: int = 0
     """Time (Unix ns) of the last spool entry with data of this session."""
     received: int = 0

@@ -418,8 +418,9 @@ class Succession:
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
-        """Return whether an unknown epoch belongs to an incarnation that ended before the current one began: the epoch
-        is older than the current one, and a datagram that was sent before the current epoch may arrive now.
+        """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
+        began: the epoch is older than the current one, and a datagram that was sent before the current epoch may arrive
+        now.
 
         A client repeats its announcement until the announcement is acknowledged. If such an announcement does not state
         when it was sent, it may have been sent just before the current incarnation began. If the epoch is older than
@@ -483,14 +484,16 @@ class Succession:
     # Methods that decide whether the current incarnation (producer run) is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Decide, by the numbers of events, whether the producer has restarted or the previous incarnation continues."""
+        """Decide, by the numbers of events, whether the producer has restarted or the previous incarnation (producer
+        run) continues.
+        """
         previous = self._generations.previous
         if previous and any(count is not None for _, count, _ in events):
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
         """Decide, by a report of discarded events or a goodbye, whether the producer has restarted or the previous
-        incarnation continues."""
+        incarnation (producer run) continues."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
