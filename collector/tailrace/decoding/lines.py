@@ -107,7 +107,7 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte that is in no returned piece."""
+        """Offset of the first byte that is in no returned piece of lines (`Piece`)."""
         return self._offset
 
     @property
@@ -164,8 +164,8 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return the waiting bytes as pieces at the end of the input. The caller may call `feed` again: offsets
-        continue to count.
+        """Return the waiting bytes as pieces (`Piece`: whole lines, or a part of one) at the end of the input. The
+        caller may call `feed` again: offsets continue to count.
         """
         data = bytes(self._waiting)
         # Return the blank lines as a piece of their own. Together with them, a line that continues later might exceed
@@ -184,8 +184,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces, like `end`, if they are blank or if the function `whole` accepts them as
-        a line without a newline.
+        """Return the waiting bytes as pieces (`Piece`: whole lines, or a part of one), like `end`, if they are blank or
+        if the function `whole` accepts them as a line without a newline.
 
         If the newline arrives later, it counts as a blank line."""
         if not self._waiting or self._too_long:
@@ -197,8 +197,8 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return the waiting bytes as pieces, because memory is short. They are blank lines, or the beginning of a
-        line.
+        """Return the waiting bytes as pieces (`Piece`), because memory is short. They are blank lines, or the beginning
+        of a line.
 
         If they are the beginning of a line, they are `too_long`, and so are the line's later bytes.
         """
@@ -214,7 +214,9 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` does not complete a piece, so that `feed` only appends `data` to the waiting bytes."""
+        """Return whether `data` does not complete a piece (`Piece`: whole lines, or a part of one), so that `feed` only
+        appends `data` to the waiting bytes.
+        """
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -225,8 +227,8 @@ class Lines:
         return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Append the piece that begins at `at` to `pieces`. Return the position after the piece, or 0 if the piece is
-        incomplete.
+        """Append the piece (`Piece`: whole lines, or a part of one) that begins at `at` to `pieces`. Return the
+        position after the piece, or 0 if the piece is incomplete.
         """
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
@@ -267,8 +269,8 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def marks_before(line: bytes) -> list[Piece]:
-    """Split off the Ctrl-Zs at the beginning of a line and the blank lines before them. Return them as pieces whose
-    offsets count from the beginning of `line`.
+    """Split off the Ctrl-Zs at the beginning of a line and the blank lines before them. Return them as pieces (`Piece`)
+    whose offsets count from the beginning of `line`.
 
     Return an empty list if the line does not begin with Ctrl-Zs."""
     blank = len(line) - len(line.lstrip(WHITE))

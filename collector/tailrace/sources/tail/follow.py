@@ -477,7 +477,9 @@ class Followed:
     def _hand_on(
         self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread
     ) -> None:
-        """Pass a piece of the file's content, or a loss, to the file's session; the first one opens the session."""
+        """Pass the next bytes of the file's content, or a loss of bytes, to the file's session; the first one opens the
+        session.
+        """
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
         if isinstance(piece, InflationBegun):

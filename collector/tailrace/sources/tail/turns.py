@@ -100,14 +100,13 @@ class Inflaters:
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The files whose turn it is, each with the value of `Followed.passed` at which its turn
-        ends."""
+        """The files whose turn to be read it is, each with the value of `Followed.passed` at which its turn ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """The files that keep an inflater (decompressor) although it is not their turn, each with the memory (bytes) of
-        the inflater. The file that was read last is last."""
+        """The files that keep an inflater (decompressor) although it is not their turn to be read, each with the memory
+        (bytes) of the inflater. The file that was read last is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
-        """Files whose last turn ended before the whole file was read."""
+        """Files that were not read to their end in their last turn."""
         self._line: dict[Followed, None] = {}
         """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
@@ -125,8 +124,8 @@ class Inflaters:
 
     @property
     def next(self) -> float:
-        """Return the time at which the next file's turn can begin; infinity if none waits or too
-        many files have their turn."""
+        """Return the time at which the next file's turn to be read can begin; infinity if none waits or too many files
+        have their turn."""
         if len(self._active) == ACTIVE or not (self._line or self._later):
             return float("inf")
         return float("-inf") if self._line else self._next_again
@@ -147,15 +146,15 @@ class Inflaters:
             self._line[file] = None
 
     def begin(self, now: float) -> Iterator[Followed]:
-        """Yield the waiting files whose turn begins now."""
+        """Yield the waiting files whose turn to be read begins now."""
         while len(self._active) < ACTIVE and (file := self._next(now)) is not None:
             self._idle_bytes -= self._idle.pop(file, 0)
             self._active[file] = file.passed + max(self._turn, _again(file))
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn if it is over, after a piece of the file was read or could not be read. Drop inflaters
-        (decompressors) beyond the memory limit."""
+        """End a file's turn to be read if it is over, after a piece of the file was read or could not be read. Drop
+        inflaters (decompressors) beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return

@@ -161,11 +161,11 @@ class Et3Decoder:
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 
-    # Methods that cut the input into NULs and pieces of lines
+    # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
         """Return the records of all waiting bytes: the NULs, the lines that wait for the form, and the unfinished
-        lines. The function `rest` turns the unfinished lines into pieces."""
+        lines. The function `rest` turns the unfinished lines into pieces (`Piece`)."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -230,7 +230,7 @@ class Et3Decoder:
             if self._state.form and data.endswith(b"\n"):
                 self._state.form.unreadable()
 
-    # Methods that read the lines of a piece
+    # Methods that read the lines of a piece (`Piece`)
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
         read = 0
