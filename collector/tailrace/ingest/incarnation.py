@@ -9,14 +9,14 @@ from itertools import chain
 from typing import NamedTuple
 
 from tailrace.ingest.clocks import Lead, Paces
-from tailrace.ingest.own_rows import OwnRows, Sink, Unreadable
+from tailrace.ingest.own_rows import GapRows, OwnRows, Sink, Unreadable
 from tailrace.ingest.record_rows import RecordRows, SpanRows, add_counts
 from tailrace.ingest.returning import Departures, Sender, Siblings
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import Counters, hand_over
-from tailrace.ledger.findings import Account, Finding, GapRows
+from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import ANY_TIME, SplitRuns
 from tailrace.ledger.statements import Statements

@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.bounds import CommonsState
-from tailrace.ledger.findings import Account, StreamRows
+from tailrace.ledger.findings import Account
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.split_runs import SplitRunsState
 from tailrace.ledger.stream import CountersState, Marks
@@ -62,6 +62,25 @@ class Tally(msgspec.Struct, omit_defaults=True):
     def said_missing(self) -> int:
         """Return the number of events that gap rows report as missing, less the events that heal rows take back."""
         return sum(self.gaps.values()) - sum(self.heals.values())
+
+
+class RowRange(msgspec.Struct, array_like=True):
+    first: int
+    last: int
+    count: int
+    estimate: bool
+
+
+class StreamRows(msgspec.Struct):
+    """Number of gap rows that were written for a stream since `since` (Unix ns), the start of its current period of
+    `reorder_time`.
+
+    Later gaps of the period are kept here, merged into one per reason.
+    """
+
+    since: int
+    written: int = 0
+    ranges: dict[str, RowRange] = {}
 
 
 class IncarnationState(msgspec.Struct, omit_defaults=True):

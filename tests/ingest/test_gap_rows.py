@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.findings import Finding, GapRows, StreamRows
+from tailrace.ingest.own_rows import GapRows
+from tailrace.ingest.state import StreamRows
+from tailrace.ledger.findings import Finding
 from tailrace.units import Duration
 
 SECOND = 10**9
