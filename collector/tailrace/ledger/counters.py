@@ -54,10 +54,8 @@ from tailrace.ledger.stream import (
     SeqRange,
     StreamCounter,
     StreamNumbers,
-    take,
-    take_from,
 )
-from tailrace.ledger.windows import Windows
+from tailrace.ledger.windows import Windows, take, take_from
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 from tailrace.rows.block import Block, Integers

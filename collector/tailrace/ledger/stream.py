@@ -257,66 +257,10 @@ def far_before(mark: int, other: int) -> bool:
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
-def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole at the sorted `ranges`, and return the parts in order.
-
-    Parts that lie in one of the ranges get the reason `reason`.
-    """
-    parts = []
-    at = hole.first
-    for other in ranges:
-        first, last = max(other.first, at), min(other.last, hole.last)
-        if first > last:
-            continue
-        if at < first:
-            parts.append(SeqRange(at, first - 1, hole.since, hole.before, hole.reason))
-        parts.append(SeqRange(first, last, hole.since, hole.before, reason))
-        at = last + 1
-    if at <= hole.last:
-        parts.append(SeqRange(at, hole.last, hole.since, hole.before, hole.reason))
-    return parts
-
-
 def find(ranges: list[SeqRange], seq: int) -> int | None:
     """Return the index of the range that contains a number; None if no range contains it."""
     at = bisect_right(ranges, seq, key=_first) - 1
     return at if at >= 0 and seq <= ranges[at].last else None
-
-
-def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
-    """Remove one number from the sorted ranges, splitting the range that contains it.
-
-    Return this range as it was before, or None if no range contains the number.
-    """
-    at = find(ranges, seq)
-    if at is None:
-        return None
-    hole = ranges[at]
-    parts = []
-    if hole.first < seq:
-        parts.append(SeqRange(hole.first, seq - 1, hole.since, hole.before, hole.reason))
-    if seq < hole.last:
-        parts.append(SeqRange(seq + 1, hole.last, hole.since, hole.before, hole.reason))
-    ranges[at : at + 1] = parts
-    return hole
-
-
-def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`.
-
-    Return the removed numbers as a range, or None if no range contains `seq`.
-    """
-    at = find(ranges, seq)
-    if at is None:
-        return None
-    hole = ranges[at]
-    last = min(hole.last, stop - 1)
-    before, taken, behind = (
-        SeqRange(first, end, hole.since, hole.before, hole.reason)
-        for first, end in ((hole.first, seq - 1), (seq, last), (last + 1, hole.last))
-    )
-    ranges[at : at + 1] = [part for part in (before, behind) if part.first <= part.last]
-    return taken
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:

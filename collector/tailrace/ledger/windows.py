@@ -13,7 +13,7 @@ from operator import attrgetter
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.bounds import Commons, Share
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, parts_of
+from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, find
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
@@ -27,6 +27,62 @@ RANGE_BYTES = 768
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
     return named[1].heard
+
+
+def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
+    """Split a hole at the sorted `ranges`, and return the parts in order.
+
+    Parts that lie in one of the ranges get the reason `reason`.
+    """
+    parts = []
+    at = hole.first
+    for other in ranges:
+        first, last = max(other.first, at), min(other.last, hole.last)
+        if first > last:
+            continue
+        if at < first:
+            parts.append(SeqRange(at, first - 1, hole.since, hole.before, hole.reason))
+        parts.append(SeqRange(first, last, hole.since, hole.before, reason))
+        at = last + 1
+    if at <= hole.last:
+        parts.append(SeqRange(at, hole.last, hole.since, hole.before, hole.reason))
+    return parts
+
+
+def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
+    """Remove one number from the sorted ranges, splitting the range that contains it.
+
+    Return this range as it was before, or None if no range contains the number.
+    """
+    at = find(ranges, seq)
+    if at is None:
+        return None
+    hole = ranges[at]
+    parts = []
+    if hole.first < seq:
+        parts.append(SeqRange(hole.first, seq - 1, hole.since, hole.before, hole.reason))
+    if seq < hole.last:
+        parts.append(SeqRange(seq + 1, hole.last, hole.since, hole.before, hole.reason))
+    ranges[at : at + 1] = parts
+    return hole
+
+
+def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
+    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`.
+
+    Return the removed numbers as a range, or None if no range contains `seq`.
+    """
+    at = find(ranges, seq)
+    if at is None:
+        return None
+    hole = ranges[at]
+    last = min(hole.last, stop - 1)
+    before, taken, behind = (
+        SeqRange(first, end, hole.since, hole.before, hole.reason)
+        for first, end in ((hole.first, seq - 1), (seq, last), (last + 1, hole.last))
+    )
+    ranges[at : at + 1] = [part for part in (before, behind) if part.first <= part.last]
+    return taken
 
 
 class Windows:
