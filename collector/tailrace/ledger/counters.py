@@ -55,7 +55,7 @@ from tailrace.ledger.stream import (
     StreamCounter,
     StreamNumbers,
 )
-from tailrace.ledger.windows import Windows, take, take_from
+from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 from tailrace.rows.block import Block, Integers
@@ -486,13 +486,8 @@ class Counters:
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
         window = self.window
-        filled = take(stream.holes, seq)
-        healed = None if filled else take(stream.gaps, seq)
-        if filled or healed:
-            self.state.missing -= 1
+        if self.windows.fill(name, stream, seq, seq + 1):
             self.marks.count += stream.remember(seq, seq & self.mask, mark, window)
-            if healed:
-                self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
@@ -583,14 +578,8 @@ def begin_behind(counters: Counters, name: str, numbers: range) -> None:
         return
     before = stream.ranges
     while stream.base in numbers:
-        hole = take_from(stream.holes, stream.base, numbers.stop)
-        gap = None if hole else take_from(stream.gaps, stream.base, numbers.stop)
-        missing = hole or gap
-        if missing is None:
+        count = counters.windows.fill(name, stream, stream.base, numbers.stop)
+        if not count:
             break
-        count = missing.last - missing.first + 1
-        if gap:
-            counters.findings.append(Finding(Kind.HEAL, name, gap.first, count, gap.reason))
-        counters.state.missing -= count
         stream.base += count
     counters.windows.count(stream.ranges - before)

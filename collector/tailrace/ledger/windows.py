@@ -22,7 +22,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Memory (bytes) of one stored range of numbers: a hole, a gap, or numbers that the client discarded."""
+"""Memory (bytes) of a hole, a gap or a range of discarded numbers."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -49,25 +49,7 @@ def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRan
     return parts
 
 
-def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
-    """Remove one number from the sorted ranges, splitting the range that contains it.
-
-    Return this range as it was before, or None if no range contains the number.
-    """
-    at = find(ranges, seq)
-    if at is None:
-        return None
-    hole = ranges[at]
-    parts = []
-    if hole.first < seq:
-        parts.append(SeqRange(hole.first, seq - 1, hole.since, hole.before, hole.reason))
-    if seq < hole.last:
-        parts.append(SeqRange(seq + 1, hole.last, hole.since, hole.before, hole.reason))
-    ranges[at : at + 1] = parts
-    return hole
-
-
-def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
+def take(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
     """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`.
 
     Return the removed numbers as a range, or None if no range contains `seq`.
@@ -133,6 +115,23 @@ class Windows:
         self._state.missing += hole.last - hole.first + 1
         self._open.add(name)
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
+
+    def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
+        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing, as far as they are in the
+        same hole or gap as `seq`. If they were in a gap, append a heal to the findings.
+
+        Return how many of the numbers were missing; 0 if `seq` is not missing.
+        """
+        filled = take(stream.holes, seq, stop)
+        healed = None if filled else take(stream.gaps, seq, stop)
+        found = filled or healed
+        if found is None:
+            return 0
+        count = found.last - found.first + 1
+        self._state.missing -= count
+        if healed:
+            self.findings.append(Finding(Kind.HEAL, name, seq, count, healed.reason))
+        return count
 
     def heard(self, names: Iterable[str], now: int) -> None:
         """Close the holes that are due at time `now`, after events of the streams `names` arrived."""
