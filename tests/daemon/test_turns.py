@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from tailrace.daemon.loops.steps import Between, Flag
+from tailrace.daemon.loops.steps import Between
+from tailrace.flags import Flag
 from tests import toml
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_epoch, heph_option

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from tailrace.daemon.loops.steps import Flag, Steps, Wait
+from tailrace.daemon.loops.steps import Steps, Wait
+from tailrace.flags import Flag
 from tests.simulation.disk import Crash
 from tests.simulation.world import MS, SECOND, World
 

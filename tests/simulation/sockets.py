@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.daemon.loops.steps import Flag
+from tailrace.flags import Flag
 from tailrace.sources.datagrams import DRAIN_MAX, Address, KernelQueue, Received
 from tests.simulation.network import Connection, Network
 

@@ -21,9 +21,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from tailrace.daemon.context import Health
-from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait, Work
+from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait, Work
 from tailrace.errors import FullError, LostError, StoreError
 from tailrace.figures import Condition
+from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tailrace.daemon.context import Context
 from tailrace.daemon.loops.acknowledge import LOOK_SECONDS, HeldNames
-from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work
+from tailrace.daemon.loops.steps import Between, Steps, Wait, Work
 from tailrace.errors import DescriptorsError, FullError, LostError, StoreError
 from tailrace.figures import Condition
+from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
 from tailrace.rows.batch import Batch, QuarantinedBytes

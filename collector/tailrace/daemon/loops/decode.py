@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 
 from tailrace.daemon.context import Context, Health
 from tailrace.daemon.loops.commit import Committing, Demand, Opened
-from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
+from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
+from tailrace.flags import Flag
 from tailrace.ingest.machine import Ahead, Ingest, Rejected, read_state
 from tailrace.ingest.unfinished import read_again, since
 from tailrace.sources.source import CHUNK_MAX

@@ -29,10 +29,11 @@ from tailrace.daemon.intake import draw
 from tailrace.daemon.loops.acknowledge import Acknowledging, HeldNames, Replier
 from tailrace.daemon.loops.commit import Committing, Opened, Saving
 from tailrace.daemon.loops.decode import Decoding, look_ahead
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
+from tailrace.daemon.loops.steps import Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Gate, Syncing
 from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition, Durations, Figures, HeartbeatStatus
+from tailrace.flags import Flag
 from tailrace.ingest.machine import Ahead, Ingest, Rejected
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import LAST, EntryKind

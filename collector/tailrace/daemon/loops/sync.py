@@ -19,9 +19,10 @@ import trio
 
 from tailrace.daemon.context import Context
 from tailrace.daemon.loops.acknowledge import HeldNames
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
+from tailrace.daemon.loops.steps import Steps, Wait, Work
 from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition
+from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.entry import EntryKind
