@@ -10,7 +10,7 @@ import trio.testing
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX, SYNC_EARLY, Gate
+from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX, Gate
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.entry import HEAD_SIZE, EntryKind
 from tailrace.spool.segment import Segment
@@ -119,25 +119,6 @@ async def test_files_go_on_when_entries_were_decoded():
         await trio.testing.wait_all_tasks_blocked()
         ingest.position = 1
         of.decoded()
-
-
-def test_an_entry_wakes_the_sync_which_hurries_when_much_waits():
-    appended = []
-
-    def append(kind, session, payload):
-        appended.append((kind, session, payload))
-        spool.buffered += len(payload)
-        return 7
-
-    spool = SimpleNamespace(buffered=0, held=0, held_max=HELD_MAX, end=0, append=append)
-    of = Gate(spool, SimpleNamespace(position=0), lambda: False)
-    assert of.append(EntryKind.DATA, 1, bytes(SYNC_EARLY)) == 7
-    assert (of.dirty.is_set, of.urgent.is_set) == (True, False)
-    of.append(EntryKind.TICK, 0)
-    assert not of.urgent.is_set
-    of.append(EntryKind.DATA, 1, b"x")
-    assert of.urgent.is_set
-    assert [kind for kind, _, _ in appended] == [EntryKind.DATA, EntryKind.TICK, EntryKind.DATA]
 
 
 def test_the_log_keeps_what_files_may_be_behind_in_memory(tmp_path, monkeypatch):

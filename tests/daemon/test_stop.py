@@ -45,13 +45,14 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
     order = Order(monkeypatch)
     with opened(configuration(tmp_path)) as life:
         daemon = life.daemon
+        order.watch(daemon.spool, "append", lambda kind, *_: kind.name)
         async with running(life):
             await life.committed()
             stream = await trio.open_tcp_stream(*life.address("tcp"))
             await stream.send_all(heph_session(7, acknowledge=True))
             await life.until(daemon.ingest.open_sessions)
             await life.committed()
-            order.watch(daemon.spool, "append", lambda kind, *_: kind.name)
+            order.done.clear()
             order.watch(daemon.spool, "sync")
             order.watch(daemon.ingest, "steps", lambda entry: f"decode {entry.kind.name}")
             order.watch(daemon.disk.table, "land")
@@ -134,12 +135,12 @@ async def test_nothing_that_a_source_hears_after_its_end_is_taken_in(
     with opened(configuration(tmp_path)) as life:
         kinds = []
         real = life.daemon.spool.append
+        monkeypatch.setattr(
+            life.daemon.spool, "append",
+            lambda kind, *arguments: kinds.append(kind) or real(kind, *arguments),
+        )  # fmt: skip
         async with running(life):
             await life.committed()
-            monkeypatch.setattr(
-                life.daemon.spool, "append",
-                lambda kind, *arguments: kinds.append(kind) or real(kind, *arguments),
-            )  # fmt: skip
             await life.send(heph_event(1, 0))
             await life.committed()
         taken = {EntryKind.DATAGRAMS, EntryKind.DATA, EntryKind.OPEN, EntryKind.CLOSE}

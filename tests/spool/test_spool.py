@@ -14,7 +14,7 @@ from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncE
 from tailrace.spool import spool as spool_module
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.segment import HEADER_SIZE, SegmentWriter
-from tailrace.spool.spool import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, Spool
+from tailrace.spool.spool import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, SYNC_EARLY, Spool
 from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
@@ -55,6 +55,17 @@ def test_entries_come_back_as_they_were_appended(open_spool, clock):
     ]
     assert everything(spool) == expected
     assert everything(reopened(spool, open_spool)) == expected
+
+
+def test_an_entry_wakes_the_sync_which_hurries_when_much_waits(open_spool):
+    spool = open_spool()
+    assert not spool.dirty.is_set
+    for _ in range(SYNC_EARLY // PAYLOAD_MAX):
+        spool.append(DATA, 1, bytes(PAYLOAD_MAX - HEAD_SIZE))
+    assert spool.buffered == SYNC_EARLY
+    assert (spool.dirty.is_set, spool.urgent.is_set) == (True, False)
+    spool.append(EntryKind.TICK, 0)
+    assert spool.urgent.is_set
 
 
 def test_nothing_is_read_before_it_is_durable(open_spool):

@@ -1,7 +1,7 @@
 """Write the sessions of the sources to the spool.
 
 `SourceIntake` appends an entry to the spool when a session of its source opens or closes, and for other events of the
-session. The bytes that a session receives go directly to the gate (`loops/sync`).
+session. The bytes that a session receives go directly to the spool.
 
 `FileSessions` keeps the open sessions of files independently of the sources that read them. The read position of a file
 belongs to the store, so it survives a change of the sources. The session of a file stays open while the file exists,
@@ -43,7 +43,7 @@ class FileSessions:
     """The open sessions whose file no source follows, and the running sources that read files."""
 
     def __init__(self, gate: Gate) -> None:
-        self._ingest, self._spool, self._gate = gate.ingest, gate.spool, gate
+        self._ingest, self._spool = gate.ingest, gate.spool
         self._sources: dict[str, tuple[str, FileFinder]] = {}
         """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
@@ -76,12 +76,12 @@ class FileSessions:
 
         If there are too many such sessions, close the oldest ones.
         """
-        self._gate.append(EntryKind.FILE, number, b"")
+        self._spool.append(EntryKind.FILE, number, b"")
         self._unfollowed[number] = info
         while len(self._unfollowed) > UNFOLLOWED_MAX:
             oldest = next(iter(self._unfollowed))
             del self._unfollowed[oldest]
-            self._gate.append(EntryKind.CLOSE, oldest, b"source removed")
+            self._spool.append(EntryKind.CLOSE, oldest, b"source removed")
         self._by_key, self._known_at = None, self._spool.end
 
     def is_awaited(self, source: str, path: str, head: bytes) -> bool:
@@ -151,7 +151,7 @@ class SourceIntake:
         self._context = context
         self._spool = gate.spool
         self._gate = gate
-        self.append = gate.append
+        self.append = gate.spool.append
         self._earlier = earlier
         self._open_now = earlier.copy()
         self._ahead = ahead
@@ -160,7 +160,7 @@ class SourceIntake:
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         info = self._info(transport, peer, record_max)
         info = structs.replace(info, garbage_max=garbage_max)
-        self._gate.append(EntryKind.OPEN, number := self._register(info), encode(info))
+        self._spool.append(EntryKind.OPEN, number := self._register(info), encode(info))
         return number
 
     def open_file(
@@ -177,7 +177,7 @@ class SourceIntake:
         info = structs.replace(
             info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
         )
-        self._gate.append(EntryKind.OPEN, number := self._register(info), encode(info))
+        self._spool.append(EntryKind.OPEN, number := self._register(info), encode(info))
         return number
 
     def now(self) -> int:
@@ -191,24 +191,24 @@ class SourceIntake:
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         dropped = DropCount(source=self._name, count=count, since=since, socket=socket, total=total)
-        self._gate.append(EntryKind.DROPS, 0, encode(dropped))
+        self._spool.append(EntryKind.DROPS, 0, encode(dropped))
 
     def drops_before(self, socket: int) -> tuple[int, int]:
         return self._ahead.drops_told(self._name, socket), self._ahead.now
 
     def file(self, number: int, facts: FileFacts) -> None:
-        self._gate.append(EntryKind.FILE, number, encode(facts))
+        self._spool.append(EntryKind.FILE, number, encode(facts))
 
     def document(self, number: int, name: str, data: bytes) -> None:
         for payload in pack_document(name, data):
-            self._gate.append(EntryKind.DOCUMENT, number, payload)
+            self._spool.append(EntryKind.DOCUMENT, number, payload)
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        self._gate.append(EntryKind.LOSS, number, encode(loss))
+        self._spool.append(EntryKind.LOSS, number, encode(loss))
 
     def close(self, number: int, reason: str) -> None:
         reason = self.stopped if reason == STOP else reason
-        self._gate.append(EntryKind.CLOSE, number, reason.encode())
+        self._spool.append(EntryKind.CLOSE, number, reason.encode())
         self._open_now.pop(number, None)
 
     @property

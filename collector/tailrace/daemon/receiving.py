@@ -351,7 +351,7 @@ class Receiving:
                     if info.file:
                         self._files.let_go(number, info)
                     else:
-                        self._gate.append(EntryKind.CLOSE, number, REMOVED.encode())
+                        self._spool.append(EntryKind.CLOSE, number, REMOVED.encode())
                     del sessions[number]
 
     async def _start(self, name: str) -> None:

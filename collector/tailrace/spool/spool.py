@@ -47,6 +47,7 @@ from typing import Self
 from tailrace.clock import Clock, Timeline
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError, LostError, StoreError, SyncError, TailraceError
+from tailrace.flags import Flag
 from tailrace.spool.disk import SYSTEM, Disk, LockedDirectory, waiting
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.recovery import SpoolRecovery, survey
@@ -76,6 +77,9 @@ sessions hold much state."""
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that stay in memory for the reader. Files wait while as much is undecoded
 (`daemon.loops.sync.BEHIND_MAX`), so no entry of a file is read back from the disk at full rate."""
+
+SYNC_EARLY = 4 * 2**20
+"""Number of received bytes that are not synced yet at which the next sync begins before `sync_interval` has passed."""
 
 _SESSIONS = range(2**64)
 _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), attrgetter("first")
@@ -107,6 +111,10 @@ class Spool:
         self.shortage: str | None = None
         """The reason why the disk has no room for the next segment or for entries in memory; None if the disk
         has room."""
+        self.dirty = Flag()
+        """Set by each entry that is appended. The sync loop clears it before it syncs."""
+        self.urgent = Flag()
+        """Set while the next sync should begin early, because more than `SYNC_EARLY` bytes wait for it."""
         self.timeline = Timeline(clock, recovery.time_ns)
         """The time of the log, from which entries get their times."""
         self._segment_size = segment_size
@@ -249,7 +257,8 @@ class Spool:
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry with the current time to the entries in memory. Return its position.
+        """Append an entry with the current time to the entries in memory, and wake the sync loop. Return the entry's
+        position.
 
         Raise ValueError if the payload or the session number is too large."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
@@ -262,6 +271,9 @@ class Spool:
             self.end = end = position + HEAD_SIZE + len(payload)
             time_ns = self.timeline.now()
             self._appended.append(Entry(position, end, kind, session, time_ns, payload))
+        self.dirty.set()
+        if end - self.durable > SYNC_EARLY:
+            self.urgent.set()
         return position
 
     def sync(self) -> int:

@@ -131,7 +131,7 @@ class Replier(Protocol):
 
 
 class Acknowledging:
-    """The loop that sends acknowledgements to clients. `came` is set when the spool gets an entry."""
+    """The loop that sends acknowledgements to clients."""
 
     def __init__(
         self,
@@ -139,13 +139,11 @@ class Acknowledging:
         ingest: Ingest,
         sources: Mapping[str, Replier],
         names: HeldNames,
-        came: Flag,
     ) -> None:
         self._spool = spool
         self._ingest = ingest
         self._sources = sources
         self._names = names
-        self._came = came
 
     def run(self, before: Steps[None]) -> Steps[None]:
         """Perform the steps `before`, then answer clients until closed."""
@@ -153,7 +151,7 @@ class Acknowledging:
         while True:
             count = yield from self.once()
             if not self._ingest.has_news and self._ingest.position == self._spool.end:
-                yield Wait(flag=self._came)
+                yield Wait(flag=self._spool.dirty)
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:

@@ -63,7 +63,6 @@ class Heartbeats:
     def __init__(
         self,
         spool: Spool,
-        gate: Gate,
         clock: Clock,
         interval: float,
         session: str,
@@ -72,7 +71,6 @@ class Heartbeats:
         self.interval = interval
         self._describe = describe
         self._spool = spool
-        self._gate = gate
         self._clock = clock
         self._session = session
         self._made = self._committed = 0
@@ -117,7 +115,7 @@ class Heartbeats:
     def _beat(self) -> None:
         about = {**self._way, "interval_seconds": self.interval, **self._describe()}
         beat = Heartbeat(session=self._session, number=self._made, about=about)
-        self._gate.append(EntryKind.HEARTBEAT, 0, encode(beat))
+        self._spool.append(EntryKind.HEARTBEAT, 0, encode(beat))
         self._made += 1
         self._under_way.append(_UnderWay(self._spool.end, self._clock.monotonic()))
 
@@ -134,11 +132,8 @@ logger = logging.getLogger(__name__)
 class Timekeeping:
     """Finds steps of the wall clock, and records them in the log."""
 
-    def __init__(
-        self, spool: Spool, gate: Gate, clock: Clock, health: Health, figures: Figures
-    ) -> None:
+    def __init__(self, spool: Spool, clock: Clock, health: Health, figures: Figures) -> None:
         self._spool = spool
-        self._gate = gate
         self._clock = clock
         self._health = health
         self._figures = figures
@@ -170,7 +165,7 @@ class Timekeeping:
             self._health.clear(Condition.CLOCK)
 
     def _append_offset(self, ahead: int) -> None:
-        self._gate.append(EntryKind.CLOCK, 0, encode(ahead))
+        self._spool.append(EntryKind.CLOCK, 0, encode(ahead))
 
     def _report(self, what: str) -> None:
         message = (
@@ -238,16 +233,14 @@ class Loops:
             opened, context, self.committing, decodable,
             replayed=self._replayed, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
-        self.acknowledging = Acknowledging(self.spool, self.ingest, sources, names, self.gate.dirty)
-        self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, context.figures)
+        self.acknowledging = Acknowledging(self.spool, self.ingest, sources, names)
+        self.timekeeping = Timekeeping(self.spool, clock, health, context.figures)
         self.heartbeats: Heartbeats | None = None
         interval, watchdog_seconds = context.config.heartbeat.interval, context.watchdog_seconds
         wanted = [s for s in (interval, watchdog_seconds and watchdog_seconds / 3) if s]
         if wanted and beats:
             session = draw(clock.wall_ns(), context.chance.entropy)
-            self.heartbeats = Heartbeats(
-                self.spool, self.gate, clock, float(min(wanted)), session, describe
-            )
+            self.heartbeats = Heartbeats(self.spool, clock, float(min(wanted)), session, describe)
         self._context = context
         self._at_table = at_table
         self._is_at_table = Flag()
@@ -262,7 +255,7 @@ class Loops:
         # Append entries before any session begins: the position 0 must not become a session's number, because number 0
         # stands for the daemon itself.
         self.timekeeping.begin(ahead)
-        self.gate.append(EntryKind.START, 0, __version__.encode())
+        self.spool.append(EntryKind.START, 0, __version__.encode())
         return ahead
 
     def answer(self) -> Steps[None]:
@@ -288,7 +281,7 @@ class Loops:
             yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()
             if self.ingest.waiting or self.gate.closed:
-                self.gate.append(EntryKind.TICK, 0)
+                self.spool.append(EntryKind.TICK, 0)
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:

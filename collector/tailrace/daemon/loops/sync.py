@@ -2,10 +2,10 @@
 
 Those sources that lose nothing by waiting wait first: a file keeps its bytes, and the peer of a connection keeps what
 it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when its buffer is
-full. A source waits before it reads, so the gate accepts every entry that is appended, even while it is closed.
+full. A source waits before it reads, so every entry can be appended, even while the gate is closed.
 
 Tasks of sources wait at the `Gate` for free space, in one `RoomQueue` for each kind of source, in order of arrival.
-Each entry wakes the sync loop. After each sync, the loop wakes the decoding loop, and opens or closes the gate
+Each entry wakes the sync loop (`Spool.dirty`). After each sync, the loop wakes the decoding loop, and opens or closes the gate
 depending on the size of the spool. While the disk is full, the gate is closed and the loop tries the sync again.
 """
 
@@ -25,7 +25,6 @@ from tailrace.figures import Condition
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 
@@ -71,9 +70,6 @@ class _Waiting:
 BUFFER_MAX = 32 * 2**20
 """Number of received bytes that are not synced yet at which datagrams wait. It lets a disk stall for about a second."""
 
-SYNC_EARLY = 4 * 2**20
-"""Number of received bytes that are not synced yet at which the next sync begins before `sync_interval` has passed."""
-
 BEHIND_MAX = 32 * CHUNK_MAX
 """Number of received bytes that are not decoded yet at which files wait.
 
@@ -93,8 +89,6 @@ class Gate:
 
         While it does, files do not wait for decoding: only the spool can take their bytes then.
         """
-        self.dirty = Flag()
-        self.urgent = Flag()
         self.opened = Flag()
         """Set and cleared at once when the spool may have free space again, so that waiting tasks check."""
         self.full = False
@@ -142,17 +136,6 @@ class Gate:
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
-    def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry to the spool, and wake the sync loop. Return the entry's position.
-
-        The entry is accepted even while the gate is closed, because sources wait before they read.
-        """
-        position = self.spool.append(kind, session, payload)
-        self.dirty.set()
-        if self.spool.buffered > SYNC_EARLY:
-            self.urgent.set()
-        return position
-
     def decoded(self) -> None:
         """Let files check again whether they may go on, because entries have been decoded."""
         self.of_files.wake()
@@ -186,13 +169,13 @@ class Syncing:
 
     def run(self) -> Steps[None]:
         """Sync the spool until closed. Raise SyncError if a sync fails."""
-        gate = self._gate
+        spool = self._spool
         while True:
             # Space on a full disk can become free without a new entry, so check at intervals.
-            yield Wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
-            yield Wait(self._context.config.spool.sync_interval, gate.urgent)
-            gate.dirty.clear()
-            gate.urgent.clear()
+            yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
+            yield Wait(self._context.config.spool.sync_interval, spool.urgent)
+            spool.dirty.clear()
+            spool.urgent.clear()
             yield from self.once()
 
     def once(self) -> Steps[None]:
