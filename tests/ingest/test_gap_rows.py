@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.own_rows import GapRows
 from tailrace.ingest.state import StreamRows
-from tailrace.ledger.findings import Finding
+from tailrace.model.gap import Finding
 from tailrace.units import Duration
 
 SECOND = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.ledger.bounds import Commons, CommonsState
-from tailrace.ledger.findings import Account
+from tailrace.model.gap import Account
 
 
 class Session:

@@ -11,8 +11,8 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.counters import DUPLICATE, UNFOLLOWED_MAX, Counters
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import HEAD, CountersState
+from tailrace.model.gap import Finding
 from tailrace.units import Duration
 
 SECOND = 10**9

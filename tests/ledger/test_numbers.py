@@ -13,10 +13,10 @@ from hypothesis import example, given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.counters import Counters, hand_over
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import Statements
 from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, far_before
 from tailrace.ledger.windows import parts_of
+from tailrace.model.gap import Finding
 from tailrace.units import Duration
 from tests.forms import examples
 from tests.ledger.test_counters import missing_numbers

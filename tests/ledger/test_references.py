@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.references import CLAIM_MAX, UNKNOWN_BYTES, References, ReferencesState
+from tailrace.model.gap import Finding
 from tailrace.units import Duration
 
 SECOND = 10**9

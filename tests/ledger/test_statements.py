@@ -11,10 +11,9 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.counters import UNFOLLOWED_MAX, Counters
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
 from tailrace.ledger.stream import CountersState
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Finding, Reason
 from tailrace.units import Duration
 from tests.forms import examples
 from tests.ledger.test_counters import events, feed

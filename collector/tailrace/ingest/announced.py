@@ -29,9 +29,8 @@ from tailrace.decoding.contract import Acknowledgement
 from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.limits import Budget
 from tailrace.ingest.state import AnnouncedState
-from tailrace.ledger.findings import Account
 from tailrace.ledger.stream import SeqRange, StreamCounter
-from tailrace.model.gap import OF_CLIENTS
+from tailrace.model.gap import OF_CLIENTS, Account
 from tailrace.model.holding import Holding
 from tailrace.model.record import Announcement
 from tailrace.spool.payloads import OpenInfo

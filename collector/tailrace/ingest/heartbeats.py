@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
 from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
-from tailrace.ledger.findings import Account
+from tailrace.model.gap import Account
 from tailrace.model.record import Kind, Record
 from tailrace.rows.records import listed
 from tailrace.spool.payloads import Heartbeat, OpenInfo

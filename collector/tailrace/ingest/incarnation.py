@@ -16,11 +16,10 @@ from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import Counters, hand_over
-from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import ANY_TIME, SplitRuns
 from tailrace.ledger.statements import Statements
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Account, Finding, Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Goodbye, Kind, Missing, Record, RunPiece, SessionFacts
 from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers

@@ -36,7 +36,7 @@ from tailrace.ingest.state import (
 )
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
 from tailrace.ledger.bounds import Commons
-from tailrace.ledger.findings import Account
+from tailrace.model.gap import Account
 from tailrace.rows.batch import Batch
 from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, Heartbeat, OpenInfo

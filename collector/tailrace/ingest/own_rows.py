@@ -21,10 +21,9 @@ import msgspec
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.ingest.state import IncarnationState, RowRange, SessionState, StreamRows, Tally
-from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import FoundRuns
-from tailrace.model.gap import OF_CLIENTS, Reason
+from tailrace.model.gap import OF_CLIENTS, Account, Finding, Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 from tailrace.rows.batch import Emitted

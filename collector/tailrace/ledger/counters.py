@@ -45,7 +45,6 @@ from typing import TYPE_CHECKING
 from tailrace.config.schema import LedgerConfig
 from tailrace.kernels import active
 from tailrace.ledger.bounds import Commons
-from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.stream import (
     HEAD,
     NEVER,
@@ -56,7 +55,7 @@ from tailrace.ledger.stream import (
     StreamNumbers,
 )
 from tailrace.ledger.windows import Windows
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Account, Finding, Reason
 from tailrace.model.record import Kind
 from tailrace.rows.block import Block, Integers
 from tailrace.rows.records import DUPLICATE

@@ -27,8 +27,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.findings import Account, Finding
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Account, Finding, Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 

@@ -30,9 +30,8 @@ from operator import attrgetter
 
 import msgspec
 
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.references import CLAIM_MAX
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15

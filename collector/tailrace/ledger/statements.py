@@ -28,10 +28,9 @@ from operator import attrgetter
 
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import LATEST, Counters
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import SeqRange, StreamCounter
 from tailrace.ledger.windows import parts_of
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8

@@ -12,9 +12,8 @@ from operator import attrgetter
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.bounds import Commons, Share
-from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, find
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Finding, Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
