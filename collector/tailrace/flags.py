@@ -8,8 +8,8 @@ from collections.abc import Callable
 class Flag:
     """A truth value on which loops can wait. Only the thread that runs the loops sets or clears it."""
 
-    def __init__(self, *, is_set: bool = False) -> None:
-        self.is_set = is_set
+    def __init__(self) -> None:
+        self.is_set = False
         self._listeners: dict[Callable[[], None], None] = {}
 
     def set(self) -> None:

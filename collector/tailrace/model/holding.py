@@ -9,13 +9,12 @@ memory that the interpreter really uses.
 from __future__ import annotations
 
 from enum import StrEnum
-from hashlib import blake2b
 from typing import Protocol
 
 TEXT_MAX = 1024
 """Maximum length (characters) of a producer's text in the state of a session.
 
-A longer text is shortened there, but not in its row of the table.
+A longer text is not kept there.
 """
 
 SHORT = 32
@@ -151,14 +150,3 @@ class AskedNames:
 
 def _asked_cost(key: str) -> int:
     return ASKED_BYTES + cost(key) if key else 0
-
-
-def shortened(text: str) -> str:
-    """Return a text with at most `TEXT_MAX` characters.
-
-    A text that had to be shortened ends with a digest of the whole text, so that different texts stay different.
-    """
-    if len(text) <= TEXT_MAX:
-        return text
-    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    return f"{text[: TEXT_MAX - len(digest) - 2]}…#{digest}"

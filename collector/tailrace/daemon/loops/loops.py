@@ -231,7 +231,7 @@ class Loops:
         )
         self.decoding = Decoding(
             opened, context, self.committing, decodable,
-            replayed=self._replayed, reject=cut, turned=self.gate.decoded,
+            replayed=self._replayed, reject=cut, turned=self.gate.of_files.wake,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, sources, names)
         self.timekeeping = Timekeeping(self.spool, clock, health, context.figures)

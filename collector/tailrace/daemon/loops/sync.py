@@ -136,10 +136,6 @@ class Gate:
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
-    def decoded(self) -> None:
-        """Let files check again whether they may go on, because entries have been decoded."""
-        self.of_files.wake()
-
 
 RETRY_AFTER = 0.5
 """Time (seconds) between two tries to sync while the disk is full."""

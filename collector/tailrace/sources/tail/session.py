@@ -72,13 +72,12 @@ class Writers:
         clock: Clock,
         *,
         proc: str = "/proc",
-        host: str | None = None,
         stat: Callable[[str], os.stat_result] = os.stat,
     ) -> None:
         self._stat = stat
         self._clock = clock
         self._proc = proc
-        self._host = (socket.gethostname() if host is None else host).partition(".")[0]
+        self._host = socket.gethostname().partition(".")[0]
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
