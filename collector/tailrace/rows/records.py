@@ -149,9 +149,9 @@ class Records(ABC):
     def record(self, row: int) -> Record:
         """Return the record with the index `row`."""
 
-    @abstractmethod
     def behind(self, row: int) -> Record | None:
         """Return the record directly after the record `row`; None if `row` is the last record."""
+        return self.record(row + 1) if row + 1 < self.rows else None
 
     @abstractmethod
     def event_from(self, row: int) -> Numbered | None:
@@ -260,9 +260,6 @@ class ListRecords(Records):
 
     def record(self, row: int) -> Record:
         return Record._make(column[row] for column in self.columns)
-
-    def behind(self, row: int) -> Record | None:
-        return self.record(row + 1) if row + 1 < self.rows else None
 
     def event_from(self, row: int) -> Numbered | None:
         kinds = self.columns[KIND]
@@ -382,9 +379,6 @@ class BlockRecords(Records):
 
     def record(self, row: int) -> Record:
         return Record._make(column[0] for column in self._block.columns(row + 1, row))
-
-    def behind(self, row: int) -> Record | None:
-        return self.record(row + 1) if row + 1 < self.rows else None
 
     def event_from(self, row: int) -> Numbered | None:
         return numbered(self.slice(row, row + 1))[0]
