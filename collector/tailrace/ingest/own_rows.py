@@ -64,7 +64,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class GapRows:
-    """Selects which findings of one incarnation get a row of their own, and merges the other gaps."""
+    """Selects which findings of one incarnation (producer run) get a row of their own, and merges the other gaps."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state

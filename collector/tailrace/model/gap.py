@@ -91,7 +91,8 @@ class Account(msgspec.Struct):
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events whose stream has no place, so that losses in the stream cannot be detected."""
+    """Number of received events of streams for which a limit leaves no slot. Losses in these streams cannot be
+    detected."""
 
     @property
     def imbalance(self) -> int:
