@@ -1,4 +1,5 @@
-"""Write the sidecar of a data file: sums of its short spans at several levels, and each of its long spans.
+"""Write the sidecar of a data file: two further files with sums of its short spans at several levels, and with each of
+its long spans.
 
 A sidecar sums spans by buckets of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored
 time, in ticks for other rows. A bucket sums the spans that begin in it and are shorter than its width. To compare
@@ -49,7 +50,8 @@ SAVES = 0.9
 of sums in the next lower level that it has."""
 
 FEW = 16
-"""Number of sums of a level at or below which no further level is computed. The next levels would have even fewer sums.
+"""If a level of a sidecar has at most this number of sums, no higher level is computed. Higher levels would have even
+fewer sums.
 """
 
 EACH = "events"
@@ -97,9 +99,7 @@ JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = 
 """  # noqa: S608 - our own words
 
 _BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
-"""SQL expression for the limit (ticks, exclusive) of the durations that a level sums. Longer spans are stored one by
-one.
-"""
+"""SQL expression for the duration (ticks) below which a level sums spans. Longer spans are stored one by one."""
 
 _EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
 
@@ -167,8 +167,8 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Run SQL statements on each batch of a data file's rows, and store the results in tables of the temporary
-    database.
+    """Read a data file in batches of rows, run SQL statements on each batch, and append the results to tables of the
+    temporary database.
 
     `sqls` has a statement for each table. The statement reads the batch as the relation `batch`, and its result is
     appended to the table. Only the table `events` is replaced with each batch."""
@@ -189,7 +189,8 @@ def _gather(
 def _note_lanes(
     database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
 ) -> list[SidecarLane]:
-    """Create the table `lanes` in the temporary database with the lanes of the data file. Return these lanes."""
+    """Create the table `lanes` in the temporary database: the lanes (streams and substreams) that have rows in the data
+    file. Return these lanes."""
     _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
@@ -222,8 +223,8 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
-    """Add the sums of all levels above the lowest to the table `cells`. Leave out a level that has hardly fewer sums
-    than the level below (`SAVES`)."""
+    """Add the sums of all levels above the lowest one to the table `cells`, which has the sums of all levels. Leave out
+    a level that has hardly fewer sums than the level below (`SAVES`)."""
     database.execute("CREATE TABLE finer AS FROM cells")
     kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):

@@ -1,4 +1,5 @@
-"""Cache facts about a table's data files, and read from their sidecars what a frame draws.
+"""Cache facts about a table's data files, and read from their sidecars (precomputed sums) what a frame draws. A frame
+is the drawing of one window of time.
 
 For each data file, `FileCache` holds the extents of its lanes, its sidecar, and pages of the sidecar. When the table
 has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the lanes of a file
@@ -37,11 +38,10 @@ LaneId = tuple[str, str, str, int | None]
 
 
 class FileLanes:
-    """The lanes of a data file, as columns.
-
-    A lane has one entry for its rows with a stored time, and one for its rows without a stored time. `low` and `high`
-    are the least and the greatest stored time, or tick, of the entry's rows. `longest` is the duration (ticks) of the
-    lane's longest span. `id` is the number that `FileCache` gave to the lane."""
+    """The lanes of a data file, as columns. A lane (a stream or substream) has one entry for its rows with a stored
+    time, and one for its rows without a stored time. `low` and `high` are the least and the greatest stored time, or
+    tick, of the entry's rows. `longest` is the duration (ticks) of the lane's longest span. `id` is the number that
+    `FileCache` gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -147,7 +147,8 @@ class FileCache:
             return lanes
 
     def id_of(self, key: LaneId) -> int:
-        """Return the id of a lane. It is the same in all data files, and does not change as long as the cache exists."""
+        """Return the number that this cache gives to a lane. It is the same in all data files, and does not change as
+        long as the cache exists."""
         with self.lock:
             return self._ids.setdefault(key, len(self._ids))
 
@@ -175,13 +176,13 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Factor by which computed durations are multiplied, so that no rounding error excludes a span from a selection.
-
-A selection may therefore include too many spans. The code that draws spans compares their times exactly."""
+"""Factor by which durations that were computed in floating point are multiplied, so that no rounding error leaves out a
+span that overlaps the window. A selection may therefore include too many spans. The code that draws spans compares
+their times exactly."""
 
 
 class Reach(NamedTuple):
-    """The lanes of a data file that may overlap the window of a frame, as columns.
+    """The lanes (streams and substreams) of a data file that may overlap the window of a frame, as columns.
 
     `lanes` are indices into the file's `FileLanes`. `number` is the lane's number in the frame. `finest` is the highest
     level of a sidecar whose buckets are at most as wide as the frame's buckets. `opens` and `closes` are the bounds of
@@ -226,7 +227,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each reached lane the level of the file's sidecar from which the frame's sums are read.
+    """Return for each lane in `reached` (the lanes that may overlap the frame's window) the level of the file's sidecar
+    from which the frame's sums are read.
 
     Return None if, for one of the lanes, the buckets of even the lowest level are wider than the frame's buckets."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
@@ -234,8 +236,8 @@ def levels(file: CachedFile, reached: Reach) -> Longs | None:
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each reached lane the limit (ticks, exclusive) of the durations that the sidecar sums at the lane's
-    `level`.
+    """Return for each lane in `reached` the duration (ticks) below which the file's sidecar sums the spans of this lane
+    at its `level`.
     """
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
@@ -249,8 +251,8 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums that lie in the window of the frame. `level` has the sidecar level to read for each reached
-        lane.
+        """Yield the sums that lie in the window of the frame. `level` has the sidecar level to read for each lane in
+        `reached`.
         """
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
@@ -343,8 +345,8 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Lookup tables for the rows of a sidecar. They return facts about the lane of a row: its number in the frame, and
-    the bounds of the window.
+    """Lookup tables for the rows of a sidecar. For each row, they return facts about the row's lane: its number in the
+    frame, and the bounds of the frame's window on its clock.
 
     The index into each table combines the lane of the row, and whether the row has a stored time (`rows`)."""
 
@@ -356,8 +358,8 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return a lookup table with the given value for each reached lane, and with `missing` for the other lanes of
-        the file.
+        """Return a lookup table with one of `values` for each lane that may overlap the frame's window, and with
+        `missing` for the other lanes of the file.
 
         The method `rows` computes the indices into the table."""
         found = np.full(self._size, missing, values.dtype)

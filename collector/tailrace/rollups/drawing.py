@@ -23,7 +23,8 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the pieces, which are spans or instants. Pieces with equal values in all `keys` form one sum.
+    """Sum pieces (rows or partial sums of rows) of spans or instants. Pieces with equal values in all `keys` form one
+    sum.
 
     Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum has the label, `spot`,
     `start`, `offset` and `kind` of this piece."""
@@ -43,7 +44,7 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum the pieces, which are counter values. Pieces with equal values in all `keys` form one sum.
+    """Sum pieces (rows or partial sums of rows) of counter values. Pieces with equal values in all `keys` form one sum.
 
     Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum has the `spot`, `offset`
     and `latest` of this piece."""
@@ -114,15 +115,17 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Number of buckets between two long spans up to which the rows of the buckets are computed in a loop.
+"""If at most this number of buckets lie between two long spans, the drawing's rows for these buckets are computed in a
+loop.
 
 For more buckets, a vectorized search is faster."""
 
 
 class LaneStack:
-    """The rows of the drawing that the spans of one lane occupy at the present time.
+    """The rows of the drawing that the open spans of one lane occupy, while the spans are added in the order of their
+    begins.
 
-    Spans must be added in the order of their begins. Among spans with equal begins, the longest must come first."""
+    Among spans with equal begins, the longest must come first."""
 
     __slots__ = ("ends",)
 
@@ -198,7 +201,7 @@ If a lane has more open spans, the open spans that begin in one bucket are drawn
 
 
 class Drawn(NamedTuple):
-    """Pieces of a frame with their begins and ends as times on the timeline's axis (ns).
+    """Spans and sums of spans that a frame draws, with their begins and ends as times on the timeline's axis (ns).
 
     `short` is true for sums, and false for single spans. The end of an open span is `LATEST`."""
 
@@ -219,8 +222,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """The pieces of a frame in four groups: sums of short spans, single long spans, sums of instants, and sums of
-    counter values."""
+    """All that a frame draws, before its times are computed, in four groups: sums of short spans, single long spans,
+    sums of instants, and sums of counter values."""
 
     shorts: Pieces
     longs: Pieces
@@ -241,7 +244,8 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum those of the chosen pieces whose bucket is in the window. The `edge` of a sum is the begin of its bucket."""
+        """Sum by bucket the chosen pieces (rows or partial sums) whose bucket is in the window. The `edge` of a sum is
+        the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -304,10 +308,9 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces with equal text numbers for equal names and members of counters. Before, a text that two files
-    have may have two numbers.
-
-    The values of one counter can then be summed."""
+    """Replace the text numbers in names and counter members, so that equal texts have equal numbers, and return the
+    pieces. Before, a text that occurs in two files may have two numbers, and the values of one counter could not be
+    summed."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)

@@ -76,8 +76,8 @@ The caller replaces `rows` by a relation, and `condition` by SQL that selects ro
 `query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
-"""Columns by which rows of one lane and bucket are summed separately. Counter values are also summed separately for
-each counter.
+"""Columns by which the rows of one lane and bucket are grouped before they are summed: the kind of event, whether the
+row has a stored time, and the depth. Counter values are also grouped by counter.
 """
 
 ADDED = """
@@ -136,11 +136,12 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""SQL that merges the extents of each lane into one extent. Each batch of rows has given one of the extents."""
+"""SQL that merges the extents (first and last times and ticks) of each lane into one. The lane has one extent for each
+batch of rows that was read."""
 
 
 class LaneExtent(NamedTuple):
-    """The first and last times and ticks of the rows of one lane.
+    """The first and last times and ticks of the rows of one lane (a stream or substream).
 
     The fields `timed_*` are for rows with a stored time, `tick_*` for rows without a stored time, and `lone_*` for ends
     without a begin. `timed_from` and `timed_until` are stored times. All others are ticks."""

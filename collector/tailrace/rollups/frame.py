@@ -161,7 +161,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The rows of a frame whose names have not been looked up yet. All buckets have the width 2 ** `log` ns."""
+    """The rows that a frame draws, before their names are looked up. All buckets have the width 2 ** `log` ns."""
 
     log: int
     texts: FrameTexts
@@ -190,7 +190,7 @@ def _draw(
 ) -> Drawing:
     """Return the rows of a frame. The buckets are so wide that the frame has at most `MOST_ROWS` rows of each kind.
 
-    As far as `SPARE` allows, make the buckets wider without a new read. Beyond that, read the pieces again."""
+    As far as `SPARE` allows, make the buckets wider without a new read. Beyond that, read the rows and sums again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -220,7 +220,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """The names of a frame, each once. A drawn row has the index of its name in `names`."""
+    """All names that a frame draws, each once. A drawn row refers to its name by the index in `names`."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -238,7 +238,7 @@ class FrameNames:
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return the index of each piece's name in the names of the frame."""
+        """Return for each row that the frame draws the index of its name in the frame's list of names."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
@@ -343,7 +343,8 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 ENOUGH = 300_000
-"""Maximum number of pieces in memory that are not summed. Beyond it, they are summed by bucket, to save memory."""
+"""Maximum number of pieces (rows and partial sums that were read) that are held in memory. If there are more, they are
+summed by bucket, to save memory."""
 
 RAW = 1.5
 """Estimated time to process a row of a data file, relative to the time to process a sum of a sidecar."""
@@ -406,7 +407,7 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
 def pieces_of(
     snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
 ) -> Summed:
-    """Return the pieces of a frame, summed by bucket.
+    """Read all rows and sums that a frame draws (its pieces), and return them summed by bucket.
 
     Raise OSError, or the errors of Arrow and DuckDB, if a sidecar or data file cannot be read."""
     waiting: list[Pieces] = []
@@ -453,8 +454,8 @@ def _parts(
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return for each reached lane an estimate of the share of its rows in a data file that lie between `since` and the
-    end of the window. The estimate assumes that rows are evenly distributed over time."""
+    """Return an estimate for each lane in `reached`: which fraction of its rows in the data file lies between `since`
+    and the end of the window. The estimate assumes that rows are evenly distributed over time."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
@@ -462,8 +463,8 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return the range of rows to read for each lane from all files together. If the files need different ranges,
-    return the range that begins first."""
+    """Return for each lane the range of rows to read from all files together. If the files need different ranges for a
+    lane, return the one that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

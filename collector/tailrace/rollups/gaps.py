@@ -200,7 +200,8 @@ class _Nearest:
 
 
 class GapPlaces:
-    """The nearest events of all gaps in a table. They are cached from one version of the table to the next."""
+    """The events that are nearest before and after each gap of a table. They are cached from one version of the table
+    to the next."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()

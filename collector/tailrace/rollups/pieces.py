@@ -1,5 +1,5 @@
-"""Hold the pieces of a frame as columns. A piece belongs to one lane of the frame. It is a row of the table, or a sum
-of rows."""
+"""Hold the pieces from which a frame is drawn, as columns. A piece is a row of the table, or a partial sum of rows. It
+belongs to one lane of the frame."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ NONE = -1
 
 
 class Pieces(NamedTuple):
-    """The pieces of a frame as columns.
-
-    `number` is the number of the lane in the frame. `events` is the number of rows in the sum. Text columns hold the
-    text numbers of `FrameTexts`. For a single row, `spot`, `start`, `offset` and `kind` are those of the row. For a sum
-    of events, they are those of the longest event, and for a sum of counter values, those of the latest value."""
+    """The pieces (rows and partial sums of rows) from which a frame is drawn, as columns. `number` is the number of the
+    lane in the frame. `events` is the number of rows in the sum. Text columns hold the text numbers of `FrameTexts`.
+    For a single row, `spot`, `start`, `offset` and `kind` are those of the row. For a sum of events, they are those of
+    the longest event, and for a sum of counter values, those of the latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -50,12 +49,12 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return those pieces that `chosen` selects: a mask, or an array of indices."""
+        """Return the pieces (rows of these columns) that `chosen` selects: a mask, or an array of indices."""
         return Pieces(*(column[chosen] for column in self))
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """Return the pieces of several parts as one set of columns."""
+    """Concatenate several sets of columns, and return one set with the pieces of all."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -69,7 +68,7 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts of a frame's pieces. Columns have text numbers instead of texts.
+    """The texts of the rows and sums from which a frame is drawn. Columns have text numbers instead of texts.
 
     A text number combines the place of an Arrow dictionary and a code in this dictionary. A text that is in two
     dictionaries has two numbers."""

@@ -1,4 +1,5 @@
-"""Read rows of data files as pieces of a frame, for lanes without suitable sums in a sidecar.
+"""Read rows of data files for a frame, for those lanes (streams and substreams) that have no suitable sums in a
+sidecar.
 
 The rows around windows that were read lately are cached, so that a window beside or inside them needs no read.
 """
@@ -24,7 +25,8 @@ ROWS_KEPT = 200_000
 """Maximum number of cached rows in all blocks together. A row takes about 120 bytes of memory."""
 
 BLOCK_ROWS = 60_000
-"""Maximum estimated number of rows in a block. If a block is larger, reading rows ahead takes longer than it saves."""
+"""Maximum estimated number of rows in a block, which has the rows of a window and of margins around it. Reading a
+larger margin would take longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
 """Margins that may be read before and after a window, as multiples of the window's length.
@@ -94,7 +96,8 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows as pieces of a frame. Their texts become text numbers of `texts`."""
+        """Return the rows as columns from which a frame is drawn. Replace the dictionary codes of their texts by text
+        numbers of `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -165,15 +168,15 @@ class KeptBlocks:
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` that can be read around a window, if the window itself has about `rows` rows.
+    """Return the largest of `_MARGINS` that may be read around a window, if the window itself has about `rows` rows.
 
     Return 0 if the block would be too large with each of them."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges by lane and by their kind (stored times or ticks). In the keys, a lane has its name instead of
-    its number."""
+    """Return the ranges by lane and by their kind (stored times or ticks). In the keys, a lane is identified by its
+    columns in the table (`StoredLane`) instead of its number in the frame."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 

@@ -21,7 +21,7 @@ from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
 from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
-"""Value in place of a time that cannot be drawn, because it is below 0 or beyond `LATEST`."""
+"""Number that stands for a time which cannot be drawn, because it is below 0 or beyond `LATEST`."""
 
 _SAFE = 2.0**62
 """Limit for sums. If the sum of two numbers, computed in floating point, is below this limit, their exact sum fits into
@@ -177,9 +177,8 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of the factor by which buckets can become wider without a new read of the pieces.
-
-Buckets become wider if the frame has too many rows."""
+"""Base-2 logarithm of a factor. If a frame has too many rows, its buckets can become wider by this factor without
+reading rows and sums again."""
 
 
 class Scales:
@@ -217,7 +216,8 @@ class Scales:
         }
 
     def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
-        """Return the bucket of each piece, and whether this bucket is in the window."""
+        """Return for each piece (row or partial sum) the number of its bucket, and whether this bucket is in the
+        window."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         bucket = pieces.edge >> width
         low, high = (
@@ -237,7 +237,8 @@ class Scales:
         return found
 
     def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
-        """Return the begin and the end (ns) of the bucket of each piece, as times from 0 to `LATEST`."""
+        """Return for each piece (row or partial sum) the begin and the end (ns) of its bucket, as times from 0 to
+        `LATEST`."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         low = bucket << width
         high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
@@ -252,14 +253,15 @@ class Scales:
         return found
 
     def busy(self, pieces: Pieces) -> Longs:
-        """Return for each piece the sum of the durations of its spans (ns)."""
+        """Return for each piece (row or partial sum) the sum of the durations of its spans (ns)."""
         found = pieces.busy.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = durations(pieces.busy[rows], rate)
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the indices of the chosen pieces, grouped by the tick rate of the clock of their session."""
+        """Return the indices of the chosen pieces (rows or partial sums), grouped by the tick rate of their session's
+        clock."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

@@ -140,7 +140,8 @@ class TimelineLane(NamedTuple):
     key: LaneKey
     format: str
     depths: int
-    """Number of rows of the drawing for spans whose depth was recorded. All other spans are drawn below these rows."""
+    """Number of rows of the drawing that the lane's spans with a recorded depth need. All other spans are drawn below
+    these rows."""
     events: int
     open: int
     first: int | None
@@ -206,7 +207,7 @@ class TimelineSnapshot:
 
     @cached_property
     def gaps(self) -> list[PlacedGap]:
-        """All gaps of the snapshot with the times between which they lie, grouped by stream."""
+        """All gaps of the snapshot by stream, each with the times of the events between which it lies."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
             return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
@@ -237,7 +238,7 @@ class TimelineSnapshot:
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return, for each of the given lanes, the number of rows of the drawing for spans whose depth was recorded."""
+        """Return for each of the given lanes how many rows of the drawing its spans with a recorded depth need."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
