@@ -87,7 +87,8 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""The condition for file descriptors may end when no attempt to open a file or socket failed for this time (seconds).
+"""The condition that no file descriptor is free can end when no attempt to open a file or socket has failed for this
+time (seconds).
 """
 
 Sources = Mapping[str, Source]

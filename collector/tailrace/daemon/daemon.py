@@ -110,8 +110,8 @@ class DaemonProgress(NamedTuple):
     refusals: int
     """Number of operations that a disk or store refused (see `Health.refusals`)."""
     replayed: int
-    """The lower of two positions in the spool: that up to which entries are decoded, and that of the table when the
-    daemon started.
+    """The lower of two positions in the spool: the position up to which entries are decoded, and the position below
+    which the table had all rows when the daemon started.
 
     It grows only while entries are decoded again.
     """
@@ -164,9 +164,8 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set when the ingest has decoded the log up to the table's position.
-
-        From then on, the figures cover all stored rows.
+        """Set when the ingest has decoded all log entries whose rows are in the table. From then on, the figures cover
+        all stored rows.
         """
         self.answering = trio.Event()
         """Set when the admin endpoint may begin to answer: together with `replayed`, or earlier if decoding is
@@ -294,7 +293,8 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Stop the daemon when the path of a file or directory that it uses no longer leads to this file or directory."""
+        """Wait until the path of a file or directory that the daemon uses no longer leads to this file or directory.
+        Then stop the daemon."""
         await flagged(self.loops.names.lost)
         stop.set()
 
@@ -340,9 +340,8 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check for dropped records.
-
-        Wait until the ingest has reached the table's position before both begin.
+        """Run the upkeep of the table and the check for dropped records. Before both begin, wait until the ingest has
+        decoded all log entries whose rows are in the table.
         """
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
@@ -379,9 +378,9 @@ def collecting(
 
     A source of files reads the files in `chosen`, or all files if `chosen` is None. `descriptors` passes sockets to the
     service manager, which keeps them open across a restart. `held` contains sockets that the caller has opened for
-    sources. If `memory` is given, the daemon counts the starts that were killed for lack of memory (see
-    `starts`). During a long start, `working` is called repeatedly. When the ingest has
-    reached the table's position, `replayed` is called before any further entry is decoded.
+    sources. If `memory` is given, the daemon counts the starts that were killed for lack of memory (see `starts`).
+    During a long start, `working` is called repeatedly. When the ingest has decoded all log entries whose rows are in
+    the table, `replayed` is called before any further entry is decoded.
 
     Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, StoreError or
     SyncError if files cannot be read or written, MemoryLimitError if memory is short, OSError for any other file error,

@@ -291,7 +291,7 @@ def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
     """Check that the paths of all locks and directories in `held` still lead to what was opened.
 
     The directories are checked before the locks, so that no lock file is created in a replaced directory. Any thread
-    may call this. The lock `turn` prevents two threads from creating the same lock file.
+    may call this. The mutex `turn` prevents two threads from creating the same lock file.
     """
     with turn:
         for each in reversed(list(held)):
@@ -340,7 +340,8 @@ def _report_too_large(
 
 
 def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start was not killed. `error` is the exception that ended it; None if it succeeded.
+    """Record that this start of the daemon has ended without being killed: it has succeeded, or an exception has ended
+    it. `error` is the exception that ended it; None if it succeeded.
 
     Raise MemoryLimitError if the exception was caused by a lack of memory.
     """

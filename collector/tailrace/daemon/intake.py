@@ -34,7 +34,8 @@ UNFOLLOWED_MAX = 8192
 """Maximum number of open sessions whose file no source follows. If there are more, the oldest is closed."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Open sessions that a source continues, by session number: how each was opened, and the state of its file."""
+"""Open sessions of an earlier source that a new source continues, by session number. For each: how it was opened, and
+the state of its file."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 

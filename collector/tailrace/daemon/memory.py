@@ -97,8 +97,8 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return the maximum memory (bytes) for the streams of a source: those that it follows, and those of ended sessions
-    that it remembers.
+    """Return the maximum memory (bytes) for the streams of a source: those whose sequence numbers the ledger checks,
+    and those of ended sessions that it remembers.
     """
     if not FORMATS[source.format].counter_bits:
         return 0

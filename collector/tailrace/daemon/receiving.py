@@ -77,7 +77,7 @@ class Configured:
         self.sources[name] = self._source(name, config, self._listening)
 
     def give_up(self, name: str, config: SourceConfig) -> None:
-        """Close the address of a source that has ended. Another socket may then bind it."""
+        """Close the listening socket of a source that has ended, so that another socket can bind its address."""
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
@@ -232,7 +232,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Task:
-    """The task of one source. `intake` is None until the source receives."""
+    """The task that runs one source. `intake` is None until the source can receive data."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()

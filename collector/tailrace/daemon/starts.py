@@ -132,7 +132,8 @@ class Starts:
             self._look()
 
     def came_through(self) -> None:
-        """Remove the file of this start, because the log is decoded or the start has failed with a message.
+        """Remove the file that marks this start as unfinished, because the log is decoded or the start has failed with
+        a message.
 
         If `begin` refused this start, keep the file of the earlier one, so that later starts are refused, too.
         """

@@ -147,7 +147,8 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """Why a commit is requested. Until a batch is taken, the greatest value counts."""
+    """The reason why a commit is requested, in ascending order of urgency. If a commit is requested several times
+    before a batch of rows is taken, the most urgent reason counts."""
 
     NOTHING = 0
     ROWS = 1
@@ -166,7 +167,7 @@ class CommitLoop(Enum):
 
 
 class Stage(Enum):
-    """How far the current commit of a loop is."""
+    """The state of a loop's current commit."""
 
     IDLE = auto()
     BUSY = auto()
@@ -175,7 +176,7 @@ class Stage(Enum):
 
 
 class Move(Enum):
-    """A step in the course of a loop's commit, which changes its stage."""
+    """An event in a commit of one of the two loops. It changes the loop's stage (`Stage`) as `STAGES` defines."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -191,11 +192,12 @@ STAGES = {
     (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
     (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
 }
-"""For each stage and move, the next stage. No other combination can occur."""
+"""The next stage of a commit, by its present stage and the event that occurs. No other combination can occur."""
 
 
 class Pipeline:
-    """Which commit is demanded, and the stage of each of the two loops. The flags follow from these two."""
+    """The state of the two commit loops: the most urgent requested commit (`Demand`), and the stage of each loop. The
+    flags are set and cleared from these."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -339,7 +341,8 @@ class Committing:
         self._ending = False
 
     def begin(self) -> None:
-        """Record that the ingest has decoded all entries whose rows are in the table."""
+        """Record that the ingest has decoded all entries whose rows are in the table, so that new rows can be
+        committed."""
         self.said_missing = _said_missing(self._ingest)
 
     @property

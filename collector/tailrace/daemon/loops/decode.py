@@ -137,15 +137,17 @@ SHORT_ENTRY = TURN_BYTES // 32
 """Number of bytes for which a shorter entry counts, because every entry takes some time."""
 
 TURN_SECONDS = 0.01
-"""Time (seconds) of decoding after which other tasks run. If an entry takes longer, it is continued in the next turn.
+"""Time (seconds) of decoding after which other tasks run. If an entry takes longer, its decoding continues after the
+other tasks have run.
 
 Time is limited because bytes do not suffice: a record of 23 bytes can begin a session, which takes as long as a hundred
 events.
 """
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Duration (seconds) from which a turn counts as long, and the time for which other tasks run after a long turn, as a
-share of its duration. Turns are long if Python decodes a chunk instead of a kernel.
+"""A turn is the decoding between two runs of other tasks. The first value is the duration (seconds) from which a turn
+counts as long. The second is the time for which other tasks run after a long turn, as a fraction of the turn's
+duration. Turns are long if Python decodes a chunk instead of a kernel.
 """
 
 LOOK_SECONDS = 0.02
@@ -155,8 +157,8 @@ LOOK_SECONDS = 0.02
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
     """Return the next entries to decode. If the disk has lost the next bytes, skip them and return an empty list.
 
-    A gap row reports the loss. For bytes below `committed`, it is written only after the ingest has reached the table's
-    position. Raise FullError if no file descriptor is free.
+    A gap row reports the loss. For bytes below `committed`, it is written only after the ingest has decoded all entries
+    below `committed`. Raise FullError if no file descriptor is free.
     """
     try:
         return spool.read(ingest.position, READ_BYTES)
@@ -258,10 +260,10 @@ class Decoding:
         return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let other tasks run: once, or for some time after a long turn.
+        """Let other tasks run: once or, if the decoding before has taken long (`LONG_TURN`), for some time.
 
         A request to the admin endpoint needs about ten switches between tasks; without the longer time, it would wait
-        for ten long turns.
+        ten times for a long stretch of decoding.
         """
         self._turned()
         took = self._context.clock.monotonic() - self._turn_began
@@ -277,7 +279,8 @@ class Decoding:
         self._committing.between.over()
 
     def _look(self) -> None:
-        """Call `replayed` when the ingest has reached the table's position, if it has not been called yet."""
+        """Call `replayed` if the ingest has decoded all entries whose rows are in the table, and `replayed` has not
+        been called yet."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

@@ -201,8 +201,8 @@ class Loops:
     at the same time. While sources receive, it also runs `answer` and, if there are heartbeats, `heartbeats.run`. At
     the end, it runs `answer_last` and, when the sources have ended, `finish`.
 
-    The loops call `at_table` once the ingest has reached the table's position, and `cut` to disconnect a session's
-    peer. With `beats`, heartbeats are sent, with the attributes that `describe` returns.
+    The loops call `at_table` once the ingest has decoded all entries whose rows are in the table, and `cut` to
+    disconnect a session's peer. With `beats`, heartbeats are sent, with the attributes that `describe` returns.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Loops:
     def commit(self) -> Steps[None]:
         """Return the steps of the loop that takes and prepares batches.
 
-        It begins once the ingest has reached the table's position.
+        It begins once the ingest has decoded all entries whose rows are in the table.
         """
         return self.committing.run(self._is_at_table)
 
@@ -367,9 +367,8 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return a message with the sources that have streams without a place, whose losses are not known.
-
-    Return None if there are none.
+    """Return a message about the sources in which the sequence numbers of some streams are not checked, because a limit
+    on the number of streams is reached. Their losses are unknown. Return None if there is no such source.
     """
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]

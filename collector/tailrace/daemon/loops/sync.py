@@ -68,10 +68,11 @@ class _Waiting:
 
 
 BUFFER_MAX = 32 * 2**20
-"""Number of received bytes that are not synced yet at which datagrams wait. It lets a disk stall for about a second."""
+"""If this number of received bytes are not synced yet, sources of datagrams stop reading. Up to this number, a disk may
+stall for about a second."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""Number of received bytes that are not decoded yet at which files wait.
+"""If this number of received bytes are not decoded yet, sources of files stop reading.
 
 Entries are decoded in order, so bytes of files delay the rows of all other sources: by at most 0.2 s if a kernel
 decodes 100 MB/s.
@@ -200,7 +201,7 @@ class Syncing:
             return
 
     def admit(self) -> None:
-        """Open or close the gate, depending on how much space the spool has."""
+        """Let sources append to the spool or make them wait, depending on how much space the spool has."""
         spool = self._spool
         self._gate.full = spool.full
         if spool.full or self._gate.crowded:
