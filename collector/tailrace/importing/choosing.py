@@ -73,8 +73,8 @@ def choose(
 ) -> Choice:
     """Choose the files that the import reads. `traces` are the trace files that were found, by format.
 
-    Leave out files whose content earlier imports have read (`readings`). If `again` is true, ignore readings that are
-    finished."""
+    Leave out files whose content earlier imports have read: `readings` has the sessions of these imports with the file
+    that each has read. If `again` is true, ignore sessions that have read their file completely."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -121,7 +121,7 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
         # The files of different ranks or processes may also have names that are derived from each other. Therefore only
-        # files with equal beginnings may be copies.
+        # files with equal first bytes may be copies.
         for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
             if start is not None and start == begins[other].start:
                 above[top(file)] = top(other)
@@ -132,11 +132,9 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The beginning of a file.
-
-    `head` is the hash of the first bytes (`beginning`), or None if the file is empty or cannot be read. `size` is the
-    size of the file (bytes). `packed`: whether the file is compressed. `start` is the hash of the first `HEAD` bytes,
-    or None if the file has fewer bytes."""
+    """The first bytes of a file, by which files are compared. `head` is the hash of the first bytes (`beginning`), or
+    None if the file is empty or cannot be read. `size` is the size of the file (bytes). `packed`: whether the file is
+    compressed. `start` is the hash of the first `HEAD` bytes, or None if the file has fewer bytes."""
 
     head: int | None
     size: int
@@ -239,8 +237,8 @@ class _Known:
         self._longest = max(self._sizes, default=-1)
 
     def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
-        """Return the readings of earlier imports that may have read one of these files. Also return the fingerprints of
-        those files that an earlier import may have read."""
+        """Return the sessions of earlier imports that may have read one of these files (`Reading`). Also return the
+        fingerprints of those files that an earlier import may have read."""
         found: dict[int, Reading] = {}
         prints: Prints = {}
         for file in files:
@@ -286,8 +284,8 @@ class _Kin(Generic[T]):
 
 
 class _Group:
-    """A group of files that may be copies of each other, and the readings of earlier imports that may have read these
-    files."""
+    """A group of files that may be copies of each other, and the sessions of earlier imports that may have read these
+    files (`Reading`)."""
 
     def __init__(
         self, format_: str, files: list[str], readings: list[Reading], prints: Prints
@@ -378,8 +376,8 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield what is known of the completely read files that have the same content as `file`, and the same metadata files
-        beside them."""
+        """Yield an entry for each completely read file that has the same content as `file` and the same metadata files
+        beside it."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -409,8 +407,8 @@ class _Group:
                 yield reading.session
 
     def _near(self, file: str) -> list[Reading]:
-        """Return the readings of earlier imports whose file, by name or inode, may be `file`, a copy of it, or its
-        original.
+        """Return those sessions of earlier imports (`Reading`) whose file, by name or inode, may be `file`, a copy of
+        it, or its original.
         """
         found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
@@ -419,8 +417,8 @@ class _Group:
         return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return the checksums of the documents that describe `file`, by document name. Documents that exceed the
-        format's size limit are left out."""
+        """Return the checksums of the metadata files beside `file` that belong to it, by their names. Metadata files
+        that exceed the format's size limit are left out."""
         if (known := self._documents_of.get(file)) is not None:
             return known
         files = FORMATS[self._format].files

@@ -42,7 +42,7 @@ class Why(StrEnum):
     GONE = "gone"
     """The file disappeared before it could be read."""
     ABSENT = "absent"
-    """The file does not exist, although a link leads to it or a document describes it."""
+    """The file does not exist, although a link leads to it or a metadata file describes it."""
     UNREADABLE = "unreadable"
     """The operating system refuses to read the file."""
     SPECIAL = "special"
@@ -83,8 +83,8 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
 
     If `format_` is given, a file whose path is given has this format, unless its first bytes show a type that no
     decoder reads. In a directory, only files with a name or content of the format are chosen. If `format_` is None,
-    each file gets the first format that recognises its first bytes. Documents of streams are in neither result, unless
-    their paths are given.
+    each file gets the first format that recognises its first bytes. Metadata files of streams are in neither result,
+    unless their paths are given.
 
     Raise ConfigError for a path that does not exist, is no file, or cannot be read, because skipping the path would
     lose its data silently. If `unreadable` is true, a file that cannot be read is left out instead."""
@@ -227,7 +227,8 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
-    """Yield the paths of the streams that the file `document` describes alone, if its path is that of a document."""
+    """Yield the paths of the trace files that the metadata file `document` describes alone. Yield nothing if this is
+    not the path of a metadata file."""
     for each in formats:
         if stream := each.files.described(document):
             yield stream

@@ -47,8 +47,8 @@ These numbers include the gaps and heals of earlier imports into the same table,
 
 
 class ImportProgress(msgspec.Struct):
-    """The progress of an import: the files and bytes read so far, the totals of both, and the number of rows committed
-    to the table."""
+    """The progress of an import: the numbers of files and bytes read so far, the total numbers of both, and the number
+    of rows committed to the table."""
 
     files: int
     files_total: int

@@ -28,9 +28,8 @@ NAME = "import"
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """The properties of a file at the time when a session read it.
-
-    Readings that earlier versions of Tailrace have stored lack the fields with a default."""
+    """The properties of a file at the time when a session read it. Sessions of earlier versions of Tailrace have not
+    stored the fields with a default."""
 
     path: str
     inode: int
@@ -88,14 +87,14 @@ def root(session: str) -> str:
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return the readings of all sessions that earlier imports into the sources of an import have left. Unfinished
-    readings come last.
+    """Return all sessions that earlier imports into the sources of an import have left in the table or the spool, each
+    with the file that it has read (`Reading`). Sessions that have not read their file to its end come last.
 
     Sessions that queries do not show are left out.
 
     Before that, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or
-    if the table cannot be read. Also raise TailraceError if another collector has taken over an unfinished reading of
-    one of `paths`, because only the other collector's spool has the progress of this reading."""
+    if the table cannot be read. Also raise TailraceError if another collector continues such an unfinished session of
+    one of `paths`: only the spool of the other collector states how far the session has read its file."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)

@@ -130,7 +130,8 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Return the meeting of this rank, and make its directory if it does not exist.
+        """Return the private directory through which this rank finds a collector (`Meeting`). Make the directory if it
+        does not exist.
 
         Ranks with the same job, node and store get the same directory. Raise TailraceError if the directory belongs to
         another user.
@@ -164,11 +165,10 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Lock the meeting's directory.
-
-        Return a descriptor that holds the lock, or None if a collector or another rank holds it.
+        """Lock the private directory (`Meeting`), as the node's collector does. Return a descriptor that holds the
+        lock, or None if a collector or another rank holds it.
         """
-        # Make the directory again, because the node's previous collector removes it when it ends
+        # Make the private directory again, because the node's previous collector removes it when it ends
         self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
@@ -195,7 +195,8 @@ class Meeting:
             return None
 
     def listener(self) -> socket.socket:
-        """Create the socket of the meeting, and return it listening. The caller must hold the lock."""
+        """Create the socket in the private directory (`Meeting`) at which ranks join, and return it listening. The
+        caller must hold the directory's lock."""
         self.socket.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.socket))
@@ -203,15 +204,17 @@ class Meeting:
         return listener
 
     def remove(self) -> None:
-        """Remove the directory of the meeting. The caller must hold the lock."""
+        """Remove the private directory through which the ranks have joined (`Meeting`). The caller must hold the
+        directory's lock."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _root() -> Path:
-    """Return the parent directory of this user's meetings.
+    """Return the parent of all private directories through which ranks of this user's jobs join a collector
+    (`Meeting`).
 
-    It is the runtime directory of the user's login session, or else the directory for temporary files. Its path
-    must be short, because the paths of sockets are limited."""
+    It is the runtime directory of the user's login session, or else the directory for temporary files. Its path must be
+    short, because the paths of sockets are limited."""
     session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     with suppress(OSError):
         if session.is_absolute() and session.stat().st_uid == os.getuid() and _fits(session):

@@ -81,7 +81,7 @@ class NodeCollecting(Collecting):
         self.arguments: list[str] = []
         """The command line of the first rank's program."""
         self.worst = 0
-        """The highest exit status of the ranks that have left. A killed rank counts as 128 + SIGKILL."""
+        """The highest exit status of those programs whose ranks have left. A killed program counts as 128 + SIGKILL."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
         """The connection of the rank that left last, which waits for the certificate."""
@@ -172,7 +172,7 @@ class NodeCollecting(Collecting):
                 nursery.start_soon(self._attend, await listener.accept(), daemon)
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
-        """Serve the connection of a rank from its `Hello` to its end."""
+        """Serve the connection of a rank from the message `Hello` to the connection's end."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:
@@ -197,7 +197,8 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether this rank has reported the end of its program and now waits for the certificate."""
+        """Return whether the rank of a connection has reported the end of its program and now waits for the node's
+        certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
