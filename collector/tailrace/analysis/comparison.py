@@ -29,8 +29,9 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function that returns whether a window may lack spans of a group with durations in a unit. `whole` is the
-    completeness of the window. The function reads the gaps at its first call, and may raise QueryError."""
+    """Return a function with two arguments, a group and a unit of durations. It returns whether the window (the
+    selected rows) may lack spans of this group with durations in this unit. `whole` is the completeness of the window.
+    The function reads the gaps at its first call, and may raise QueryError."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -175,7 +176,7 @@ def changes(
 ) -> list[FigureChange]:
     """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
     growth come next, then groups that only the second run has, then groups that only the first run has. `lacks`
-    contains, for each run, a function that returns whether the run may lack spans of a group."""
+    contains, for each run, a function that returns whether the run may lack spans of a group (see `may_lack`)."""
     return sorted(_pairs(before, after, figure, lacks), key=_rank)
 
 

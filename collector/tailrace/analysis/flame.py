@@ -25,8 +25,8 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span of one lane that has ended. While it is the innermost open span of its lane, the time counts for `owner`,
-    which is a group or a node of spans.
+    """A span that has ended, as one of the spans of a lane (a stream and substream). While it is the innermost open
+    span of its lane, the time counts for `owner`, which is a group or a node of spans.
     """
 
     start: int
@@ -53,8 +53,9 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Add the time from `now` to `moment` to the owners of the innermost open spans in `shared`. Remove spans that end
-    by `moment` from `open_spans`. Return `moment`."""
+    """Go through the time from `now` to `moment`, and add each part of it in `shared` to the owner (group or node) of
+    the span that is then the innermost open one. Remove spans that end by `moment` from `open_spans`. Return `moment`.
+    """
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -169,8 +170,8 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane, cut off at the bounds of the window. The owner of each span is the index of its
-    node.
+    """Yield the spans of one lane (a stream and substream), cut off at the bounds of the window. The owner of each span
+    is the index of its node.
     """
     enclosing: list[tuple[int, int]] = []
     for row in rows:

@@ -44,11 +44,15 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, the number of an event in its stream, and the tick by which these numbers rise, as SQL over a row of
-`events`. None if no time rises with the numbers: lines of JETS have no number, and their clock may go back; the
-threads of a DFTracer process share the ids. A Heph event is numbered when it ends; where threads share a stream, as they
-do stream 0, the number may be taken some time after the clock was read, so only the other streams of sessions that a
-client announced have an order. A line of ET3 has the number of its tick, and no wall time."""
+"""For each format: the number by which gaps count the events of a stream, and the tick that rises with this number, as
+SQL over a row of `events`. None if no tick rises with the numbers, so that the time of a gap cannot be bounded.
+
+- Lines of JETS have no number, and their clock may go back.
+- The threads of a DFTracer process share the event ids.
+- A Heph event is numbered when it ends. Threads may share a stream, as they do stream 0, and then take the number some
+  time after they read the clock. Therefore only the other streams of announced sessions have an order.
+- The number of a line of ET3 is its tick. ET3 has no wall time.
+"""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
 """Size (bytes) of the smallest event, by format. In these formats, one unreadable stretch of bytes may hold several
@@ -64,11 +68,12 @@ OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of records that are not parts of spans. A gap that lacks records of these kinds lacks no span."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for grouping spans that gaps have, too. A gap counts only for groups with the gap's own values of these keys."""
+"""Keys for grouping spans that are also columns of gaps. A gap counts only for the groups of spans that have the same
+values of these keys as the gap."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose values may be in separate records. If such a record is missing, a span may be in a
-wrong group."""
+"""Keys for grouping spans whose values may be in other records than the span itself. If such a record is missing, the
+span may be in a wrong group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -84,8 +89,9 @@ HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The gaps of one stream that touch a selection of spans. `events` is the number of their missing events, and
-    `names` states whether records with names are among these. `unit` is the unit of durations in the session."""
+    """The gaps of one stream whose missing events may belong to the selected spans. `events` is the number of their
+    missing events, and `names` states whether records with names are among these. `unit` is the unit of durations in
+    the session."""
 
     source: str
     session: str
@@ -102,8 +108,8 @@ class Losses:
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
-        """Read the gaps that touch the spans of the window. `by` has the keys by which spans are grouped. `whole` is
-        the completeness of the window, which includes the number of events that may still arrive."""
+        """Read the gaps whose missing events may be spans of the window. `by` has the keys by which spans are grouped.
+        `whole` is the completeness of the window, which includes the number of events that may still arrive."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
@@ -196,7 +202,7 @@ later record showed that events are missing, the gap may lie anywhere before tha
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield the gaps that touch the spans of a window, summed up for each stream."""
+    """Yield the gaps whose missing events may be spans of a window, summed up for each stream."""
     gaps, since = window.selection.gaps, window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
@@ -214,7 +220,7 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
-    """Return SQL that selects the gaps in the table `lost` that do not lie before the time `since`."""
+    """Return SQL that selects those gaps of the table `lost` that do not lie before `since` (Unix ns)."""
     numbered = f"SELECT DISTINCT session FROM gaps WHERE {gaps.sql} AND {_LAST} IS NOT NULL"  # noqa: S608 - our own words
     sessions = sorted(session for (session,) in engine.rows(numbered, gaps.values))
     if not sessions:

@@ -353,8 +353,8 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. The owner of a span is its group, unit and tick rate. The group is None for a span
-    outside of the window."""
+    """Yield the spans of one lane (a stream and substream) to compute self time. The owner of a span is its group, unit
+    and tick rate. The group is None for a span outside of the window."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
@@ -362,7 +362,7 @@ def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, st
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
     """Yield the spans of the window that have ended, and later spans that may lie inside one of them. Rows are ordered
-    by lane, then by start."""
+    by lane (stream and substream), then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -374,7 +374,7 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return a time (Unix ns) before which each span begins that may lie inside a span of the window. Return None if
+    """Return a time (Unix ns). Each span that lies inside a span of the window begins before this time. Return None if
     the window has no end."""
     if window.until is None:
         return None

@@ -44,7 +44,8 @@ from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 _BASE = "part.shown"
 """Name of the inner view on which all other views are built.
 
-It shows the rows of `stored`, except those of sessions that another session replaces, and those of copies.
+It shows the rows of `stored` (all rows of the snapshot), except the rows of hidden sessions: those that a later session
+replaces, and those that read a copy of another session's file.
 """
 
 FEW_ROWS = "part.kept_few"
@@ -73,13 +74,15 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of different conditions on start times for which the table of begins is limited, for one snapshot.
+"""Maximum number of different conditions on start times, for one snapshot, for which the table with begin rows of spans
+is filled only with rows that the conditions select.
 
-For any further condition, the table gets all begins of the snapshot.
+For any further condition, the table gets all begin rows of the snapshot.
 """
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits the view `stored` to those files that may contain rows in one of the given regions.
+"""Function that limits the view `stored` to those files that may contain rows in one of the given regions. A region
+gives a range of values for some columns (`table.Region`).
 
 None as an argument stands for all files.
 """
@@ -127,7 +130,7 @@ class ViewCatalog:
 
     @property
     def timed(self) -> bool:
-        """Whether it is certain that no row lacks a time that the clock of the row's session determines."""
+        """Whether each row certainly has a stored time, if the clock of the row's session determines one."""
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
@@ -225,8 +228,8 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill the table of begins, and the table of begins without a span. Both have only rows in `regions` and in the
-        regions of earlier statements.
+        """Fill two tables: one with all begin rows of spans, the other with those begin rows for which the whole span
+        has no row. Both have only rows in `regions` and in the regions of earlier statements.
 
         Rows for earlier statements stay in the tables, because another cursor may still run one of these statements.
         """

@@ -195,8 +195,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
-    # Counting the events of all sessions reads the whole store. `part.kept_few` is named because filling it also fills
-    # `part.copies`.
+    # Counting the events of all sessions reads the whole store. The statement names `part.kept_few` so that the catalog
+    # fills this table and, with it, `part.copies`.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}

@@ -181,9 +181,8 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Limit the view `stored` to those files of a local table that may contain rows in one of the regions.
-
-        None as `regions` stands for all files.
+        """Limit the view `stored` to those files of a local table that may contain rows in one of the regions (ranges
+        of column values, `table.Region`). None as `regions` stands for all files.
         """
         if not self.table.local:
             return

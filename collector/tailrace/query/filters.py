@@ -158,9 +158,11 @@ class Then(NamedTuple):
 
     @property
     def by_words(self) -> RowCondition:
-        """SQL condition on the view `part.worded_times`, for which no events must be read.
+        """SQL condition on the view `part.worded_times`, which has the times in session rows, so that DuckDB reads no
+        events.
 
-        It selects only sessions that `by_times` selects, but not all of them.
+        The condition selects a part of the sessions that `by_times` selects: those that were open within the range
+        according to their session rows alone.
         """
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 

@@ -119,8 +119,8 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Name of the group to which a kind of row belongs. Each group of a session has its own mark, and so have all other
-kinds together.
+"""Name of the group to which a kind of row belongs. For each session and group, a follower stores separately how far it
+has yielded rows (`Mark`). All kinds that are not listed here form one more group.
 
 The offset of a gap, heal or session row is the number of bytes received so far. It exceeds the offsets of records in
 later rows. The begins of open spans are written at a commit, after records with greater offsets.
@@ -215,9 +215,8 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Set the marks so that all rows now in the table count as yielded.
-
-        Return a reader of the version with these rows.
+        """Record for each session and group of kinds that all rows now in the table count as yielded (`Mark`). Return a
+        reader of the version with these rows.
         """
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
@@ -239,8 +238,8 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield those rows of the newest snapshot that lie behind the marks. The log lacks the next versions, because
-        upkeep has deleted or merged them.
+        """Yield those rows of the newest snapshot that the follower has not yielded yet, according to the marks
+        (`Mark`). The log lacks the next versions, because upkeep has deleted or merged them.
         """
         for _ in range(ATTEMPTS):
             self._table.refresh()
@@ -270,7 +269,8 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet, judged by the marks in `given`.
+    """Return whether a row has not been yielded yet. `given` has the mark (`Mark`) of each session and group of kinds:
+    the position up to which rows were yielded.
 
     If the row lies exactly at its mark, it has been yielded if its hash is among the mark's hashes. Remove this hash
     then, so that it stands for one row only.

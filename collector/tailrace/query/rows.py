@@ -135,7 +135,8 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table `part.known`, in which names are looked up."""
+"""SQL that fills the table `part.known` with the names that `name` rows assign to keys. Views look names up in this
+table."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (

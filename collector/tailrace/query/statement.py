@@ -197,10 +197,11 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""Names of the views that show each stored row at most once. For each view: those of its columns, among `_TEXTS` and
-`_NUMBERS`, that show the stored values.
+"""By name of each view that shows every stored row at most once: the names of those columns that show stored values. A
+condition on such a column can exclude data files by their statistics.
 
-If a column of a statement has any other name, the statement itself has defined the column.
+In a statement, a column with any other name is one that the statement itself has defined or that no statistics
+describe.
 """
 
 _WORD = re.compile(r"\w+")

@@ -43,7 +43,7 @@ RankFilter = int | Iterable[int]
 
 
 class PlaceKeywords(TypedDict, total=False):
-    """Keyword arguments that select sessions, and that select rows by time."""
+    """Keyword arguments that select sessions by source, id, label, rank, node and job, and that select rows by time."""
 
     source: TextFilter | None
     session: TextFilter | None
@@ -88,8 +88,9 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """A question to a store: an SQL statement with its parameters, the scope that selects the gaps which may concern
-    the answer, and the text of the Python call that asked it."""
+    """A question to a store, that is, a query with all that is needed to answer it: an SQL statement with its
+    parameters, the scope that selects the gaps which may concern the answer, and the text of the Python call that asked
+    it."""
 
     sql: str
     parameters: Parameters

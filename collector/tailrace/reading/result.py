@@ -231,8 +231,8 @@ WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
 vertical space between spans."""
 
 LANES = 40
-"""Maximum number of lanes in the drawing. The spans in the first rows of an answer may need more; their lanes are left
-out.
+"""Maximum number of lanes (rows of spans) in the drawing. If the spans in the first rows of an answer need more lanes,
+the further lanes are left out.
 """
 
 CUT = 60
@@ -326,8 +326,9 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
-    """Distribute spans over lanes, so that the spans in one lane do not overlap. The lanes of a stream are adjacent.
-    Spans are placed in order of their start. Among spans with the same start, the longest comes first."""
+    """Distribute spans over lanes (rows of the drawing), so that the spans in one lane do not overlap. The lanes of a
+    stream are adjacent. Spans are placed in order of their start. Among spans with the same start, the longest comes
+    first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))

@@ -45,8 +45,8 @@ class StartedAnswer(NamedTuple, Generic[T]):
 class SnapshotReader:
     """The state that all results of a store share: one snapshot, and the completeness of the answers computed so far.
 
-    `look` asks the running collectors which events may still arrive. It is called once for each snapshot (see
-    `live.beside`). Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and
+    The function `look` asks the running collectors which events may still arrive. It is called once for each snapshot
+    (see `live.beside`). Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and
     UnknownError if a filter names a source, session or stream that does not exist."""
 
     def __init__(
