@@ -224,7 +224,8 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """Return for each reason the number and the size (bytes) of the quarantined pieces, without their content."""
+    """Return for each reason the number and the size (bytes) of the unreadable pieces of input in the quarantine,
+    without their content."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0

@@ -61,7 +61,7 @@ SectionValues = dict[str, Any]
 class Given:
     """All settings that the user has given: by section and key, and by source and key.
 
-    `begun` has for each source the location of the first setting with the source's name.
+    `begun` has for each source the location of the first setting that names the source.
     """
 
     def __init__(self) -> None:

@@ -52,8 +52,8 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Bring all events into the table that killed collectors of a store had received, but not stored. Return whether
-    there were any such collectors.
+    """Write to the table of a store all events that its killed collectors had received but not yet committed. Return
+    whether there were any such collectors.
 
     Raise StoreError if a collector still runs on the store.
     """

@@ -75,8 +75,8 @@ class RankLane(msgspec.Struct, kw_only=True):
     untimed: int = 0
     """Number of the rank's events without a time; the columns do not include them."""
     unplaced: int = 0
-    """Number of the rank's missing events that the columns do not include, because their time is unknown: no event
-    before or after them has a time.
+    """Number of the rank's missing events whose time is unknown, because no event before or after them has a time. The
+    columns do not include these events.
     """
 
 

@@ -176,7 +176,8 @@ class Server:
 
 
 class _Turn:
-    """Lock and pause for one kind of response, so that responses of this kind are built one at a time."""
+    """Lock and pause for one kind of response (health pages, or all other pages), so that responses of this kind are
+    built one at a time."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
