@@ -38,8 +38,8 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the chunk without the events whose numbers are below `number`. At least one event must have this
-        number or a higher one."""
+        """Return the rest of the chunk: without the events whose numbers are below `number`. At least one event must
+        have this number or a higher one."""
         # The report of discarded events precedes the event that follows these in the stream. Both are removed together.
         at = max((at for each, at in self.places() if each < number), default=None)
         if at is None:
@@ -48,7 +48,7 @@ class Chunk(NamedTuple):
         return Chunk(self.data[at:], self.stream, number, self.next)
 
     def whole(self, size: int) -> int:
-        """Return a number: all events below it lie completely within the first `size` bytes of the chunk."""
+        """Return the sequence number below which all events lie completely within the first `size` bytes of the chunk."""
         return max((each for each, at in self.places() if at <= size), default=self.first)
 
 

@@ -169,7 +169,7 @@ def _made(address: Address) -> Kept:
     family, kind, protocol, _ = address
     made = socket.socket(family, kind, protocol)
     number = made.fileno()
-    if number <= 2:  # In this case only: a socket of eventlet does not survive a `detach`.
+    if number <= 2:  # Only then: a socket of eventlet does not survive a call of `detach`.
         number = above_standard(made.detach())
         made = socket.socket(family, kind, protocol, fileno=number)
     return Kept(made, Mark.of(number), address)

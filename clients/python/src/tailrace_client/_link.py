@@ -63,7 +63,7 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """The earliest time, as far as is known, at which the collector could have answered."""
+        """The time from which on, as far as is known, a collector can have answered."""
 
     @property
     def has_answered(self) -> bool:
@@ -81,7 +81,7 @@ class Contact:
         return self.has_answered or now - since > ANSWER_SECONDS
 
     def note(self, error: OSError, question: str = "") -> None:
-        """Record an error. `question` is added to the error's text, to help users find its cause."""
+        """Record an error. `question` is a question to the user about the cause, which is added to the error's text."""
         words = error.strerror or str(error)
         if error.filename is not None:
             words = f"{words}: {error.filename}"
@@ -102,8 +102,8 @@ ANNOUNCEMENTS = 8
 
 
 class Introductions:
-    """Decides whether the next datagram has to announce the session. Without an announcement, the collector might assign the
-    datagram to another program at the same address."""
+    """Decides whether the next datagram must announce the session. Without an announcement, the collector might assign
+    the datagram to another program that uses the same address."""
 
     def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
         """`asks` states whether the client asks the collector for answers."""
@@ -112,14 +112,15 @@ class Introductions:
         """Number of further datagrams that must announce the session. It applies only if the client asks for no
         answers."""
         self._delayed = False
-        """Whether datagrams wait in the queue although they could have been sent earlier."""
+        """Whether the events in the queue had to wait, so that the times in their datagrams do not identify the sender."""
 
     def begin(self) -> None:
         """Record that the collector may not have received the session's announcement."""
         self._left = ANNOUNCEMENTS
 
     def is_due(self, *, held: bool) -> bool:
-        """Return whether the next datagram must announce the session. `held` states whether chunks must wait."""
+        """Return whether the next datagram must announce the session. `held` states whether events must wait at the
+        moment for an answer of the collector."""
         queue = self._queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -197,11 +198,11 @@ class Link:
         """Whether an exception of a signal handler interrupted a system call that sends. Then the link must close the
         connection, because it is unknown how many bytes were sent."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
-        """The time for which chunks wait for the answer to the announcement."""
+        """The time (seconds) for which recorded events (chunks) wait until the collector answers the announcement."""
         self._awaiting = False
-        """Whether chunks currently wait for the answer to the announcement."""
+        """Whether recorded events (chunks) currently wait until the collector has answered the announcement."""
         self._waited = False
-        """Whether the program has ever waited (in a flush) for an answer to datagrams."""
+        """Whether the program has ever waited, in a call of `flush` or `close`, for the answer to datagrams."""
         self._nobody = False
         """Whether the kernel reported for the last datagram that no process listens at the address. Then the link sends
         only announcements."""
@@ -221,8 +222,8 @@ class Link:
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all work that is possible now. Return after how many seconds further work is due. Return None if only a
-        new event causes further work."""
+        """Do all work that is possible now. Return the number of seconds after which further work is due. Return None
+        if only a new event causes further work."""
         now = self._now()
         if self._torn:
             self._break(now)
@@ -257,7 +258,7 @@ class Link:
         self._retry.at = 0.0
         self._questions.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
-            # The link has asked few questions so far, and they may be lost.
+            # Ask again soon: the link has asked few questions so far, and they may be lost.
             self._waited = True
             self._contact.greeted_at = self._now()
 

@@ -31,8 +31,8 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Maximum number of forgotten ranges of a stream before ranges are merged. Beyond it, a new range is merged into the
-last one even if their turns differ."""
+"""Maximum number of ranges of a stream's events that the queue no longer keeps (`_Past`). Beyond it, a new range is
+merged into the last one even if they were sent after different announcements."""
 
 _RANGES_MAX = 1024
 """Maximum number of ranges of a stream after an answer has split them. The ranges beyond it are merged into one."""
@@ -44,8 +44,8 @@ class _Past(NamedTuple):
     begin: int
     """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The turn of the last announcement that may have arrived before the range's events, although the client sent it
-    after them."""
+    """The turn (the number that an announcement has and its answer repeats) of the last announcement that may have
+    arrived before the range's events, although the client sent it after them."""
     first: int
     next: int
 
@@ -61,7 +61,7 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """The position of the first forgotten event; infinity if there is none."""
+        """The position of the first event that the queue no longer keeps; infinity if there is none."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
@@ -76,12 +76,13 @@ class Forgotten:
                 pasts.append(_Past(begin, turn, first, next_))
 
     def spans(self, stream: int) -> list[tuple[int, int]]:
-        """Return a stream's forgotten ranges as pairs: the first number, and the last number plus one."""
+        """Return the ranges of a stream's events that the queue no longer keeps, as pairs: the first number, and the
+        last number plus one."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams with forgotten events whose fate the answer to question `turn` can show. The value is the
-        number of the stream's last such event plus one."""
+        """Return the streams with events that the queue no longer keeps, and of which the answer to the announcement
+        `turn` can show whether they arrived. The value is the number of the stream's last such event plus one."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -89,7 +90,7 @@ class Forgotten:
         }
 
     def all(self) -> list[tuple[int, Range]]:
-        """Return all forgotten ranges, each with the position of its first event."""
+        """Return all ranges of events that the queue no longer keeps, each with the position of its first event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream, pasts in self._pasts.items()
@@ -97,7 +98,7 @@ class Forgotten:
         ]
 
     def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
-        """Remove the ranges of the given streams, and return them with their positions."""
+        """Remove the stored ranges of the given streams, and return each with the position of its first event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream in streams
@@ -105,7 +106,7 @@ class Forgotten:
         ]
 
     def clear(self) -> None:
-        """Remove all ranges, since no answer will arrive."""
+        """Remove all stored ranges, because no answer will show whether their events arrived."""
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
@@ -184,7 +185,7 @@ class _Item:
         self.at = at
         """The position (bytes) of the chunk's end."""
         self.turn = -1
-        """The turn of the last announcement that was sent before the chunk; -1 if the chunk was never sent."""
+        """The turn (number) of the last announcement that was sent before the chunk; -1 if the chunk was never sent."""
         self.since = 0.0
         """The time at which the chunk was last sent (seconds, on the link's clock)."""
         self.repeated = False
@@ -234,7 +235,8 @@ class Queue:
         self._new: deque[_Item] = deque()
         self._under_way: deque[_Item] = deque()
         self._part = 0
-        """Number of bytes that the kernel has accepted of the first item that is being sent."""
+        """Number of accepted bytes of the first item that is being sent: the kernel may have accepted only a part of
+        the item."""
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
@@ -327,7 +329,7 @@ class Queue:
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Record that the kernel accepted `size` bytes of the offered buffers. `turn` is the turn of the last
+        """Record that the kernel accepted `size` bytes of the offered buffers. `turn` is the number of the last
         announcement before them."""
         self._part += size
         under_way = self._under_way
@@ -350,7 +352,7 @@ class Queue:
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
-        """Put those offered items back into the queue that the kernel did not accept, to offer them again."""
+        """Put the items that were offered to the kernel and not accepted back into the queue, to offer them again."""
         for item in reversed(self._under_way):
             early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
@@ -450,7 +452,8 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again, in the order of recording, that were sent before the announcement of turn `before`."""
+        """Send all chunks again, in the order of recording, that were sent before the announcement with the number
+        (turn) `before`."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
@@ -476,7 +479,8 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Remove and return the forgotten ranges, since no collector received their events."""
+        """Remove and return the ranges of events that the queue no longer keeps, because no collector received these
+        events."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
@@ -487,7 +491,7 @@ class Queue:
             self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
-        """Drop all items. Their events count as lost."""
+        """Drop all items of the queue. Their events count as lost."""
         if (settled := self.settled()) < self.put_bytes:
             self.lost_at = min(self.lost_at, settled)
         for items in (self._under_way, self._kept, self._again, self._new):

@@ -39,7 +39,8 @@ REASONS = (
 )  # fmt: skip
 
 DOUBT = [-1, 0]
-"""Marker in a stream's list of holes: there may be numbers that are neither in a packet nor in a hole (`Lane.account`).
+"""Marker in a stream's list of discarded events (`holes`): there may be numbers that are neither in a packet nor in
+this list (`Lane.account`).
 """
 
 _NUMBERS_END = 2**62
@@ -61,7 +62,8 @@ class Stream:
         self.holes: list[list[int]] = []
         """Discarded events that no report contains yet, as pairs: the first number, and how many."""
         self.user: Lane | None = None
-        """The lane that alone writes to the stream. If several lanes write to it, the stream has a lock instead."""
+        """The lane (state of a thread) that alone writes to the stream. If several threads write to it, the stream has a
+        lock instead."""
         self.lock: threading.Lock | None = None
 
     @property
@@ -81,14 +83,14 @@ class Lane:
         self.stream: Stream | None = None
         self.own: Stream | None = None
         self.room = 0
-        """Number of bytes that the lane may still record before it needs another grant (`Memory`)."""
+        """Number of bytes that the thread may still record before `Memory` must grant it more."""
         self.inside = False
         """Whether the thread is recording an event. If another event begins meanwhile, for example in a signal handler,
         it is discarded."""
         self.owed = 0
         """Number of nested events that occurred before the lane had a stream from which they could take numbers."""
         self.due = False
-        """Whether the recorder must call `filled` for this lane."""
+        """Whether the recorder must call `filled` for this thread, because enough bytes wait to be sent."""
         self.discarded = dict.fromkeys(REASONS, 0)
 
     def lose(self, stream: Stream, first: int, reason: str, lost: int = 1) -> None:
@@ -105,9 +107,9 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Count each number below `until` as discarded that is neither in a packet nor in a hole. An exception within
-        the recording of an event leaves such numbers. If this call fails as well (the stack may be full), the `DOUBT`
-        marker remains, and the next event calls `account` again."""
+        """Count each event number below `until` as discarded that is neither in a packet nor in the list of discarded
+        events. An exception within the recording of an event leaves such numbers. If this call fails as well (the stack
+        may be full), the `DOUBT` marker remains, and the next event calls `account` again."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -120,7 +122,8 @@ class Lane:
 
 
 _SHARES = 8
-"""Divisor of the memory limit. The unused grants of all lanes together take at most the resulting share."""
+"""Divisor of the memory limit. The result is the maximum number of bytes that are granted to all threads together and
+not used yet."""
 
 
 class Memory:
@@ -135,7 +138,7 @@ class Memory:
         self._lock = threading.Lock()
         self._free = limit
         self._granted = 0
-        """Number of bytes that were granted since a lane last became due."""
+        """Number of bytes that were granted since the recorder last had to call `filled` (`Lane.due`)."""
         self._released: list[int] = []
 
     def release(self, size: int) -> None:
@@ -143,9 +146,9 @@ class Memory:
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant a lane room for a packet of `size` bytes, and for further packets if enough memory is free. `lanes` is
-        the number of lanes that share the budget. `size` is at most the longest packet. Return False, without a grant,
-        if the packet does not fit."""
+        """Grant a thread (its lane) memory for a packet of `size` bytes, and for further packets if enough memory is
+        free. `lanes` is the number of lanes that share the budget. `size` is at most the longest packet. Return False,
+        without a grant, if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
@@ -166,7 +169,8 @@ _JOIN_SECONDS = 0.1
 
 
 class _Lease:
-    """The use of a lane by a thread. It ends with the thread."""
+    """The use of a lane (recorder state) by one thread. It ends with the thread, so that another thread can use the
+    lane."""
 
     __slots__ = ("_free", "_lane")
 
@@ -199,7 +203,8 @@ class Lanes:
         self._lock = threading.Lock()
 
     def join(self) -> Lane:
-        """Assign a lane to a thread that has none, and return the lane. Take a free lane if there is one."""
+        """Give the calling thread a lane (its recorder state) if it has none, and return the lane. Take a free lane if
+        there is one."""
         try:
             lane = self._free.pop()
         except IndexError:
@@ -216,7 +221,7 @@ class Lanes:
         return local.lane
 
     def own(self, lane: Lane) -> Stream:
-        """Give a lane a stream of its own, with the lowest free number, and return the stream."""
+        """Give a lane (a thread's state) a stream of its own, with the lowest free number, and return the stream."""
         with self._lock:
             free = 1
             while free in self.streams:
@@ -226,7 +231,7 @@ class Lanes:
         return stream
 
     def use(self, lane: Lane, number: int | None) -> None:
-        """Make a lane write to stream `number`, or to its own stream if `number` is None."""
+        """Make a lane (a thread's state) write to stream `number`, or to its own stream if `number` is None."""
         other = None
         lane.inside = True
         try:
@@ -248,8 +253,9 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane write to its own stream again. If another thread calls `use` for the old stream meanwhile, either
-        the stream gets a lock, or the other lane becomes the stream's only user. Both outcomes are correct."""
+        """Let a lane (a thread's state) write to its own stream again. If another thread calls `use` for the old stream
+        meanwhile, either the stream gets a lock, or that thread's lane becomes the stream's only user. Both outcomes
+        are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
@@ -321,7 +327,7 @@ class Recorder:
         """Number of events that were recorded after the end, so that no goodbye counts them."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
-        """For each stream, a number: a goodbye counts all events below it."""
+        """For each stream, the number behind the last event that a goodbye counts."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
         """Return a span to use in a `with` statement: `with recorder.span("step", cell=3):`."""
@@ -351,7 +357,8 @@ class Recorder:
         packet = None
         lane.inside = True
         try:
-            # This is read while `lane.inside` is set, as `use_stream` requires.
+            # Read the stream's lock while `lane.inside` is set: another thread that joins the stream gives it a lock,
+            # and then waits until the flag is cleared.
             if not stream.lock:
                 substream, zero = _substream(), self._zero
                 begin = start - zero

@@ -159,11 +159,11 @@ class Sender:
         self._rest = _Rest.QUEUE
         self._has_thread = self._is_over = False
         self._unstarted = [True]
-        """Holds one token until the thread is started: the caller that removes it starts the thread. `pop` is atomic
-        and needs no lock."""
+        """A list with one token until the thread is started: the caller that removes the token starts the thread. `pop`
+        is atomic and needs no lock."""
         self._idle = [True]
-        """Holds one token while no thread works: the thread that removes it works. So only one thread works, even if
-        two were started."""
+        """A list with one token while no thread works: the thread that removes the token works. So only one thread
+        works, even if two were started."""
         self._called = False
         self._asleep = False
         self._hurried = False

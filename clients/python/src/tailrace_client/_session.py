@@ -112,7 +112,7 @@ class Answer(NamedTuple):
 
     turn: int
     below: Mapping[int, int]
-    """For each stream, a number: all events below it are durable, except those in `holes`."""
+    """For each stream, the number below which all events are durable, except those in `holes`."""
     holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
     """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
@@ -151,7 +151,7 @@ class Dialogue(Protocol):
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet that states for some streams how far their events go at least."""
+        """Return a packet that states for some streams the number behind their last event so far."""
         ...
 
     def goodbyes(
@@ -193,7 +193,7 @@ class Session:
         self.asks = asks
         self.turn = 0
         self.answered = -1
-        """The highest turn of an announcement that the collector has answered; -1 before the first answer."""
+        """The number (turn) of the latest announcement that the collector has answered; -1 before the first answer."""
         self._epoch, self._ticks = epoch, ticks
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -225,7 +225,7 @@ class Session:
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a goodbye of some streams after which the session goes on."""
+        """Return a goodbye packet with the next event number of some streams. It states that the session goes on."""
         return _goodbye(numbers.items(), more=True)
 
     def goodbyes(

@@ -53,8 +53,8 @@ collectors restart."""
 
 
 class Questions:
-    """Decides when questions and reminders are due. A question is an announcement with a new turn. A reminder is an
-    announcement with the turn of the last one."""
+    """Decides when questions and reminders are due. A question is an announcement with a new number (`turn`), which the
+    collector answers. A reminder is an announcement that repeats the last number."""
 
     def __init__(self) -> None:
         self._pause = Backoff(*_SECONDS)
@@ -179,8 +179,8 @@ class Discards:
 
 
 WAITING_PACKETS_MAX = 64
-"""If more packets than this wait, the client adds no report. Otherwise a collector that asks and never reads would fill
-the queue."""
+"""If more packets than this wait in the queue, the client adds no further report of discarded events. Otherwise a
+collector that asks for events again but reads nothing would fill the queue."""
 
 
 class Losses:
@@ -294,7 +294,7 @@ class Farewell:
         self.answered = False
         """Whether the collector has answered the requested goodbye."""
         self.numbers: Mapping[int, int] = {}
-        """For each stream, a number: the last goodbye counts all events below it."""
+        """For each stream, the number behind the last event that the latest goodbye counts."""
 
     def want(self) -> None:
         """Request a goodbye that counts all events recorded so far."""
@@ -338,7 +338,7 @@ class Farewell:
 
 
 class Fate:
-    """Shows which of the events in the queue are unsettled, durable or lost."""
+    """Shows which events in the queue are durable, lost, or unsettled (neither is known yet)."""
 
     def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
         """`asks` states whether the client asks the collector for answers."""
@@ -358,7 +358,7 @@ class Fate:
         return (queue.settled() if self._asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
-        """Return whether any event before `position` (bytes in the queue) was lost or refused."""
+        """Return whether any event before `position` (bytes in the queue) was lost on its way or refused by the kernel."""
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:

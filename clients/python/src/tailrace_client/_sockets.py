@@ -172,7 +172,7 @@ class Udp(SocketTransport):
         self._addresses: list[Address] = []
         """The addresses to try. After the first answer, the list holds only the collector's address."""
         self._fresh = True
-        """Whether no datagram was sent on this socket."""
+        """Whether no datagram was sent on this socket yet."""
         is_local = is_this_host(host)
         self.is_near = is_local and host != b"localhost"
         self.chunk_bytes = LOCAL_DATAGRAM_BYTES if is_local else DATAGRAM_BYTES

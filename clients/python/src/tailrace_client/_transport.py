@@ -104,7 +104,7 @@ class Transport(Protocol):
     packet_max: int
     """Maximum size (bytes) of a packet that can be sent."""
     chunk_bytes: int
-    """Number of bytes for which one system call is worthwhile and that fit into it."""
+    """Number of bytes that are passed to one system call: enough to be worth the call, and no more than it accepts."""
     datagrams: bool
     """Whether the bytes of one call of `send` arrive either together or not at all."""
     prompt: bool
@@ -114,7 +114,8 @@ class Transport(Protocol):
     answers: bool
     """Whether the collector can answer over this transport."""
     refusal: str
-    """A question to users. It is added to the error if a peer closes a connection without an answer."""
+    """A question to the user about the cause, which is added to the error message if a peer closes a connection without
+    an answer."""
 
     @property
     def is_open(self) -> bool:
