@@ -1,13 +1,11 @@
 """Draw a timeline: rows as slices, instants and counters on tracks, and gaps on separate tracks.
 
-- Each session is a process, and each stream is a thread of the process. Each substream has a separate track.
-  Spans that overlap without nesting also have separate tracks.
-- Each stream with gaps has a track LOST EVENTS. Gaps whose stream is unknown are on a track LOST EVENTS of the
-  session.
-- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
-  instants.
+- Each session is a process, and each stream is a thread of the process. Each substream has a separate track. Spans that
+  overlap without nesting also have separate tracks.
+- Each stream with gaps has a track LOST EVENTS. Gaps whose stream is unknown are on a track LOST EVENTS of the session.
+- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are instants.
 - One instant on a separate track describes all missing events.
-- Notes are slices or instants on one more track.
+- Notes, which users saved in `tailrace view`, are slices or instants on one more track.
 
 `Nesting` distributes the spans of a lane over tracks, because viewers require that the slices of a track nest.
 """
@@ -238,7 +236,7 @@ class Slices:
 
 
 class DrawnLane:
-    """Draws the rows of one lane (a stream or substream) on a canvas."""
+    """Draws the rows of one lane (a stream or substream) on a canvas (a writer of a trace format)."""
 
     def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
         self.lane = lane

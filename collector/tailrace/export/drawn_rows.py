@@ -153,9 +153,8 @@ class DrawnRows:
 
     @cached_property
     def notes(self) -> list[Note]:
-        """Notes that may concern the selection, without notes about times before 1970.
-
-        The notes that are left out are counted in `left`."""
+        """Notes of users that may concern the selection. Notes about times before 1970 are left out, and counted in
+        `left`."""
         notes = self.selected.notes.notes
         placed = [note for note in notes if note.from_ >= 0]
         if len(placed) < len(notes):
@@ -164,7 +163,7 @@ class DrawnRows:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The filters that the user has set for the selection, by name."""
+        """The filters by which the user has selected the rows: for each filter, its name and its values."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:

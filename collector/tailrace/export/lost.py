@@ -40,10 +40,10 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Note an event: for the next higher position in `lows` if it is the nearest below, and for the next lower
-        position in `highs` if it is the nearest above.
+        """Compare an event with the nearest ones so far. Store it for the next higher position in `lows` if it is
+        nearest below this position, and for the next lower position in `highs` if it is nearest above that one.
 
-        For positions farther away, `below` and `above` find the event in the notes of the positions between."""
+        For positions farther away, `below` and `above` find the event in the entries of the positions between."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -56,16 +56,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time of the noted event with the highest position below `low`, or None if there is none. `low`
-        must be in `lows`."""
+        """Return the time of the event that has the highest position below `low`, among those passed to `see`. Return
+        None if there is none. `low` must be in `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time of the noted event with the lowest position above `high`, or None if there is none. `high`
-        must be in `highs`."""
+        """Return the time of the event that has the lowest position above `high`, among those passed to `see`. Return
+        None if there is none. `high` must be in `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -149,7 +149,8 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`. These include events that the selection excludes.
+    """Pass all events of the sessions with gaps to `around`, which finds the nearest ones. These include events that
+    the selection excludes.
 
     The SQL lists the sessions as values, because DuckDB might hold all events in memory for a join."""
     selected, places = timeline.selected, timeline.sessions

@@ -70,7 +70,7 @@ class Origin(NamedTuple):
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
-    """Return a relative path for the copy of each session.
+    """Return, for each session to export, the relative path to which its copy is written.
 
     The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in `.gz` if
     the producer itself compressed the file, or if `Origin.damaged` is true.
@@ -96,8 +96,8 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of a document, such as metadata, for the copy of a session. The format of the session writes this
-    document beside its trace file.
+    """Return the path of a further file, such as metadata, for the copy of a session. The session's format has this
+    file beside the trace file.
 
     `name` is the path of the trace file's copy. The returned path never leaves the directory of the copy's source."""
     source, *within = name.parts
@@ -249,7 +249,7 @@ def write(
 
 
 class _SessionFile:
-    """Writes the copy of one session, and the documents that its format puts in the same directory."""
+    """Writes the copy of one session, and the metadata files that its format has in the same directory."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL
 id."""
 
 _NOTES = SessionClock("notes", "", "")
-"""A stand-in for a session, to which all notes of people belong. It is the OpenTelemetry resource of these notes."""
+"""An invented session to which all notes of users belong. It is the OpenTelemetry resource of these notes."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]

@@ -151,7 +151,7 @@ class PerfettoTrace:
         return number
 
     def _forget(self) -> None:
-        """Forget all interned names. The next event then starts a new table."""
+        """Forget all interned names, so that the next event starts a new table of names."""
         self._numbers: dict[int, dict[str, int]] = {
             field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
         }

@@ -136,8 +136,8 @@ def _placed(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
-    """Yield the offset and the record of each row, in order of offset. The record is None for a row that is not a
-    record.
+    """Yield the offset and the record for each stored row, in order of offset. The record is None for a row that is not
+    a record.
     """
     # A heap of unreadable pieces. Each item has the offset, the row number (to sort items with equal offsets) and the
     # frame.

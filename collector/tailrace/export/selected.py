@@ -30,20 +30,20 @@ _NOTE_COLUMNS = (
     ("id", "VARCHAR"), ("from", "BIGINT"), ("to", "BIGINT"), ("text", "VARCHAR"), ("source", "VARCHAR"),
     ("session", "VARCHAR"), ("stream", "VARCHAR"), ("made", "BIGINT"),
 )  # fmt: skip
-"""The names and SQL types of the columns in a table of notes. Times are Unix nanoseconds."""
+"""The names and SQL types of the columns in an exported table of users' notes. Times are Unix nanoseconds."""
 
 _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
 
 
 def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the notes that may concern the rows that the filters select. Raise StoreError if the notes of the store
-    cannot be read."""
+    """Return the users' notes (from `tailrace view`) that may concern the rows that the filters select. Raise
+    StoreError if the notes of the store cannot be read."""
     kept = NoteStore(engine.store, engine.options).list()
     return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
 
 def note_columns(shape: Shape) -> list[AnswerColumn]:
-    """Return the columns of a table of notes. `shape` determines how their values are converted."""
+    """Return the columns of an exported table of users' notes. `shape` determines how their values are converted."""
     return [AnswerColumn(number, *column, shape) for number, column in enumerate(_NOTE_COLUMNS)]
 
 
@@ -61,7 +61,7 @@ def note_table(notes: Iterable[Note]) -> pa.Table:
 
 
 def _concerns(note: Note, filters: Filters) -> bool:
-    """Return whether a note may concern rows that the filters select.
+    """Return whether a user's note may concern rows that the filters select.
 
     A note without a source, session or stream applies to all sources, sessions or streams. Filters by label or by job
     exclude no note."""
@@ -110,7 +110,7 @@ class Selected:
 
     @cached_property
     def notes(self) -> ListedNotes:
-        """Notes that may concern the selected rows."""
+        """Notes that users saved in `tailrace view` and that may concern the selected rows."""
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:

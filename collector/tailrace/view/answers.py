@@ -337,8 +337,8 @@ class AnswerPool:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Do the same as `run`, with an own time limit and in an own group of threads, so that short questions do not
-        wait for long work.
+        """Run `work` as `run` does, but with a time limit and threads that are only for long work, so that short
+        requests do not wait for long work.
         """
         return await self._run(self._long, request, work, seconds)
 

@@ -192,7 +192,7 @@ class ServedStore:
 
 
 class SnapshotLease:
-    """All snapshots and engines that one request uses, until `end` is called.
+    """All snapshots and database connections (engines) that one request uses, until `end` is called.
 
     One thread uses the lease. Only `interrupt` may be called from another thread.
     """
@@ -272,7 +272,7 @@ class SnapshotLease:
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            # Ignore errors of an engine that the thread of the request is closing
+            # Ignore errors of an engine that the request's thread is closing at the same moment
             with suppress(Exception):
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
@@ -282,9 +282,8 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Give all engines back to their stores.
-
-        If `good` is false, close them instead, because an interrupt may still be on its way to them.
+        """Give all engines (database connections) back to their stores. If `good` is false, close them instead, because
+        an interrupt may still be on its way to them.
         """
         for remote in self._remote:
             remote.close()

@@ -95,10 +95,9 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether events that belong to the selection may be missing in this stream because of a gap. The stream
-        is empty if unknown.
-
-        `placed` is the result of the method `placed`.
+        """Return whether a gap in this stream may have cost the selection events. `stream` is empty if the stream of
+        the gap is unknown. `placed` is the result of the method `placed`: the sessions of the selected ranks, nodes and
+        jobs, or None for all.
         """
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
@@ -151,9 +150,8 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether the selection contains a lane that shows this stream.
-
-        `placed` is the result of the method `placed`.
+        """Return whether the selection contains a lane that shows this stream. `placed` is the result of the method
+        `placed`: the sessions of the selected ranks, nodes and jobs, or None for all.
         """
         return (
             (placed is None or (source, session) in placed)
@@ -268,7 +266,8 @@ class OfDurations(OfSelection, frozen=True, kw_only=True):
 
 
 class OfRow(ApiQuestion, frozen=True, kw_only=True):
-    """The place of a record: its source, its session, and its offset in the session's bytes."""
+    """The record whose rows are requested, identified by its source, its session, and its offset in the session's
+    bytes."""
 
     source: Word
     session: Word

@@ -265,7 +265,8 @@ class Written(NamedTuple):
 
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
-    """Write an export to a temporary directory. If it cannot be written, raise the error that `export` raised."""
+    """Write an export to a temporary directory, with the function `export`. If the export cannot be written, pass on
+    the error that `export` raises."""
     directory = Path(make_room("view"))
     try:
         return _write(lease, asked, directory)

@@ -161,9 +161,8 @@ class Gaps(WholeAnswer, kw_only=True):
 
 
 class RowPlace(msgspec.Struct, kw_only=True):
-    """The place of a record: its session, and its offset in the session's bytes.
-
-    The place stays valid when data files are merged."""
+    """The session of a record, and the record's offset in the session's bytes. These identify the record even after
+    data files were merged."""
 
     source: Key
     session: Key
@@ -211,8 +210,8 @@ class Raw(msgspec.Struct, kw_only=True):
 
 
 class RowsAnswer(WholeAnswer, kw_only=True):
-    """All rows at a place. `parent` is the span that encloses the first of them; `children` are the spans directly
-    inside it.
+    """All rows of a record, which a session and an offset identify. `parent` is the span that encloses the first of
+    them; `children` are the spans directly inside it.
 
     `related` states how parent and children were found: by `id` (the records contain their ids), or by `containment`
     (by their times)."""
@@ -377,7 +376,7 @@ class OverviewAnswer(WholeAnswer, kw_only=True):
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """The key of a lane: a stream of a session, or one of its substreams.
+    """The key of a lane of the timeline. A lane shows a stream of a session, or one of the stream's substreams.
 
     `stream` is empty if the stream is unknown."""
 

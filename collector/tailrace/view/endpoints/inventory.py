@@ -35,7 +35,8 @@ WORST = 20
 """Number of streams that the answer of `overview` lists: those with the most missing events."""
 
 PLACES = 2000
-"""Maximum number of ranks that the answer of `store` lists. The same limit holds for its nodes and for its jobs."""
+"""Maximum number of ranks that the answer of the endpoint `store` lists. The same limit holds for the nodes and for the
+jobs in the answer."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -87,7 +88,7 @@ def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
 
 
 def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
-    """Return all different ranks of the store's sessions, in order; or likewise all nodes or jobs, as `what` states."""
+    """Return all different ranks, nodes or jobs of the store's sessions, in order. `what` selects which of the three."""
     sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql)]
 

@@ -1,4 +1,4 @@
-"""Serve the timeline: its lanes, the content of a window of time (`rollups`), the rows at a place, and a search for
+"""Serve the timeline: its lanes, the content of a window of time (`rollups`), the rows of one record, and a search for
 names.
 
 A search works in wall time. For sessions whose clock is not related to wall time, it works on the axis of their clock.
@@ -238,7 +238,7 @@ def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
 
 
 def _first_tick(clock: SessionClock, time: int) -> int:
-    """Return the lowest tick whose time on the axis is at least `time`."""
+    """Return the lowest tick of a session's clock whose time on the session's axis is at least `time` (ns)."""
 
     def ns(tick: int) -> int:
         try:
@@ -253,9 +253,8 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Maximum number of rows that `row` returns for one place.
-
-The limit is needed because all rows of the collector itself have the same place.
+"""Maximum number of rows that the endpoint `row` returns for one offset of a session. The limit is needed because all
+rows that the collector itself writes have the same session and offset.
 """
 
 _OF_SPAN = (
