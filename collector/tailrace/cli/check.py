@@ -100,8 +100,8 @@ def _overlapping(config: Config) -> Iterator[str]:
 
 
 def _meet(pattern: str, other: str) -> bool:
-    """Return whether two patterns can match the same file: they are equal, or one is a directory that contains the
-    directory in which the other one is searched.
+    """Return whether two path patterns can match the same file. They can if they are equal, or if one of them is a
+    directory that contains the directory in which the other one searches.
     """
     one, two = parse(pattern), parse(other)
     return one == two or any(

@@ -223,8 +223,8 @@ def _watch(
     """Yield the statuses of all collectors again and again, every `interval` seconds, with the reason why some
     collectors did not answer.
 
-    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of a collector that does not
-    answer, together with the reason.
+    If no collector answers, raise NoAnswerError. With `patient`, also yield the last figures of a collector that no
+    longer answers, together with the reason.
     """
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview

@@ -93,9 +93,8 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return rows as `tailrace gaps` prints them, with these columns.
-
-    They show the events that may still arrive, or why a collector could not be asked about them.
+    """Return further rows for the list that `tailrace gaps` prints, with these columns. They show the events that may
+    still arrive, or why a collector could not be asked about them.
     """
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [

@@ -451,7 +451,7 @@ class DiffReport(NamedTuple):
         ]  # fmt: skip
 
     def _missing(self) -> list[str]:
-        """Return, for each run, what is missing from it."""
+        """Return a phrase for each of the two runs that states what is missing from it."""
         return [
             printable(f"{letter} {run.word}: {run.whole.text}")
             for letter, run in zip("AB", self.runs, strict=True)

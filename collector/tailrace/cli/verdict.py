@@ -166,8 +166,8 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 def _judge(
     loaded: Loaded, summary: Summary
 ) -> tuple[list[Verdict], list[SpanStatistics], Console | None]:
-    """Return the verdicts on all files, and the figures of the most frequent names of spans with the console that
-    prints them.
+    """Return three values: the verdicts on all files, the figures of the most frequent names of spans, and the console
+    that prints these figures.
 
     Without an imported file, the figures and the console are None.
     """

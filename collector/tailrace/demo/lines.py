@@ -380,8 +380,8 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines after swapping some adjacent lines of different threads. This imitates real processes: there, a
-    thread may take a lower event number than another thread and still write its line later."""
+    """Return the lines of a DFTracer file after swapping some adjacent lines of different threads. This imitates real
+    processes: there, a thread may take a lower event number than another thread and still write its line later."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None

@@ -35,14 +35,13 @@ LINES_LEFT_OUT = 5
 """Number of lines that are left out of each DFTracer file on purpose."""
 
 TURNS = 12_000
-"""Number of steps of the traced Java program that writes an ET3 trace."""
+"""Number of simulated steps (calls, returns, allocations, …) of the Java program in an ET3 trace."""
 CALLS_LEFT_OUT = 9
 """Number of entries and exits that are left out of an ET3 trace on purpose."""
 
 _SPARED_LINES = 100
-"""Number of lines at the start of a trace from which none is left out.
-
-A loss there could also be explained by a late start of the collector.
+"""Number of lines at the start of each trace that are never left out, because the collector would explain such a loss
+by its own late start.
 """
 
 
@@ -142,9 +141,8 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""Number of events at the start of a stream from which none is left out.
-
-A loss there could also be explained by a late start of the collector.
+"""Number of events at the start of each stream that are never left out, because the collector would explain such a loss
+by its own late start.
 """
 
 
@@ -160,7 +158,7 @@ class Producer(NamedTuple):
     transport: str
     format: str
     rate: float
-    """Number of chunks that the producer sends a second."""
+    """Number of chunks (datagrams, pieces of a byte stream, or writes to files) that the producer sends a second."""
     traffic: Callable[[int, int], Traffic]
     """Function that returns the traffic for a seed and an epoch (Unix ns)."""
 

@@ -153,8 +153,8 @@ class DemoDaemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                # Ctrl-C must not reach the daemon directly. The tour stops the daemon itself, and a second signal would
-                # cut the stop short.
+                # Ctrl-C must not reach the daemon directly. This process stops the daemon itself, and a second signal
+                # would cut the stop short.
                 process_group=0,
             )
         with trio.move_on_after(START_SECONDS):
@@ -304,8 +304,8 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One run of the tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output. With
-    `verbose`, print all commands and their output."""
+    """One run of the demonstration (`tailrace demo`). `print_line` prints a line. `directory` is for the configuration
+    and the daemon's output. With `verbose`, print all commands and their output."""
 
     def __init__(
         self,
@@ -328,7 +328,8 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Run the tour. Return whether the events and gaps in the table are exactly those that the traffic implies.
+        """Run the demonstration. Return whether the events and gaps in the table are exactly those that the sent
+        traffic implies.
 
         With `keep`, wait for Ctrl-C before the collector is stopped. Raise TailraceError if the collector or a command
         fails, so that nothing can be compared.
@@ -462,7 +463,7 @@ class Tour:
             return
 
     def _next(self, *, good: bool) -> None:
-        """Print the result of the tour, and commands that a user may try next."""
+        """Print the result of the demonstration, and commands that a user may try next."""
         store = str(self._daemon.store)
         self._print("")
         self._print(
@@ -484,7 +485,7 @@ class Tour:
         self._print(f"\n{self._step}. {text}" if self._verbose else f"{text} ...")
 
     def _detail(self, line: str) -> None:
-        """Print a line that belongs only to the verbose tour."""
+        """Print a line if `verbose` is set."""
         if self._verbose:
             self._print(line)
 

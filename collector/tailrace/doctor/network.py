@@ -362,9 +362,8 @@ the receive queue.
 """
 
 REACHED = 0.9
-"""Share of the requested rate that the sender must achieve.
-
-If it achieves less, the sender itself is the bottleneck, and the measurement ends.
+"""Fraction of the requested rate that the sending process must achieve. If it achieves less, the sender itself is the
+bottleneck, and the measurement ends.
 """
 
 LOW = 50_000
@@ -489,7 +488,7 @@ async def _sender(port: int) -> AsyncIterator[trio.Process]:
 
 
 class _Counting:
-    """Takes the place of the daemon's intake. It counts the received datagrams and keeps nothing."""
+    """Takes the place of the daemon's intake for the measurement: counts the received datagrams and keeps nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self.received = 0

@@ -223,7 +223,7 @@ def _judge_clock(ahead: float) -> HostFinding:
 CREATE_CHECK = "conditional puts"
 
 UNKNOWN = frozenset({400, 405, 501})
-"""HTTP status codes with which servers answer conditional puts that they do not support."""
+"""HTTP status codes with which servers refuse conditional puts that they do not support."""
 
 
 class Raced(NamedTuple):
@@ -287,7 +287,7 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """A gate that lets all writers begin the race for a key at the same moment. After `SECONDS` it opens no more."""
+    """A barrier that lets all writers begin the race for a key at the same moment. After `SECONDS` it opens no more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

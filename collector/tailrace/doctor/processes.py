@@ -403,7 +403,7 @@ If the time is over, the report lists the patterns whose search was cut short.
 
 
 class Searched(msgspec.Struct):
-    """The result of the search for the files of one pattern of a tail source.
+    """The result of the search for the files of one pattern of a tail source (a source that follows files).
 
     `whole` is false if the search was cut short.
     """
@@ -432,7 +432,7 @@ def tails(host: Host) -> dict[str, TailConfig]:
 
 
 def reaches(pattern: str, directory: str) -> bool:
-    """Return whether a pattern of a tail source can match files in or below a directory."""
+    """Return whether a path pattern of a tail source (which follows files) can match files in or below a directory."""
     root, parts = parse_pattern(pattern)
     place = os.path.abspath(directory)  # noqa: PTH100 - like the pattern, without following links
     if place == root or root.startswith(place.rstrip("/") + "/"):

@@ -44,7 +44,7 @@ def final_ledger(
 
 
 def _in_words(names: int | None) -> str:
-    """Return the end of a sentence: a phrase about the number of missing names."""
+    """Return a phrase about the number of missing names, with which a sentence of the ledger ends."""
     if names == 0:
         return ""
     asked = "an unknown number of names" if names is None else counted(names, "name")

@@ -46,9 +46,8 @@ Trends = dict[str, deque[float]]
 
 
 class Answered(NamedTuple):
-    """The last overview of a collector.
-
-    If the collector did not answer the next time, `problem` is the reason, and the overview contains no rates.
+    """The latest overview of a collector. If the collector has not answered since, `problem` is the reason, and the
+    overview contains no rates.
     """
 
     overview: Overview
