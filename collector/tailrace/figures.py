@@ -152,7 +152,8 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Number of events of a stream that have not arrived, but may still arrive. They do not count as missing yet."""
+    """A stream of a source, and how many of its events have not arrived, but may still arrive. They do not count as
+    missing yet."""
 
     session: str
     stream: str

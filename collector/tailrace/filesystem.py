@@ -134,7 +134,8 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether a path leads to something other than a regular file. A link to a file counts, too."""
+    """Return whether the object at a path is something other than a regular file, and so is in the way of a file. A
+    link to a file counts, too."""
     return os.path.lexists(path) and not is_file(path)
 
 

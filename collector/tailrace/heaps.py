@@ -32,7 +32,8 @@ _M_ARENA_MAX = -8
 
 
 def share() -> None:
-    """Limit the number of heaps to `HEAPS`, because a heap never shrinks. Call this before starting threads."""
+    """Let the threads of this process share at most `HEAPS` heaps of glibc's allocator, because a heap never shrinks.
+    Call this before starting threads."""
     _set(_M_ARENA_MAX, HEAPS)
 
 

@@ -129,8 +129,8 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether an environment variable would change the behaviour of a Python interpreter that was started
-    without `-I`.
+    """Return whether an environment variable would change the behaviour of a Python interpreter that reads it (one
+    started without `-I`).
     """
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})

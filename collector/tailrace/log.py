@@ -81,8 +81,8 @@ class LineLimit(logging.Filter):
 
 
 class _LogPlace:
-    """The state of one place in the code that logs: how many lines it has written since a time (Unix seconds), and how
-    many were suppressed.
+    """The state of one line of code that logs: how many lines it has written since a time (Unix seconds), and how many
+    were suppressed.
     """
 
     def __init__(self) -> None:

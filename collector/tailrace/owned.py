@@ -218,7 +218,7 @@ class HeldDirectories:
 
 
 def lost(path: Path) -> LostError:
-    """Return the error for a path that no longer leads to the file or directory that was opened there."""
+    """Return a LostError that states that a path no longer leads to the file or directory that was opened there."""
     what = "leads to something else" if os.path.lexists(path) else "is gone"
     return LostError(
         f"{path} {what}: it was removed, renamed, replaced or mounted over while in use"

@@ -188,7 +188,7 @@ class StandardStream(io.RawIOBase):
 
 
 class WriteQueue:
-    """A queue of bytes that a thread writes to a descriptor. Each piece in it has one or more lines.
+    """A queue of bytes that a thread writes to a descriptor. Each item in it has one or more lines.
 
     `dropped` counts lines that did not fit or could not be written. `spell` returns the message about dropped lines.
     """
@@ -205,7 +205,8 @@ class WriteQueue:
         threading.Thread(target=self._run, daemon=True).start()
 
     def put(self, piece: bytes) -> None:
-        """Add a piece to the queue. If the queue has no room for it, drop the piece and count its lines."""
+        """Add an item of one or more lines to the queue. If the queue has no room for it, drop the item and count its
+        lines."""
         with self._changed:
             if self._size + len(piece) > ROOM:
                 self._drop(piece)

@@ -61,7 +61,8 @@ def guarded(stream: TextIO) -> TextIO:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return a stream that writes to the same terminal without escaping. Use it only to move the cursor."""
+    """Return a stream that writes to the same terminal as `stream`, without escaping control characters. Use it only to
+    move the cursor."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
 

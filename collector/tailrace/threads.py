@@ -24,7 +24,8 @@ from tailrace.errors import TailraceError
 from tailrace.pauses import pause
 
 WORKERS = 6
-"""Maximum number of blocking calls at the same time: a sync, two commits, an upkeep, a reload, and a spare one."""
+"""Number of worker threads, which is the maximum number of blocking calls at the same time: a sync, two commits, an
+upkeep, a reload, and a spare one."""
 WRITERS = 1
 """Maximum number of threads that format metrics at the same time.
 

@@ -1,4 +1,4 @@
-"""Place rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
+"""Compute where rows and gaps lie on one time axis in nanoseconds, for exports and drawn timelines.
 
 If a session's clock is related to wall time, its rows are at their Unix times. A session without this relation has a
 separate axis, which it shares with the sessions of its run. The first row of the run is placed at the time at which the
@@ -51,8 +51,8 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""Text that states where a gap lies. The key states whether an event before the gap is known, and whether an event
-after it is known.
+"""Texts that state between which events or times a gap lies. The key has two truth values: whether an event before the
+gap is known, and whether an event after it is known.
 """
 
 GAPS_OF = """
