@@ -121,13 +121,13 @@ def refuse_foreign(directory: Path) -> None:
     user = os.geteuid()
     if status.st_uid not in {user, 0}:
         raise StoreError(
-            f"{directory}: belongs to user {status.st_uid}, who could replace what is in it, and this process runs as"
+            f"{directory}: belongs to user {status.st_uid}, who could replace files in it, but this process runs as"
             f" user {user}: run it as that user, choose another directory, or `chown {user} {directory}`"
         )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise StoreError(
-            f"{directory}: every user may remove and replace what is in it: `chmod o-w {directory}`, or"
-            f" `chmod +t {directory}` if others are to write there, which keeps them from the collector's files"
+            f"{directory}: every user may remove and replace files in it: `chmod o-w {directory}`, or"
+            f" `chmod +t {directory}` if other users must write there: they then cannot remove the collector's files"
         )
 
 

@@ -71,7 +71,7 @@ def test_only_sessions_of_that_place_are_selected_and_their_gaps(store, chosen, 
         (JobFilter(ranks=(3,)), "no rank '3'; known: 0, 1, 2"),
         (JobFilter(nodes=("n",)), "no node 'n'; known: n1, n2, n3"),
         (JobFilter(jobs=("7.",)), r"no job '7\.'; known: 7\.0, 7\.1, 70"),
-        (JobFilter(ranks=(0,), nodes=("n2",)), "no session is of the rank, node and job together"),
+        (JobFilter(ranks=(0,), nodes=("n2",)), "no session matches all of rank, node and job"),
     ],
 )
 def test_a_place_that_no_session_has_is_an_error(store, job, message):

@@ -64,7 +64,7 @@ def test_only_sessions_with_all_labels_are_selected_and_their_gaps(store, label,
     ("labels", "message"),
     [
         ([RunLabel("revision", "3")], "no label 'revision=3'; known: job=7, job=8, revision=1, revision=2"),
-        ([RunLabel("job", "7"), RunLabel("revision", "2")], "no session has the labels job=7 and revision=2 together"),
+        ([RunLabel("job", "7"), RunLabel("revision", "2")], "no session has all of the labels job=7 and revision=2"),
     ],
 )  # fmt: skip
 def test_a_label_that_no_session_has_is_an_error(store, labels, message):

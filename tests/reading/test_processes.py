@@ -48,7 +48,7 @@ def in_child(do):
     return [json.loads(said), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 """
 FORKED = (
-    "this process was forked from one that had opened a store, and a database does not survive that"
+    "this process was forked after its parent had opened a store, so it cannot use the database"
 )
 CLOSED = (
     "the program has closed the descriptors with which this process reads tables (os.closerange?)"

@@ -355,7 +355,7 @@ def test_without_a_file_a_reload_is_good_and_changes_nothing(tmp_path):
         now = reload(collector)
         assert now["state"] == "ok"
         assert now["config"]["path"] is None
-        collector.logged("the environment says what is running already")
+        collector.logged("the environment is unchanged")
         assert collector.stop()
         assert collector.process.returncode == 0
     finally:

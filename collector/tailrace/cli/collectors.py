@@ -177,7 +177,7 @@ The first rates that are shown are computed from the two answers.
     metavar="TIME",
     default="2 s",
     show_default=True,
-    help="Time between two questions to the collectors.",
+    help="Time between two requests to the collectors.",
 )
 @click.option(
     "--count",

@@ -52,12 +52,12 @@ MEMORY = Size.parse("1 GiB")
     "path",
     metavar="PATH",
     required=True,
-    help='File to write, or "-" for standard output; for original and otf2, a directory. It has its name once it is whole.',
+    help='File to write, or "-" for standard output; for original and otf2, a directory. The file gets its name when it is complete.',
 )
 @click.option(
     "--repair",
     is_flag=True,
-    help="With original: leave out bytes that nobody could read, and close what a kill left open.",
+    help="With original: leave out bytes that could not be decoded, and close records and streams that a killed program left open.",
 )
 @click.option(
     "--csv-safe",

@@ -68,7 +68,7 @@ class StoreDirectory(click.ParamType[Path]):
     metavar="STORE",
     required=True,
     type=StoreDirectory(),
-    help="The directory of the store to merge into; it is made if it is not there.",
+    help="The directory of the store to merge into; it is created if it does not exist.",
 )
 @click.option(
     "--sign",
@@ -186,7 +186,7 @@ COLUMNS_MAX = 10_000
     type=click.IntRange(1, COLUMNS_MAX),
     default=60,
     show_default=True,
-    help="Divide the time into so many parts.",
+    help="Number of columns, into which the time is divided.",
 )
 @click.option(
     "--svg",
@@ -229,7 +229,7 @@ def ranks_command(
     there = presence((read(path) for path in rank_logs(directory)), whole=merged)
     found = drawn(engine, there, job, columns)
     if not found.ranks:
-        raise StoreError(f"{store_path(loaded.config)}: no session of it has such a rank")
+        raise StoreError(f"{store_path(loaded.config)}: no session has such a rank")
     if svg is not None:
         try:
             svg.write_text(rank_map.svg(found))

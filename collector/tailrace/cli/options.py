@@ -290,7 +290,7 @@ GAPS = "`tailrace gaps`"
 complete_option = click.option(
     "--complete-only",
     is_flag=True,
-    help="If anything is missing, show nothing and exit with 3.",
+    help="If events are missing, print no rows and exit with 3.",
 )
 
 

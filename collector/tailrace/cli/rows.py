@@ -130,7 +130,7 @@ The pause grows while there are none.
 )
 @click.option("--from-start", is_flag=True, help="First show all rows that exist already.")
 @click.option(
-    "--complete-only", is_flag=True, help="Exit with 3 once a row says that something is missing."
+    "--complete-only", is_flag=True, help="Exit with 3 when a shown row reports missing events."
 )
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after this many rows.")
 def follow_command(

@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing, nobody knows how many, or a program that succeeds was not traced.",
+    help="Exit with 4 if more events than this are missing, if their number is unknown, or if a program that succeeds was not traced.",
 )
 @click.option(
     "--source",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rest",
     is_flag=True,
-    help="Do not listen: read followed files to their end, close all sessions, and end. For a job that is over.",
+    help="Do not listen: read followed files to their end, close all sessions, and end. Use this after the end of a job.",
 )
 @json_option("Print a line of JSON once it listens and another at the end, in place of the text.")
 def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:

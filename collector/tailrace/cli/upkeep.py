@@ -22,7 +22,7 @@ from tailrace.units import counted
     "--all",
     "everything",
     is_flag=True,
-    help="Merge and vacuum now, due or not, and verify all files.",
+    help="Merge and vacuum now, even if they are not due, and verify all files.",
 )
 @click.option(
     "--clock-is-right",
@@ -32,7 +32,7 @@ from tailrace.units import counted
 @click.option(
     "--if-free",
     is_flag=True,
-    help="Do nothing, and do not fail, if another upkeep is at work.",
+    help="Do nothing, and do not fail, if another upkeep is running.",
 )
 @click.option("--turn", "number", type=int, hidden=True)
 @json_option("Print one JSON object with the same facts.")

@@ -65,9 +65,9 @@ def view_command(
     host = _host(address)
     if path is None and not is_loopback(host) and not hosts:
         raise click.BadParameter(
-            f"other hosts can reach {host}, and nothing is encrypted: use a tunnel to a loopback address, as in"
-            " `ssh -L 8080:127.0.0.1:PORT HOST`, or a socket with --unix PATH; or allow with --host NAME the name"
-            " under which they ask",
+            f"other hosts can reach {host}, and the connection is not encrypted: use a tunnel to a loopback address,"
+            " as in `ssh -L 8080:127.0.0.1:PORT HOST`, or a socket with --unix PATH; or give with --host NAME the name"
+            " under which browsers reach this server",
             param_hint="--listen",
         )
     names = stores or ((store,) if store is not None else ())

@@ -109,10 +109,10 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
     if not ingest_state.can_upgrade(version):
         known = ", ".join(str(known) for known in (*ingest_state.STEPS, VERSION))
         raise StoreError(
-            f"{checkpoints.directory}: the decoder state was left by another Tailrace (version"
-            f" {version}; this one reads {known}): use that one, or a newer one. To go on without the"
-            " state, move the directory away; what of it is not in the table yet is not stored then,"
-            " and files that are still there are stored a second time."
+            f"{checkpoints.directory}: another version of Tailrace wrote the decoder state (state version"
+            f" {version}; this version reads {known}): use that version, or a newer one. To start without the"
+            " state, move the directory away. Data that is not in the table yet is then lost, and the content of"
+            " files that still exist is stored a second time."
         )
 
 
@@ -127,7 +127,7 @@ def upgrade_table(table: Table) -> None:
     """Upgrade the table's schema to the current version. Raise StoreError or FullError if it cannot be changed."""
     for step in table.upgrade():
         logger.info(
-            "%s: has schema %d now (%s); a Tailrace that knows less will not write to it",
+            "%s: has schema %d now (%s); older versions of Tailrace cannot write to it any more",
             table.root, step.version, step.news,
         )  # fmt: skip
 

@@ -190,7 +190,7 @@ class Reloading:
         """
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
-            logger.info("reload: %s says what is running already", loaded.path or "the environment")
+            logger.info("reload: %s is unchanged", loaded.path or "the environment")
             return
         found = list(changes(old, new))
         if problems := [

@@ -139,7 +139,7 @@ def untested(what: str, *commands: str) -> HostFinding:
         check=CHECK,
         severity=Severity.PROBLEM,
         what=what,
-        why="Nothing is known of this endpoint: none of its promises was tested.",
+        why="The endpoint was not tested, so it is unknown whether a store is safe there.",
         commands=list(commands),
     )
 

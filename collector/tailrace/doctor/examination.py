@@ -52,6 +52,6 @@ def endpoint_without_obstore() -> HostFinding:
         check="endpoint",
         severity=Severity.PROBLEM,
         what="Testing an object store needs the package obstore.",
-        why="Nothing is known of this endpoint: none of its promises was tested.",
+        why="The endpoint was not tested, so it is unknown whether a store is safe there.",
         commands=["python -m pip install 'tailrace[object-store]'"],
     )

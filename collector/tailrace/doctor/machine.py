@@ -318,7 +318,7 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
             check=SPACE,
             severity=Severity.PROBLEM if free.lack else Severity.ADVICE,
             what=f"{left[0].upper()}{left[1:]}, one for each file that can be made; a store takes up to {FILES}.",
-            why="Without inodes no file can be made, whatever room there is: the spool keeps what comes, then sources wait.",
+            why="Without inodes no file can be created, even if bytes are free: the spool keeps received data, then sources wait.",
             commands=[
                 f"df -i {shlex.quote(str(free.mount))}",
                 f"du --inodes -d1 {shlex.quote(str(free.mount))} | sort -n | tail",

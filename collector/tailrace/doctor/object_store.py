@@ -357,7 +357,7 @@ def _slow(keys: str, figures: dict[str, int]) -> HostFinding:
         check=CREATE_CHECK,
         severity=Severity.ADVICE,
         what=f"Only {keys} of {KEYS} were raced for within {SECONDS} s; exactly one writer won each.",
-        why="Commits are as slow. Fewer races show less.",
+        why="Commits are equally slow there, and with fewer races the test is less certain.",
         commands=["# run this again when the endpoint is idle"],
         figures=figures,
     )
@@ -392,8 +392,8 @@ def _failed(
         severity=Severity.PROBLEM,
         what=f"{len(failures):,} of {len(raced) * (WRITERS + 1):,} puts for {keys} got no answer that says"
         f" who won, {count:,} of them: {text}.",
-        why="A collector looks into the table then, and tries again: commits are late. Whether the server"
-        " would have named one winner each is not known.",
+        why="After such an answer, a collector checks the table and tries again, so commits are late. It is"
+        " not known whether the server lets exactly one writer win.",
         commands=["# read the server's log, and run this again when it is idle"],
         figures=figures,
     )
@@ -532,8 +532,8 @@ def _out_of_date(
         check=promise.check,
         severity=Severity.PROBLEM,
         what=f"{_times(count)} {promise.broken}, {when}.",
-        why="A collector whose commit got no answer looks whether it is in the table. If it sees an old table, it"
-        " stores the rows again; readers miss rows without knowing it.",
+        why="If a commit gets no answer, the collector checks whether it is in the table. If it then reads an old"
+        " version, it stores the rows again; and readers miss rows without notice.",
         commands=[
             "# keep no table on this endpoint while it answers from copies that are behind",
             "# switch off caches before it, or ask for the setting that makes reads and listings strongly consistent",

@@ -92,7 +92,7 @@ def check_unit(host: Host) -> Iterator[HostFinding]:
             check=UNIT_CHECK,
             severity=Severity.PROBLEM,
             what=f"{one}.",
-            why="If the unit runs this configuration, IPAddressDeny= drops these packets without telling anybody.",
+            why="If the unit runs this configuration, IPAddressDeny= drops these packets without an error on either side.",
             commands=[
                 f"sudo systemctl edit {unit}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
                 f"sudo systemctl restart {unit}",
@@ -544,7 +544,7 @@ def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
         check=TAILS,
         severity=Severity.ADVICE,
         what=what,
-        why="Files that appear later are found, but a misspelt pattern waits for ever.",
+        why="Files that appear later are found, but a misspelt pattern never finds any.",
         commands=commands,
         figures=figures,
     )

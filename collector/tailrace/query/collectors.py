@@ -128,7 +128,7 @@ class CollectorWatch:
             ended = set() if "://" in self._store else gone(Path(self._store))
         except OSError as error:
             raise StoreError(
-                f"{self._store}: nobody can tell which collectors run: {error}"
+                f"{self._store}: it is unknown which collectors run: {error}"
             ) from error
         found = collectors(engine, now, ended)
         self._engine = engine

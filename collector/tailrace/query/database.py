@@ -113,8 +113,8 @@ def check_process() -> None:
         return
     if _process.home != os.getpid():
         raise StoreError(
-            "this process was forked from one that had opened a store, and a database does not survive that: "
-            "start such processes by the method spawn or forkserver, or open stores in them alone"
+            "this process was forked after its parent had opened a store, so it cannot use the database: "
+            "start such processes by the method spawn or forkserver, or open stores only in the children"
         )
     raise StoreError(
         "the program has closed the descriptors with which this process reads tables (os.closerange?): "

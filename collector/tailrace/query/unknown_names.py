@@ -75,7 +75,7 @@ def _check_labels(engine: Engine, labels: Sequence[RunLabel], live: Live) -> Non
     sql = f"SELECT 1 FROM labels WHERE {all_of_them.sql} LIMIT 1"  # noqa: S608 - our own words
     if not list(engine.rows(sql, all_of_them.values)):
         together = " and ".join(str(label) for label in labels)
-        raise UnknownError(f"{engine.table.root}: no session has the labels {together} together")
+        raise UnknownError(f"{engine.table.root}: no session has all of the labels {together}")
 
 
 def _check_job(engine: Engine, job: JobFilter, live: Live) -> None:
@@ -94,7 +94,7 @@ def _check_job(engine: Engine, job: JobFilter, live: Live) -> None:
     together = all_of(list(job.conditions))
     sql = f"SELECT 1 FROM part.places WHERE {together.sql} LIMIT 1"  # noqa: S608 - our own words
     if not list(engine.rows(sql, together.values)):
-        raise UnknownError(f"{engine.table.root}: no session is of the rank, node and job together")
+        raise UnknownError(f"{engine.table.root}: no session matches all of rank, node and job")
 
 
 def _refuse(

@@ -155,7 +155,7 @@ class Result:
     def __bool__(self) -> bool:
         """Raise TypeError, because a result has no truth value. Otherwise, `if result:` could be mistaken for a check
         whether there are rows."""
-        raise TypeError("whether there are rows must be asked: use .count()")
+        raise TypeError("a result has no truth value: use .count() to find out whether it has rows")
 
     def count(self) -> int:
         """Return the number of rows, without reading them. (A result has no `len`, because `list` would call it and

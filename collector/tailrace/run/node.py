@@ -163,7 +163,7 @@ class NodeCollecting(Collecting):
     async def _hurry(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
-                logger.info("signal %d: ends with the ranks that are here", number)
+                logger.info("signal %d: ends when all present ranks have left", number)
                 self._hurried = True
 
     async def _serve(self, listener: trio.SocketListener, daemon: Daemon) -> None:
@@ -189,7 +189,7 @@ class NodeCollecting(Collecting):
             bye = None if line is None else msgspec.json.decode(line, type=Bye)
             self._left(hello, bye)
         except msgspec.DecodeError as error:
-            logger.warning("a rank speaks another language: %s", error)
+            logger.warning("a rank sent an invalid message: %s", error)
             return
         finally:
             del self._here[stream]

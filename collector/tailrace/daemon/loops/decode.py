@@ -45,18 +45,18 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
     """
     if committed > spool.end:
         raise StoreError(
-            f"the table holds what the spool had up to {committed}, but {spool.directory}"
-            f" ends at {spool.end}: it is not the spool of this table, or an older copy, or its end is"
-            " lost. Restore it from a copy, or move it away to begin a new one; what was received after"
-            " that position is lost then."
+            f"the table has all rows up to spool position {committed}, but {spool.directory}"
+            f" ends at {spool.end}: it is the spool of another table, or an old copy, or its end is"
+            " lost. Restore it from a newer copy, or move it away to begin a new one; then data that was"
+            " received after that position is lost."
         )
     ingest = _from_checkpoint(spool, checkpoint) if checkpoint else Ingest()
     if ingest.position < spool.begin:
         raise StoreError(
-            f"{spool.directory}: the decoder state for position {spool.begin} is"
-            " lost, so what follows cannot be told apart from what is in the table: restore the"
-            f" directory from a copy, or move it away to begin a new one. The table keeps what it has up to"
-            f" {committed}; what came after that is lost then."
+            f"{spool.directory}: the decoder state for position {spool.begin} is lost, so it is unknown"
+            " which of the later data is in the table already: restore the directory from a copy, or move it"
+            f" away to begin a new one. The table has all rows up to position {committed}; with a new spool,"
+            " data that was received after that is lost."
         )
     return ingest
 

@@ -317,9 +317,9 @@ class Loops:
         if self.names.loss is not None:
             return False
         if not in_time:
-            logger.error("the table did not take all in time: the rest stays in the spool")
+            logger.error("the table did not take all data in time: the rest stays in the spool")
         elif not decodes:
-            logger.warning("nothing was decoded: what was received stays in the spool")
+            logger.warning("nothing was decoded: all received data stays in the spool")
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:

@@ -283,7 +283,7 @@ def row(lease: SnapshotLease, asked: OfRow) -> wire.RowsAnswer:
     spans = list(_rows(engine, SPANS, asked, "true"))
     others = list(_rows(engine, EVENTS, asked, "kind NOT IN ('span', 'begin')"))
     if not spans and not others:
-        raise UnknownError(f"no row stands at {asked.offset} of session {asked.session!r}")
+        raise UnknownError(f"session {asked.session!r} has no row at offset {asked.offset}")
     parent, children, more, how = None, list[wire.ShownEvent](), False, ""
     if spans:
         span = _span(engine, asked)
