@@ -9,23 +9,23 @@
  *
  * and `#include "tailrace.h"` in the other files.
  *
- *     tailrace_connect(NULL, NULL);                        // to $TAILRACE_ADDRESS; if that is unset, all of this is off
+ *     tailrace_connect(NULL, NULL);                        // to $TAILRACE_ADDRESS; if it is not set, the client is off
  *     tailrace_span step = tailrace_begin("step");
  *     ...
  *     tailrace_end(&step, tailrace_u64("cell", 3), tailrace_f64("residual", 1e-9));
  *
- * The client keeps these promises to the host program:
+ * Effects on the host program:
  * - Only `tailrace_connect`, `tailrace_flush` and `tailrace_close` wait. An event call encodes into the
  *   calling thread's own ring buffer and makes at most one system call to send, which does not block.
  *   (For files, and without the sending thread: see `no_thread`.)
- * - It touches no descriptor of the program's. If the program closes all descriptors, to become a daemon,
- *   the client notices before its next call and connects again, or goes on in the same file.
- * - Events that the kernel does not take wait in the ring. If the ring is full, the client discards the
- *   newest event, counts it, and reports it to the collector before the next event of its stream.
+ * - The client touches no descriptor of the program. If the program closes all descriptors, to become a daemon,
+ *   the client detects this before its next system call, and connects again or continues with the same file.
+ * - Events that the kernel does not accept wait in the ring buffer. If the buffer is full, the client discards
+ *   the newest event, counts it, and reports it to the collector before the next event of its stream.
  * - After `tailrace_connect` the client allocates no memory, raises no signal, and leaves errno alone.
- * - The client does not keep sent events. The collector sees events that a broken connection or the
- *   network lost, or that a killed process had not sent, as a gap in their stream (the session says
- *   "acknowledge":false). `tailrace_close`, which exit() calls, says the end of every stream.
+ * - The client does not keep sent events (its announcement has "acknowledge":false). The collector reports
+ *   events as a gap in their stream if a broken connection or the network lost them, or if a killed process
+ *   had not sent them. `tailrace_close`, which exit() calls, sends the end of every stream.
  *
  * Names and strings are UTF-8. They are cut at 65535 bytes, between characters; arrays at 65535 values.
  * An event call is async-signal-safe once the thread has made one. An event of a signal handler that
@@ -164,7 +164,7 @@ static inline tailrace_attribute tailrace_strn(const char *name, const char *tex
     return tailrace_attribute_(name, TAILRACE_STRING_, text, size);
 }
 
-/* Arrays: the values are read before the event call returns. */
+/* Attributes that are arrays. The client reads the values before the event call returns. */
 static inline tailrace_attribute tailrace_u64s(const char *name, const uint64_t *values, size_t count) {
     return tailrace_attribute_(name, TAILRACE_ARRAY_ | TAILRACE_U64_, values, count);
 }
@@ -220,8 +220,8 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
  *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock. A span
  *                                                    from before the client was loaded is discarded ("encoding")
  *
- * With up to 32 attributes. While off, arguments are not evaluated, and a call costs a load and a branch; before
- * tailrace_connect and after tailrace_close it counts the event, too.
+ * Each takes up to 32 attributes. While the client is off, arguments are not evaluated, and a call costs a load and a
+ * branch. Before tailrace_connect and after tailrace_close, a call also counts the event.
  */
 #define tailrace_event(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_event, __VA_ARGS__))
 #define tailrace_end(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_end, __VA_ARGS__))
@@ -230,11 +230,11 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
 
 /* Emit the calling thread's events on stream `number` from now on. Threads with the same number share one
  * counter, and wait for one another while they encode. Threads without this call get streams numbered
- * from 1. A new thread goes on with the stream of a thread that has ended. */
+ * from 1. A new thread continues the stream of a thread that has ended. */
 void tailrace_use_stream(uint32_t number);
 void tailrace_use_own_stream(void);
 
-/* Emit on substream `number` from now on: one for each coroutine or task that shares the calling thread. */
+/* Emit the calling thread's events on substream `number` from now on. Each coroutine or task needs its own. */
 void tailrace_use_substream(uint64_t number);
 
 #define TAILRACE_IF_ON_(call) (tailrace_is_on() ? (call) : tailrace_off_())
@@ -296,8 +296,8 @@ inline void tailrace_write_(const char *name, uint64_t start, uint64_t end, cons
     tailrace_write_list(name, start, end, list, sizeof...(A));
 }
 
-/* A span that ends with its block: `tailrace::span step("step", tailrace_u64("cell", 3));`. Strings and arrays
- * of its attributes must stay valid as long. */
+/* A span that ends at the end of its block: `tailrace::span step("step", tailrace_u64("cell", 3));`. Strings and
+ * arrays of its attributes must stay valid until then. */
 template <size_t N> class span {
   public:
     template <class... A>
