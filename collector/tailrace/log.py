@@ -56,9 +56,8 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """A filter that passes at most `LINES_A_MINUTE` lines a minute for each place in the code that logs.
-
-    If lines were suppressed, the next line that passes states their number.
+    """A filter that passes at most `LINES_A_MINUTE` lines a minute for each line of code that logs. If lines were
+    suppressed, the next line that passes states their number.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """The clock of a session, and the session's place on the time axis.
+    """The clock of a session, and where the session lies on the time axis.
 
     `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
     of the first row and the end of the last row. If the session has no drawn rows, they are the times at which the

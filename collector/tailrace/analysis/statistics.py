@@ -76,7 +76,7 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
 
 
 ATTRIBUTES = "attributes."
-"""Beginning of the words that name an attribute of spans as a key for grouping, such as `attributes.size`."""
+"""Prefix with which users name an attribute of spans as a key for grouping, as in `attributes.size`."""
 
 
 class GroupKey(NamedTuple):
@@ -105,8 +105,8 @@ class GroupKey(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
-    """Return the keys for grouping that words name, in the order of the words and without duplicates. Raise
-    UnknownError for a word that names no key."""
+    """Return the keys for grouping that users have named by these words, in the same order and without duplicates.
+    Raise UnknownError for a word that names no key."""
     return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 

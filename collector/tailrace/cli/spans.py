@@ -334,7 +334,7 @@ class DiffReport(NamedTuple):
     runs: Sequence[Run]
     changes: Sequence[FigureChange]
     keys: Sequence[str]
-    """The words of the keys by which spans are grouped."""
+    """The names of the keys by which spans are grouped, as users write them."""
     figure: str
     threshold: float
 

@@ -1,9 +1,9 @@
 """Build the daemon from the opened files, the sources and the loops. Start and stop these parts in order.
 
-At the start, the sources already receive while the daemon still decodes the log from the newest checkpoint on. At a
-stop, the sources read the data that peers have sent before, clients get a last acknowledgement, and the sources close.
-Then the daemon syncs the spool, decodes and commits all remaining entries, and saves the state. Due to this order, only
-durable bytes are decoded, and bytes stay in the spool until their rows are committed.
+At the start, the sources already receive while the daemon still decodes the spool's log from the newest checkpoint on.
+At a stop, the sources read the data that peers have sent before, clients get a last acknowledgement, and the sources
+close. Then the daemon syncs the spool, decodes and commits all remaining entries, and saves the state. Due to this
+order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed.
 
 `bounded` limits how long the process still runs after a failure. A cancelled task waits for its worker thread, and this
 thread may never return: it may lack memory for its result, or wait for a disk (1 of 100 starts under `ulimit -v` hung,
@@ -270,7 +270,7 @@ class Daemon:
         await drive(self.loops.decoding.run())
 
     async def _watch_start(self) -> None:
-        """Record repeatedly how much memory this start uses, until all entries are decoded that were in the log when
+        """Record repeatedly how much memory this start uses, until all entries are decoded that were in the spool when
         the daemon started.
         """
         if self.starts:

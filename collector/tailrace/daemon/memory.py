@@ -44,8 +44,8 @@ ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
 PARSED = 32
 """Maximum memory for parsing a record, as a multiple of the record's length.
 
-It also covers the documents beside files: parsing one takes no more memory than parsing a record of the default
-`record_max`.
+It also covers metadata files beside traces: parsing such a file takes no more memory than parsing a record of the
+default `record_max`.
 """
 
 

@@ -222,7 +222,7 @@ LOOK_SECONDS = 0.5
 DECODED_SECONDS = 0.02
 """Time (seconds) between two checks by a starting source of files whether its read positions are known.
 
-They are known when the log is decoded far enough.
+They are known when the spool's entries are decoded far enough.
 """
 
 CHANGED = "source changed"
@@ -243,7 +243,7 @@ class _Task:
 class Receiving:
     """Runs the sources as tasks, one for each configured source.
 
-    `ahead` has the facts about the end of the log when the daemon started, even if decoding has not reached it yet.
+    `ahead` has facts about the newest entries of the spool when the daemon started, even if they are not decoded yet.
     `ended` is called when all sources have ended by themselves.
     """
 
@@ -383,7 +383,7 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of the source's files are known only when the log is decoded up to here. The
+                    # The read positions of the source's files are known only when the spool is decoded up to here. The
                     # files lose nothing while the source waits for this, so let the start of the daemon go on.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
@@ -402,7 +402,7 @@ class Receiving:
             self._ended()
 
     async def _decoded(self, position: int) -> None:
-        """Wait until the log is decoded up to `position`."""
+        """Wait until all entries of the spool below `position` are decoded."""
         while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
             await trio.sleep(DECODED_SECONDS)
 

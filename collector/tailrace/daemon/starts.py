@@ -56,7 +56,8 @@ class Start(msgspec.Struct):
     """The content of the file that a start writes.
 
     `share` is the used share of the memory limit that is nearest to being full, and `limit` the size of this limit
-    (bytes). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint or the log.
+    (bytes). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the entries of the
+    spool's log.
     """
 
     killed: int
@@ -126,16 +127,15 @@ class Starts:
         self._write()
 
     def decoding(self) -> None:
-        """Record that the checkpoint is read and that this start now decodes the log."""
+        """Record that the checkpoint is read and that this start now decodes the spool's entries."""
         if self._start:
             self._start.stage = "log"
             self._look()
 
     def came_through(self) -> None:
-        """Remove the file that marks this start as unfinished, because the log is decoded or the start has failed with
-        a message.
-
-        If `begin` refused this start, keep the file of the earlier one, so that later starts are refused, too.
+        """Remove the file that marks this start as unfinished, because the spool's entries are decoded or the start has
+        failed with a message. If `begin` refused this start, keep the file of the earlier one, so that later starts are
+        refused, too.
         """
         if self._start:
             self._start, self.killed = None, 0

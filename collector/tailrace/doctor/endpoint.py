@@ -87,7 +87,7 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> HostFinding | None:
-    """Return a finding if the settings of `place` make requests impossible, else None.
+    """Return a finding if the settings of the store's location `place` make requests impossible, else None.
 
     The finding contains no secret.
     """

@@ -129,7 +129,7 @@ class Right(NamedTuple):
     action: str
     """The name of the right in S3."""
     without: str
-    """The work that a collector cannot do without the right, as words for the message."""
+    """A phrase for the message: the work that a collector cannot do without the right."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")

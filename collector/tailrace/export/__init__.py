@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class ExportWriter(NamedTuple):
     """An export format that is written to files.
 
-    `place`: the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the format for users.
-    `pipes`: whether an export in this format may go to a pipe, because one file can hold the whole export."""
+    `place`: module and name of the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the
+    format for users. `pipes`: whether an export in this format may go to a pipe, because one file can hold the whole
+    export."""
 
     place: str
     meaning: str

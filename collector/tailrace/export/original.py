@@ -346,7 +346,8 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses bytes with gzip, and reproduces the places where the original file was truncated or damaged.
+    """Compresses bytes with gzip, and reproduces the offsets at which the original file was truncated, and its damaged
+    bytes.
 
     For losses of other kinds, it writes a statement that `sources.tail.stated` reads. Equal input gives equal files.
 

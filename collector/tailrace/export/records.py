@@ -139,8 +139,8 @@ def _placed(
     """Yield the offset and the record for each stored row, in order of offset. The record is None for a row that is not
     a record.
     """
-    # A heap of unreadable pieces. Each item has the offset, the row number (to sort items with equal offsets) and the
-    # frame.
+    # A heap of pieces of unreadable input. Each item has the offset, the row number (to sort items with equal offsets)
+    # and the frame.
     pieces: list[tuple[int, int, QuarantineFrame]] = []
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:

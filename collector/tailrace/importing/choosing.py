@@ -43,8 +43,8 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Maximum number of different lines of all trace pieces together that are stored, to search for them in other files
-(about 400 MB of memory). Pieces beyond this number are imported without this search."""
+"""Maximum number of different lines that are stored (about 400 MB of memory), in order to find trace files that a tool
+has split off from other files (pieces). Pieces beyond this number are imported without this search."""
 
 
 Prints = dict[str, Fingerprint | None]
@@ -165,8 +165,8 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
-    """For the hash of each line: the piece that contains the line. Most lines are in only one piece, so the value is a
-    list only if several pieces contain the line."""
+    """By the hash of each line: the piece (a file that was split off from another one) that contains the line. Most
+    lines are in only one piece, so the value is a list only if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
         with suppress(OSError):  # the error is reported when the file is read later
@@ -262,7 +262,7 @@ class _Kin(Generic[T]):
     """Index of values by file name. It returns the values of the files that, by their names, may be copies or originals
     of a given file.
 
-    A directory may contain thousands of files with equal beginnings, so a search through all of them would take too
+    A directory may contain thousands of files with equal first bytes, so a search through all of them would take too
     long."""
 
     def __init__(self) -> None:
@@ -339,8 +339,8 @@ class _Group:
         """Return the files of the group in the order in which `choose` decides about them.
 
         Files that an interrupted import has begun to read come first. The other files are sorted by decreasing size,
-        because a shorter file may be the beginning of a longer file. Among files of equal size, a file precedes the
-        files whose names are derived from its name."""
+        because a longer file may begin with the whole content of a shorter one. Among files of equal size, a file
+        precedes the files whose names are derived from its name."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
@@ -391,7 +391,8 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the sessions of earlier imports that have read only the beginning of `file`."""
+        """Yield the sessions of earlier imports that have read only the first part of `file`, because it was shorter
+        then."""
         mine = self._prints.get(file)
         for reading in self._near(file):
             read = reading.file

@@ -31,7 +31,7 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of the messages of DuckDB errors that no file causes.
+"""Pattern of DuckDB's error messages for errors whose cause is not a file of the table.
 
 When DuckDB returns rows through Arrow, it raises each error as OSError. Only the message then shows whether a file is
 the cause.

@@ -57,7 +57,7 @@ _WORD = re.compile(r"\w+")
 
 _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
-"""Beginnings of words (such as `pg_`) that show that a statement lists the database's tables or views."""
+"""Prefixes of names (such as `pg_`). If a statement contains such a name, it lists the database's tables or views."""
 
 _MADE_OF = {
     "part.known": "part.kept_names",

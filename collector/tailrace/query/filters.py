@@ -71,7 +71,8 @@ class JobFilter(NamedTuple):
 
     @property
     def conditions(self) -> Iterator[RowCondition]:
-        """SQL conditions on the view `part.places`, one for each list that is given."""
+        """SQL conditions on the view `part.places`, which has rank, node and job of each session: one condition for
+        each list that is given."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:

@@ -272,8 +272,8 @@ def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]
     """Return whether a row has not been yielded yet. `given` has the mark (`Mark`) of each session and group of kinds:
     the position up to which rows were yielded.
 
-    If the row lies exactly at its mark, it has been yielded if its hash is among the mark's hashes. Remove this hash
-    then, so that it stands for one row only.
+    A row exactly at this position has been yielded if its hash is among the mark's hashes. Remove this hash then, so
+    that it stands for one row only.
     """
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:

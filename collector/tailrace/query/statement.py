@@ -360,7 +360,7 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
 
 
 def _behind(prefix: str) -> str | None:
-    """Return the least text that sorts after all texts with the beginning `prefix`, or None if there is none."""
+    """Return the least text that sorts after all texts with the prefix `prefix`, or None if there is none."""
     kept = prefix.rstrip(_LAST)
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 

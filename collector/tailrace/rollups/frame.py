@@ -335,7 +335,7 @@ def _from(zero: int, times: Longs) -> list[int]:
 
 
 def _masked(values: Longs, missing: Truths) -> list[int | None]:
-    """Return the values as a list, with None in the places where `missing` is true."""
+    """Return the values as a list, with None instead of each value for which `missing` is true."""
     found: list[int | None] = values.tolist()
     for place in np.flatnonzero(missing).tolist():
         found[place] = None

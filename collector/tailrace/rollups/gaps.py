@@ -35,7 +35,8 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """A gap as a frame draws it. It stands for `gaps` gaps of one stream that lie at the same place in the frame.
+    """A gap as a frame draws it. It stands for `gaps` gaps of one stream that begin in the same bucket of the frame and
+    end in the same bucket.
 
     `first` is one of these gaps. If `gaps` is 1, `first` is the gap itself. `remaining` is the sum of the known numbers
     of missing events, or None if none is known. `unknown` is the number of gaps that lack an unknown number of events.
@@ -141,7 +142,8 @@ CROWD = 1000
 class NearEvent(NamedTuple):
     """The event nearest before or nearest after a gap.
 
-    `place` is the sequence number or the offset of the event, `time` its stored time or None, and `start` its tick."""
+    `place` is the event's sequence number or its offset in the session's bytes, `time` its stored time or None, and
+    `start` its tick."""
 
     place: int
     time: int | None
@@ -171,8 +173,8 @@ class _Nearest:
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
         """Compare found events with the nearest ones so far, and keep those that are nearer to the gap.
 
-        `events` has four places: the event before and after the gap by sequence number, then the event before and after
-        it by offset. A place is None if no event was found."""
+        `events` has four items: the events before and after the gap by sequence number, then the events before and
+        after it by offset. An item is None if no event was found."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:

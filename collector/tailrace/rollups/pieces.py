@@ -70,15 +70,15 @@ _TYPES = (
 class FrameTexts:
     """The texts of the rows and sums from which a frame is drawn. Columns have text numbers instead of texts.
 
-    A text number combines the place of an Arrow dictionary and a code in this dictionary. A text that is in two
+    A text number combines the index of an Arrow dictionary and a code in this dictionary. A text that is in two
     dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add an Arrow dictionary to the texts of the frame. Return the text number of each code. For a code below 0,
-        return `NONE`."""
+        """Add an Arrow dictionary of texts to the texts of the frame. Return for each of the given codes its text
+        number. For a code below 0, return `NONE`."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
@@ -94,7 +94,7 @@ class FrameTexts:
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the texts that have these text numbers. For the number `NONE`, return None."""
+        """Return the texts for these text numbers (see `FrameTexts`). For the number `NONE`, return None."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()

@@ -59,8 +59,8 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot for the socket of one listener: the place where the service manager keeps it under `name`
-        (ASCII text without colons).
+        """Return the slot for the socket of one listener: the entry under `name` (ASCII text without colons) with which
+        the service manager keeps it open.
 
         With `anywhere`, the slot also accepts a socket with another name, if it has the wanted address.
         """
@@ -128,7 +128,7 @@ class Descriptors:
 
 
 class Slot:
-    """The place in the service manager for the socket of one listener."""
+    """The entry for the socket of one listener in the service manager, which keeps the socket open across restarts."""
 
     def __init__(self, descriptors: Descriptors, name: str, *, anywhere: bool) -> None:
         self.kept = False

@@ -272,7 +272,7 @@ class FormatFacts(msgspec.Struct, kw_only=True):
 class StoreAnswer(msgspec.Struct, kw_only=True):
     """The store, and the values that parameters of other endpoints accept.
 
-    `stores` lists the stores of the command line; a store's number is its place in this list."""
+    `stores` lists the stores of the command line; a store's number is its index in this list."""
 
     version: int
     tailrace: str

@@ -121,8 +121,8 @@ class Saving:
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
         """Save a snapshot; this blocks.
 
-        Return the position below which no start needs the log, or None if there is none. Return the error instead if
-        this position cannot be determined for now.
+        Return the spool position below which no later start needs entries, or None if there is none. Return the error
+        instead if this position cannot be determined for now.
         """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
@@ -384,8 +384,8 @@ class Committing:
     def land(self) -> Steps[None]:
         """Commit the prepared rows until closed.
 
-        Raise SyncError if the table cannot be synced, and FencedError if another process has taken over the collector's
-        place in the table.
+        Raise SyncError if the table cannot be synced, and FencedError if another collector with the same name has
+        committed rows to the table.
         """
         insist = partial(self._insist, CommitLoop.LANDING)
         while True:

@@ -31,7 +31,8 @@ READ_BYTES = 1 * 2**20
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the log can reproduce all rows from a position on. None stands for the beginning of the log."""
+    """Return whether the spool can reproduce all rows from a position on, because it still has all entries from there
+    on. None stands for position 0."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
@@ -102,9 +103,8 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return what the sources need to know about the end of the log.
-
-    Read all entries that are not decoded yet, without decoding them.
+    """Return what the sources need to know about the newest entries of the spool. Read all entries that are not decoded
+    yet, without decoding them.
     """
     ahead = Ahead(ingest)
     for entry in _entries_from(spool, ingest.position):

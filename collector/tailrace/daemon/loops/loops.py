@@ -130,7 +130,7 @@ logger = logging.getLogger(__name__)
 
 
 class Timekeeping:
-    """Finds steps of the wall clock, and records them in the log."""
+    """Finds steps of the wall clock, and records them as entries in the spool's log."""
 
     def __init__(self, spool: Spool, clock: Clock, health: Health, figures: Figures) -> None:
         self._spool = spool
@@ -140,9 +140,8 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Let the log's time continue from its last entry.
-
-        If the wall clock's distance from the log's time has changed since then, append an entry with the new distance.
+        """Let the time of the spool's log continue from its last entry. If the difference between the wall clock and
+        this time has changed since then, append an entry with the new difference.
         """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
@@ -154,7 +153,7 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Check the wall clock. If it was set, append an entry to the log. If the step is large, begin a condition."""
+        """Check the wall clock. If it was set, append an entry to the spool. If the step is large, begin a condition."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
@@ -179,9 +178,8 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Time (seconds) between two ticks in the log.
-
-A hole closes at most this much too late, because the ingest measures time by the log.
+"""Time (seconds) between two tick entries in the spool. A hole (numbers of events that have not arrived) becomes a gap
+at most this much too late, because the ingest measures time only by the spool's entries.
 """
 
 LAST_ANSWERS_SECONDS = 0.5
@@ -218,9 +216,10 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """Size (bytes) above which a stop shortens the log. The bytes of unfinished records are not counted."""
+        """Size (bytes) of the spool above which a stop of the daemon shortens it. The bytes of unfinished records are
+        not counted."""
         self.left = 0
-        """Spool position at which the log ended when the daemon started."""
+        """Position at which the spool ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
@@ -246,9 +245,8 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Prepare the loops.
-
-        Return what the sources need to know about the end of the log, before any entry is decoded.
+        """Prepare the loops. Return what the sources need to know about the newest entries of the spool, before any
+        entry is decoded.
         """
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
@@ -323,14 +321,14 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. If the log is long, shorten it to one short segment.
+        """Decode and commit everything. If the spool is long, shorten it to one short segment file.
 
         To shorten it, begin a segment with two entries for the stop, and save a checkpoint after each. Then all earlier
         segments can be removed.
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
-            with suppress(FullError, LostError):  # if this fails, the log stays long
+            with suppress(FullError, LostError):  # if this fails, the spool stays long
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)

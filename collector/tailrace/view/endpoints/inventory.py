@@ -230,8 +230,8 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    """Return the gaps whose missing events may belong to the selection: by source, session, stream, place in a job, and
-    time.
+    """Return the gaps whose missing events may belong to the selection: by source, session, stream, rank, node, job,
+    and time.
     """
     placed = asked.placed(lease.snapshot().engine)
     return [
