@@ -68,7 +68,7 @@ def test_the_first_start_is_as_any(begun, tmp_path):
     starts = begun(limits(0.9))
     assert (starts.killed, starts.rest) == (0, 0)
     assert (tmp_path / "starting").exists()
-    starts.came_through()
+    starts.end()
     assert not (tmp_path / "starting").exists()
     assert begun(limits(0.9)).killed == 0
 
@@ -91,7 +91,7 @@ def test_after_some_that_were_killed_as_they_read_the_state_one_is_refused(begun
         refused = Starts(tmp_path, limits(0.9), clock)
         with pytest.raises(MemoryLimitError, match=r"3 starts in a row .* raise the limit"):
             refused.begin(Checkpoints(tmp_path))
-        refused.came_through()
+        refused.end()
     clock.now += REST_SECONDS + 1
     begun(limits(0.9))
     with pytest.raises(MemoryLimitError, match="4 starts in a row"):

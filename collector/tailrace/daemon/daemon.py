@@ -277,7 +277,7 @@ class Daemon:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
                 await drive(self.loops.decoding.reached(self.loops.left))
-                self.starts.came_through()
+                self.starts.end()
 
     async def _finish(self) -> None:
         """Decode and commit all received bytes, as far as the time limit of a stop allows.

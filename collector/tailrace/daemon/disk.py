@@ -192,7 +192,7 @@ def opened(
     store, spool_directory = store_path(config), Path(spool_path(config))
     with ExitStack() as stack:
         if starts:
-            stack.push(partial(_came_through, starts))
+            stack.push(partial(_end_start, starts))
         directory, entrance = collector_path(config), None
         held: list[_Held] = []
         if layout.is_local(store):
@@ -339,7 +339,7 @@ def _report_too_large(
     logger.warning("%s; the start decodes the spool from position %d on instead", message, begin)
 
 
-def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
+def _end_start(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
     """Record that this start of the daemon has ended without being killed: it has succeeded, or an exception has ended
     it. `error` is the exception that ended it; None if it succeeded.
 
@@ -347,4 +347,4 @@ def _came_through(starts: Starts, _: object, error: BaseException | None, __: ob
     """
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error
-    starts.came_through()
+    starts.end()

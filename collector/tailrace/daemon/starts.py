@@ -132,7 +132,7 @@ class Starts:
             self._start.stage = "log"
             self._look()
 
-    def came_through(self) -> None:
+    def end(self) -> None:
         """Remove the file that marks this start as unfinished, because the spool's entries are decoded or the start has
         failed with a message. If `begin` refused this start, keep the file of the earlier one, so that later starts are
         refused, too.
@@ -155,7 +155,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # Without a start in progress, `came_through` keeps the file.
+            self._start = None  # Without a start in progress, `end` keeps the file.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

@@ -195,7 +195,7 @@ class Follower:
         except FileNotFoundError:
             yield from self._catch_up()
         else:
-            if self._has_lost_the_thread():
+            if self._lacks_next_version():
                 yield from self._catch_up()
 
     def _give(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
@@ -226,7 +226,7 @@ class Follower:
         engine.close()
         return engine.table
 
-    def _has_lost_the_thread(self) -> bool:
+    def _lacks_next_version(self) -> bool:
         """Return whether the log lacks the next version although the table has later versions.
 
         Only each `LOOK_EVERY`th call checks this.
