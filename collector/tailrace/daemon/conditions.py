@@ -29,7 +29,8 @@ from tailrace.sources.source import RESERVE, Refusal, Source
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""The condition for dropped records ends when no record was dropped for this time (seconds)."""
+"""The daemon stops reporting dropped records as a problem (condition) when no record was dropped for this time
+(seconds)."""
 
 
 async def watch_pending(ingest: Ingest, context: Context) -> None:

@@ -98,13 +98,15 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """Begin a condition. If it already holds, replace its message."""
+        """Report a problem (a condition) of the daemon, whose state is then degraded. If the condition holds already,
+        replace its message."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
 
     def refuse(self, name: Condition, message: str) -> None:
-        """Begin a condition, because a disk or store refused an operation. The daemon will try the operation again."""
+        """Report as a condition (a problem of the daemon) that a disk or store refused an operation. The daemon will
+        try the operation again."""
         self.refusals += 1
         self.degrade(name, message)
 
@@ -113,7 +115,8 @@ class Health:
             logger.info("%s: all right again", name, extra={"condition": name})
 
     def follow(self, name: Condition, message: str | None) -> None:
-        """Begin the condition with the given message. If the message is None, end the condition."""
+        """Report a condition (a problem of the daemon) with the given message. If the message is None, end the
+        condition."""
         self.clear(name) if message is None else self.degrade(name, message)
 
     def fail(self, message: str) -> None:

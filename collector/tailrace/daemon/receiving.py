@@ -243,8 +243,8 @@ class _Task:
 class Receiving:
     """Runs the sources as tasks, one for each configured source.
 
-    `ahead` has facts about the newest entries of the spool when the daemon started, even if they are not decoded yet.
-    `ended` is called when all sources have ended by themselves.
+    `ahead` has the sessions that were open at the end of the spool when the daemon started, even if its last entries
+    are not decoded yet. `ended` is called when all sources have ended by themselves.
     """
 
     def __init__(

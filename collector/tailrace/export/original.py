@@ -421,7 +421,7 @@ def _losses(
         if reason == Reason.KERNEL:
             left[OF_KERNEL] += 1
             continue
-        # Nobody read what a broken connection still had.
+        # For a connection that broke, state that the rest of its bytes was never read.
         stated = UNREAD if detail == CUT else detail
         if stated not in shown:
             left[f"gap that no copy shows ({reason})"] += 1

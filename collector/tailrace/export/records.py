@@ -96,7 +96,7 @@ def records(
     The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable` has the
     reasons for which the format's decoder refuses bytes. `left` counts the unreadable pieces that are no longer in the
     quarantine."""
-    waiting: list[Record] = []  # records at the same offset whose size is not known yet
+    waiting: list[Record] = []  # Records at the same offset whose size is not known yet.
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:

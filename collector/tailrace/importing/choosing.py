@@ -152,7 +152,7 @@ def _begin(file: str) -> _FileBegin:
             return _FileBegin(hash(head) if head else None, size, packed, start)
         finally:
             os.close(fd)
-    except OSError:  # the error is reported when the file is read later
+    except OSError:  # Ignore this error: it is reported when the file is read later.
         return _FileBegin(None, 0, packed=False)
 
 
@@ -169,7 +169,7 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     lines are in only one piece, so the value is a list only if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
-        with suppress(OSError):  # the error is reported when the file is read later
+        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
             count = _note(piece, unseen)
             if count is not None:
                 left[piece] = count

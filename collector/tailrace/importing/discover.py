@@ -106,7 +106,8 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
                 outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
                 continue
             if searched and Path(file).is_dir():
-                continue  # a link to a directory, whose files are found anyway
+                # Skip a link to a directory: the search finds the files in its target anyway.
+                continue
             if searched:
                 within.setdefault(file, place)
             else:
@@ -289,7 +290,7 @@ def _refusal(path: str, error: OSError) -> ConfigError:
 def _head(file: str) -> bytes:
     """Return the first bytes of a file's content, after decompression. Raise ConfigError if the file cannot be read."""
     try:
-        fd = os.open(file, OPEN)  # does not block, even if a pipe has replaced the file
+        fd = os.open(file, OPEN)  # Open without blocking, even if a pipe has replaced the file.
         try:
             return beginning(fd)
         finally:

@@ -62,7 +62,8 @@ def beside(loaded: Loaded) -> Loaded:
     try:
         own = directories(shared).get(NAME)
     except OSError:
-        return loaded  # the import reports this error when it opens the directory
+        # Do not report this error: the import reports it when it opens the directory.
+        return loaded
     if config.collector.name != MAIN or is_import(shared):
         return loaded
     runs = find(shared, [shared, Path(spool_path(config))]) is not None
@@ -114,7 +115,7 @@ def _refuse_others(
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return  # the store has no table yet
+        return  # The store has no table yet, so no session reads the files.
     try:
         listed = ", ".join(map(quote, sources))
         asked = f"SELECT session, peer FROM sessions WHERE closed IS NULL AND source IN ({listed})"  # noqa: S608 - quoted

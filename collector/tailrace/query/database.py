@@ -223,7 +223,8 @@ def _mute_libraries() -> None:
 
     Python's own standard error does not use this stream.
     """
-    with suppress(ValueError, AttributeError):  # the C library does not have these symbols
+    with suppress(ValueError, AttributeError):
+        # The C library may lack these symbols; then do nothing.
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
         ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")

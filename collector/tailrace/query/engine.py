@@ -341,7 +341,8 @@ def on_current(
             return attempt()
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:  # a pyarrow dataset raises OSError
+        except (duckdb.Error, OSError) as error:
+            # Also catch OSError, which a pyarrow dataset raises.
             if not overtaken(table):
                 raise refusal(error) from error
             if moved is not None:

@@ -174,7 +174,7 @@ def go_apart(limits: Limits) -> str:
     os.close(lifeline)
     try:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # usually a KeyboardInterrupt
+    except BaseException:  # Kill the child if this wait is interrupted, usually by Ctrl-C.
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         _clear_notice()

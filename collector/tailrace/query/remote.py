@@ -257,7 +257,7 @@ class Worker:
             return None
         try:
             data = read_frame(self.answer)
-        except (EOFError, ValueError):  # another thread has closed the pipe (ValueError)
+        except (EOFError, ValueError):  # ValueError: another thread has closed the pipe.
             data = None
         if data is None:
             self.finish()
@@ -341,7 +341,7 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        # either the answer has ended, or the process was ended between two batches
+        # Without a further batch, either the answer is complete, or the process was killed between two batches.
         if batch is None:
             self._worker.finish()
         return batch

@@ -104,7 +104,8 @@ def _without_semicolon(statement: str) -> str:
     parentheses.
     """
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    data = statement.encode(errors="surrogatepass")  # DuckDB's positions count bytes
+    # Convert to bytes, because DuckDB's positions count bytes.
+    data = statement.encode(errors="surrogatepass")
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
     return statement

@@ -87,7 +87,7 @@ class SnapshotReader:
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
-                # the separate process found deleted files and took a newer version
+                # The separate process has moved to a newer version, because files of this version were deleted.
                 if engine.version != self.version:
                     self._engine().refresh()
             raise too_fast(self._engine().table)

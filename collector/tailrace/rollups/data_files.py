@@ -96,7 +96,7 @@ class FileCache:
             config={
                 "memory_limit": DATABASE,
                 "threads": THREADS,
-                # DuckDB then returns the memory of finished statements soon.
+                # Let DuckDB return the memory of finished statements to the system soon.
                 "allocator_background_threads": True,
                 # Each of these threads keeps some memory of finished statements, so use few threads.
                 "async_threads": THREADS,

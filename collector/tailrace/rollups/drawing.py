@@ -143,7 +143,7 @@ class LaneStack:
         while row < len(ends) and ends[row] > begin:
             row += 1
         if row == len(ends):
-            if row == DEEPEST:  # Spans in the deepest row may overlap.
+            if row == DEEPEST:  # No deeper row exists, so spans in the deepest row may overlap.
                 row -= 1
                 ends[row] = max(ends[row], end)
                 return row

@@ -262,10 +262,10 @@ def cache_paths(environ: Mapping[str, str]) -> list[Path]:
 
     The list is empty if the user has no home directory."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not home.is_absolute():  # the XDG specification ignores a relative path
+    if not home.is_absolute():  # Ignore a relative path, as the XDG specification requires.
         try:
             home = Path("~/.cache").expanduser()
-        except RuntimeError:  # the user has no home directory
+        except RuntimeError:  # The user has no home directory, so there is no cache directory.
             return []
     return [home / "tailrace" / "rollups"]
 

@@ -191,7 +191,7 @@ def is_this_host(host: bytes) -> bool:
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET
-    address = host.decode()  # Sockets of gevent accept no bytes here.
+    address = host.decode()  # Convert to str, because sockets of gevent accept no bytes here.
     try:
         socket.inet_pton(family, address)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -328,7 +328,7 @@ class JetsWriter:
     ) -> None:
         self.close()
 
-    # Methods for class Record
+    # The following methods are called by the class `Record`.
 
     def end(self, record: Record, clk: int) -> None:
         """Write the end of a record. Programs call `Record.end` instead."""

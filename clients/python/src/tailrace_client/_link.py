@@ -209,7 +209,7 @@ class Link:
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
 
-    # Functions that the sender calls
+    # The following methods are called by the sender.
 
     @property
     def is_open(self) -> bool:
@@ -297,7 +297,7 @@ class Link:
         self.fresh = False
         return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
-    # State of the link for the program
+    # The following properties show the state of the link to the program.
 
     @property
     def last_error(self) -> str | None:
@@ -319,7 +319,7 @@ class Link:
             return None
         return self._listen.left(now)
 
-    # Sending
+    # The following methods send data.
 
     def _push(self, times: int) -> None:
         queue, transport = self.queue, self.transport
@@ -390,7 +390,7 @@ class Link:
             self._find_nobody(error)
         return True
 
-    # Connecting
+    # The following methods open and break the connection.
 
     def missed(self, error: OSError) -> None:
         """Record that the transport could not be opened."""
@@ -451,7 +451,7 @@ class Link:
             self._nobody = True
             self._retry.grow(now)
 
-    # Announcements, questions and answers
+    # The following methods send announcements and questions, and read answers.
 
     def _speak(self, now: float) -> None:
         """Send the announcements and reports that are due."""

@@ -140,7 +140,7 @@ def _answer_while_off() -> bool:
     """Return whether the last emitter had delivered all events, and no event has occurred since."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += 1  # The call of `miss` counts one event itself.
+    _counted += 1  # Do not report the event that this call of `miss` has counted.
     return _off_answer and not came
 
 
@@ -177,7 +177,7 @@ def _state_missed() -> None:
     """Report at the exit how many events occurred after the last emitter was closed. For this, open a session without
     events."""
     if _again and (missed := _missed()):
-        with suppress(Exception):  # The address may have become invalid
+        with suppress(Exception):  # Ignore errors: the address may have become invalid.
             emitter = _again()
             if emitter.recorder:
                 emitter.recorder.discard("closed", missed)

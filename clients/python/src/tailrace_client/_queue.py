@@ -444,7 +444,7 @@ class Queue:
     def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():
             if stream not in answer.below:
-                continue  # The answer names holes of a stream, but no number of it.
+                continue  # The answer names holes of this stream, but not its acknowledged number.
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))

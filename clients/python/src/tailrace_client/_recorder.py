@@ -69,7 +69,7 @@ class Stream:
     @property
     def next(self) -> int:
         """The sequence number of the next event."""
-        # The length hint of a range's iterator is exact.
+        # Compute the number from the length hint of the range's iterator, which is exact.
         left: int = self.counter.__length_hint__()
         return _NUMBERS_END - left
 
@@ -479,7 +479,8 @@ class Recorder:
                 lane.owed += 1
             lane.discarded["nested"] += 1
             return
-        encoded = self._encode(name, start, end, attributes)  # This may run code of the program.
+        # Encoding may call methods of the program's values.
+        encoded = self._encode(name, start, end, attributes)
         lane.inside = True
         try:
             stream = lane.stream or self._lanes.own(lane)
@@ -542,7 +543,7 @@ class Recorder:
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
-                miss()  # No goodbye counts this event.
+                miss()  # Count the event for the next session, because no goodbye counts it.
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)

@@ -32,7 +32,7 @@ try:
     # Python 3.12 ends a recursion after 750 calls of Python functions from C, whatever the recursion limit is.
     if sys.version_info[:2] != (3, 12):
         Traced = getattr(_native, "Traced", None)
-except ImportError:  # There was no compiler, or the module was built for another Python.
+except ImportError:  # The module is not compiled, or was compiled for another Python.
     from tailrace_client._recorder import Recorder
     from tailrace_client._span import OFF, Span
     from tailrace_client._switch import counter, event, miss, span, switch, write

@@ -187,7 +187,7 @@ class Sender:
         """The reason why the peer is unreachable or lost; None while no problem is known."""
         return self.link.last_error if self.link else None
 
-    # Methods for the recorder, called in the threads that emit
+    # The recorder calls the following methods, in the threads that emit.
 
     def started(self) -> None:
         """Record that there are events to send."""
@@ -220,7 +220,7 @@ class Sender:
     def _push(self) -> None:
         self._link.push(PROMPT_SENDS)
 
-    # Methods for the program
+    # The program calls the following methods.
 
     def flush(self, seconds: float) -> bool:
         """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all of them are
@@ -239,7 +239,8 @@ class Sender:
         deadline = time.monotonic() + seconds
         done = self._end_all(deadline)
         self._link.recorder.close()
-        if done and self._link.fresh:  # Another thread has emitted meanwhile.
+        if done and self._link.fresh:
+            # Another thread has emitted meanwhile, so send its events, too.
             done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
@@ -394,7 +395,7 @@ class Sender:
         self._calls.put(None)
         return True
 
-    # The sending thread
+    # The following methods run in the sending thread.
 
     def _run(self) -> None:
         idle = self._idle
@@ -454,7 +455,8 @@ class Sender:
                 then: Callable[[], None] = partial(link.missed, error)
             else:
                 then = self._greet
-            if self.transport is not transport:  # This is the parent's greenlet in a forked child.
+            if self.transport is not transport:
+                # In a forked child, this is the parent's greenlet: close its transport.
                 transport.close()
                 return None
             self._lock.run(then, inf)
@@ -549,7 +551,7 @@ def _register_at_fork() -> None:
         if before is not None:
             before()
 
-    server.post_fork_hook = hook  # uWSGI looks up this attribute.
+    server.post_fork_hook = hook  # uWSGI calls the function in this attribute after a fork.
 
 
 atexit.register(_leave)

@@ -152,7 +152,7 @@ tunnel. A packet that is longer gets a datagram of its own, which the network di
 LOCAL_DATAGRAM_BYTES = 16 * 1024
 """Maximum size (bytes) of a datagram to this host, where no Ethernet frame limits the size."""
 
-_DATAGRAM_MAX = 65_507  # The maximum over IPv4
+_DATAGRAM_MAX = 65_507  # Maximum size (bytes) of a datagram over IPv4.
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 

@@ -116,7 +116,7 @@ class Tls(Tcp):
         except self._no_room:
             raise
         except OSError:
-            self.receive()  # If the peer has sent an error, this raises it.
+            self.receive()  # If the peer has sent the reason of the error, this call raises it.
             raise
 
     def receive(self) -> bytes:

@@ -304,7 +304,8 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     plain = ""
     if len(kinds) == 1:  # This is the most frequent case, and is faster than `items`.
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
-        plain = "if type(attributes) is not dict: return None"  # Another type of mapping may invent items.
+        # A mapping of another type may create items on access.
+        plain = "if type(attributes) is not dict: return None"
     else:
         items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
         reading, missing = f"{items or '()'} = attributes.items()", "ValueError"

@@ -94,7 +94,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record that a path is lost for good, and begin the condition for it."""
+        """Record that a path is lost for good, and report this as a condition (a problem of the daemon)."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")
@@ -158,7 +158,8 @@ class Acknowledging:
         """Wait until all entries that the spool has now are decoded. Then answer clients once."""
         end = self._spool.end
         while self._ingest.position < end:
-            yield Wait(EVERY / 10)  # new entries may keep the ingest from ever being idle
+            # Do not wait until the ingest is idle: with new entries, that may never happen.
+            yield Wait(EVERY / 10)
         yield from self.once()
 
     def once(self) -> Steps[int]:

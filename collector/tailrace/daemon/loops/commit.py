@@ -372,10 +372,11 @@ class Committing:
             if taken is None:
                 continue
             batch, commit = taken
-            if batch.quarantined:  # before the rows that refer to these bytes
+            if batch.quarantined:
+                # Write unreadable bytes to the quarantine before the rows that refer to them.
                 yield from insist(partial(self._quarantine.keep, batch.quarantined))
             rows = yield from insist(partial(self._table.prepare, batch))
-            del taken, batch  # free the memory of the batch before the next wait
+            del taken, batch  # Free the memory of the batch before the next wait.
             yield Wait(flag=pipeline.free)
             self._prepared.append((rows, commit))
             del rows, commit  # free the memory of the snapshot before the next wait

@@ -103,8 +103,8 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return what the sources need to know about the newest entries of the spool. Read all entries that are not decoded
-    yet, without decoding them.
+    """Return which sessions are open at the end of the spool, so that the sources can continue them. Read all entries
+    that are not decoded yet, without decoding them.
     """
     ahead = Ahead(ingest)
     for entry in _entries_from(spool, ingest.position):
@@ -220,7 +220,8 @@ class Decoding:
     def reached(self, position: int) -> Steps[None]:
         """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
-            yield Wait(LOOK_SECONDS)  # new entries may keep the ingest from ever being idle
+            # Do not wait until the ingest is idle: with new entries, that may never happen.
+            yield Wait(LOOK_SECONDS)
 
     def run(self) -> Steps[None]:
         """Decode entries until closed."""
@@ -232,7 +233,7 @@ class Decoding:
             self._turn_began = self._context.clock.monotonic()
             try:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
-            except FullError:  # wait for a free file descriptor
+            except FullError:  # No file descriptor is free: wait for one.
                 self._context.figures.log_descriptors += 1
                 # Count this as a refusal, so that the watchdog does not restart the daemon: a restart would not help.
                 self._context.health.refusals += 1

@@ -121,10 +121,10 @@ class Heartbeats:
 
 
 LARGE_NS = 60 * 10**9
-"""Size (ns) from which a step of the wall clock begins a condition."""
+"""Size (ns) from which a step of the wall clock is reported as a condition, that is, as a problem of the daemon."""
 
 CONDITION_SECONDS = 3600.0
-"""Time (seconds) after which the condition for a step of the wall clock ends."""
+"""Time (seconds) for which a step of the wall clock is reported as a condition (a problem of the daemon)."""
 
 logger = logging.getLogger(__name__)
 
@@ -245,8 +245,8 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Prepare the loops. Return what the sources need to know about the newest entries of the spool, before any
-        entry is decoded.
+        """Prepare the loops. Return which sessions are open at the end of the spool, before any entry is decoded: the
+        sources need this.
         """
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
@@ -328,7 +328,8 @@ class Loops:
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
-            with suppress(FullError, LostError):  # if this fails, the spool stays long
+            with suppress(FullError, LostError):
+                # If shortening fails, the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)

@@ -193,7 +193,8 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                self._synced.set()  # some of the entries may have become durable
+                # Wake the decoding loop: some entries may have become durable before the loss.
+                self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)
             self._synced.set()

@@ -94,7 +94,7 @@ async def once(store: str, context: Context) -> bool:
             preexec_fn=_be_nice,
         )
         ended_well = result.returncode == 0
-    except OSError as error:  # no pipe or process can be created
+    except OSError as error:  # The system cannot create a pipe or process.
         context.figures.upkeeps["failed"] += 1
         context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
