@@ -81,7 +81,7 @@ class Timeline:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:
-        """Convert wall time to the log's time (both Unix ns)."""
+        """Convert wall time to the time of the spool's log (both Unix ns)."""
         return wall - self.ahead
 
     def look(self) -> int:

@@ -27,7 +27,7 @@ class Condition(StrEnum):
     MEMORY = "memory"
     """Several starts ran out of memory, so the daemon writes input to the spool and suspends decoding."""
     DESCRIPTORS = "descriptors"
-    """No file descriptor was free for connections, files, the log or the table."""
+    """No file descriptor was free for connections, followed files, the spool or the table."""
     RETENTION = "retention"
     """Retention deletes no day, because the wall clock is not plausible."""
     DAMAGE = "damage"

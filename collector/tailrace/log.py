@@ -48,7 +48,7 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
 
 
 def _dropped(handler: logging.Handler, lines: int) -> str:
-    """Return a formatted log line. It states that `lines` log lines were dropped."""
+    """Return a formatted log line which states that `lines` log lines were dropped."""
     text = "%d lines before this one were dropped, because nobody read standard error in time"
     record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), None)
     record.dropped = lines

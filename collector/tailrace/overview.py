@@ -17,7 +17,7 @@ class SourceOverview(msgspec.Struct, kw_only=True):
     source: str
     format: str
     open: int
-    """Number of open connections or files."""
+    """Number of open connections of the source or, for a source of files, of open files."""
     streams: int
     rows: int
     rows_per_second: float | None

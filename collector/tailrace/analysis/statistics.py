@@ -342,7 +342,8 @@ def _at_ranks(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group of spans, by group and unit."""
+    """Return the self time of each group of spans (the time in which its spans are the innermost open ones), by group
+    and unit."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():

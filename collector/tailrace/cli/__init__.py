@@ -23,7 +23,7 @@ NO_PROGRAM = 127
 NOT_EXECUTABLE = 126
 
 VALUED = frozenset({"--config", "--store", "--max-loss", "--source", "--certificate", "--sign"})
-"""Options of `tailrace run` that are followed by a value."""
+"""Options of `tailrace run` that take a value, which may be the next argument."""
 FLAGS = frozenset({"--require-trace", "--json"})
 """Options of `tailrace run` without a value."""
 

@@ -111,7 +111,7 @@ def _meet(pattern: str, other: str) -> bool:
 
 
 def _takes_any(source: TailConfig) -> bool:
-    """Return whether the format of a source reads files of any name."""
+    """Return whether a source follows files of any name, because its format does not prescribe file names."""
     return FORMATS[source.format].files.stream("/any name")
 
 

@@ -228,7 +228,7 @@ def tailrace() -> None:
 
 
 def run() -> None:
-    """Run the command that the process's arguments name."""
+    """Run the command that the command-line arguments of this process name."""
     guard()
     try:
         tailrace(prog_name="tailrace")

@@ -37,7 +37,7 @@ class Prepared(NamedTuple):
 
     loaded: Loaded
     directory: Path
-    """The directory for the certificate and the traces."""
+    """The directory into which the certificate and the traces of the run are written."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

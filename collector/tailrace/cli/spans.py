@@ -329,7 +329,7 @@ def _of(change: FigureChange) -> str:
 
 
 class DiffReport(NamedTuple):
-    """Two compared runs, in the forms in which `diff` shows them."""
+    """The comparison of two runs, which `tailrace diff` prints as tables, JSON, Markdown or a JUnit report."""
 
     runs: Sequence[Run]
     changes: Sequence[FigureChange]
@@ -465,7 +465,7 @@ def _counts(change: FigureChange) -> tuple[int | None, int | None]:
 
 
 def _escaped(text: str) -> str:
-    """Return text in which no character is Markdown."""
+    """Return the text with a backslash before each character that has a meaning in Markdown."""
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 

@@ -31,7 +31,7 @@ from tailrace.config.schema import (
 
 
 class Takes(StrEnum):
-    """The time at which a reload applies the new value of a key."""
+    """When a changed value of a key takes effect after a reload of the configuration."""
 
     NOW = "at once"
     SESSIONS = "new sessions"

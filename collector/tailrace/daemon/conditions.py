@@ -93,7 +93,7 @@ time (seconds).
 """
 
 Sources = Mapping[str, Source]
-"""Running sources by name."""
+"""Type of an argument: the running sources, by the source's name."""
 
 _NAMES = ("EMFILE", "ENFILE")
 

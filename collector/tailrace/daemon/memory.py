@@ -50,7 +50,7 @@ default `record_max`.
 
 
 class Bound(NamedTuple):
-    """Name and maximum memory (bytes) of one part of the process."""
+    """The name of one part of the process, and the maximum memory (bytes) that it may use."""
 
     name: str
     bytes: int

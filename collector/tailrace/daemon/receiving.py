@@ -141,7 +141,7 @@ class Configured:
         self._descriptors.close_rest()
 
     def close(self) -> None:
-        """Close the sockets of all addresses."""
+        """Close the listening sockets of all sources."""
         for listening in self._listening.values():
             listening.close()
 

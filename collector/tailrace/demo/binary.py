@@ -90,7 +90,7 @@ def event(
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """Yield the Heph events of one worker without end."""
+    """Yield the Heph events of one simulated worker. The sequence never ends."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -109,7 +109,7 @@ def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
 
 
 def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
-    """Yield description and attributes of each part of one step of a worker."""
+    """Yield the description and the attributes of each part of one step that a simulated worker computes."""
     yield (
         "receive halo",
         {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},

@@ -339,7 +339,7 @@ def _dftracer_process(
 
 
 def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_TracedCall]:
-    """Yield the calls of a thread that reads samples from files."""
+    """Yield the traced calls of a simulated thread that reads samples from files."""
     tid = pid + 1000 + thread
     for step in range(steps):
         path = f"{_DIRECTORY}/data/sample-{random.randrange(64):03}.npz"

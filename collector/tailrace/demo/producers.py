@@ -149,7 +149,7 @@ by its own late start.
 DROPPED = REORDERED = 0.02
 """Share of the datagrams that the simulated network drops, and share of those that it delays."""
 LATER_MAX = 4
-"""Maximum number of later datagrams that overtake a delayed one."""
+"""Maximum number of later datagrams that the simulated network delivers before a delayed one."""
 
 
 class Producer(NamedTuple):

@@ -174,7 +174,7 @@ class EndpointAnswer(NamedTuple):
     """The server's error code, or the reason why no reply arrived."""
     body: bytes = b""
     written: datetime | None = None
-    """The time at which the object was written, according to the server's clock."""
+    """The time at which the requested object was written, according to the server's clock."""
     keys: frozenset[str] = frozenset()
 
     @property

@@ -127,7 +127,7 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
 class Right(NamedTuple):
     name: str
     action: str
-    """The name of the right in S3."""
+    """The name that this right has in S3."""
     without: str
     """A phrase for the message: the work that a collector cannot do without the right."""
 
@@ -138,7 +138,7 @@ LIST = Right("list", "s3:ListBucket", "find the newest version")
 DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
 
 NEEDED = frozenset({PUT, GET, LIST})
-"""The rights that all further tests need."""
+"""The rights (access permissions) without which no further test can run."""
 
 RIGHTS_CHECK = "endpoint rights"
 
@@ -234,7 +234,7 @@ class Raced(NamedTuple):
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The answer to a client that reads the key after all writes."""
+    """The answer to a client that reads the raced key after all writes."""
 
     @property
     def winners(self) -> list[int]:
@@ -314,7 +314,7 @@ def _body(writer: int) -> bytes:
 
 
 def judged(raced: Sequence[Raced]) -> HostFinding:
-    """Return the finding about the race with the worst outcome."""
+    """Return the finding that describes the worst result of all races."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
     replaced = [

@@ -92,7 +92,7 @@ class Canvas(Protocol):
     A track is a number that the writer has returned. The begins and ends on one track must nest."""
 
     def summary(self, name: str) -> int:
-        """Create a track that belongs to no session, and return it."""
+        """Create a track for the whole export, which belongs to no session, and return it."""
 
     def process(self, session: SessionClock) -> int:
         """Create the track of a session, and return it."""

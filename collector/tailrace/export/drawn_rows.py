@@ -242,7 +242,7 @@ def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
 
 
 def _place(row: _Row) -> tuple[object, ...]:
-    """Return a sort key that sorts rows in the same order as the SQL in `_ORDER`."""
+    """Return a key by which Python sorts rows in the same order as the SQL in `_ORDER`."""
     source, session, stream, substream, _, _, _, _, _, seq, start, end, *_, offset = row
     at = end if start is None else start
     return (

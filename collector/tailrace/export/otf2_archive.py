@@ -29,7 +29,7 @@ BUFFER = 256 * 2**10
 """Size (bytes) of the memory buffer of one location. It is the minimum that the library `otf2` accepts."""
 
 LOST = "lost"
-"""Category of the slices that stand for gaps."""
+"""Category of the slices that stand for missing events (gaps)."""
 
 _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 

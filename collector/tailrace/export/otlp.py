@@ -96,7 +96,7 @@ class TelemetryLines:
         self._records.append(record)
 
     def end(self) -> None:
-        """Write the records that were collected since the last call as one line."""
+        """Write all telemetry records that were collected since the last call, as one line."""
         if self._session is None or self._out is None or not self._records:
             return
         resources, scopes, records = self._levels

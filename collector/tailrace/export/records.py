@@ -69,7 +69,7 @@ class StoredRow(NamedTuple):
 
     @property
     def is_record(self) -> bool:
-        """Whether the producer, not the collector, wrote the record of this row."""
+        """Whether the row comes from a record of the producer, and not from the collector itself."""
         of_collector = self.name in OWN and self.start is None and self.time is not None
         return self.kind not in {Kind.GAP, Kind.HEAL} and not (
             self.kind == Kind.SESSION and of_collector

@@ -209,7 +209,8 @@ class _Import:
         self._tell(daemon)
 
     def replayed(self, daemon: Daemon) -> None:
-        """Store the status of each source before this import reads its first file."""
+        """Remember the status of each source before this import reads its first file. Its counts are those of earlier
+        imports."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 

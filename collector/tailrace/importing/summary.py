@@ -123,7 +123,8 @@ def summary(
 
 
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
-    """Return the summaries of the wanted sessions and of their restarts."""
+    """Return the summaries of the wanted sessions and of their restarts, which are sessions with the same id and a
+    suffix."""
     if not wanted:
         return []
     listed = ", ".join(map(quote, sorted(wanted)))

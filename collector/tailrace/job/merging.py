@@ -104,7 +104,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 BATCH_ROWS = 500_000
-"""Maximum number of rows in one data file of the merged table."""
+"""Maximum number of rows in each data file that a merge writes."""
 
 QUARANTINE = "quarantine"
 

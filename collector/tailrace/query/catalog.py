@@ -289,7 +289,7 @@ def nothing() -> str:
 
 
 def null(column: Column) -> str:
-    """Return SQL for a null with the type and the name of a column."""
+    """Return an SQL expression for a null that has the type and the name of a column of the stored table."""
     return f'NULL::{TYPES[column.type]} AS "{column.name}"'
 
 

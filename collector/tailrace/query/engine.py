@@ -230,7 +230,7 @@ class Engine:
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
-        """Let the views show the version of the table that is open now."""
+        """Let the views show the version of the table to which this engine has moved."""
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)
@@ -320,7 +320,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Set the list of files from which `stored` reads. The table must be local."""
+    """Set the list of data files from which the view `stored` reads. The table must be local."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 

@@ -124,7 +124,7 @@ def verdict(status: int, limits: Limits) -> str:
 
 
 def _end_with(lifeline: int) -> None:
-    """Make the kernel kill this process when the other end of the pipe `lifeline` is closed."""
+    """Make the kernel kill this process when the parent closes its end of the pipe `lifeline`, or ends."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

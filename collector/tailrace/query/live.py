@@ -50,7 +50,7 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return those awaited events that may belong to the selection."""
+        """Return those awaited events (for which collectors still wait) that may belong to the selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 

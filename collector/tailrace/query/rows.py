@@ -207,7 +207,7 @@ class RowFacts(NamedTuple):
     """
 
     begun: bool = True
-    """Whether the snapshot has begin rows. The whole span of a begin may be a later row."""
+    """Whether the snapshot has begin rows of spans. When a span ends, a later row may have the whole span."""
     asked: bool = True
     """Whether the snapshot has rows that assign a name to a key. Events may have the key instead of the name."""
     late: bool = True
@@ -219,7 +219,7 @@ class RowFacts(NamedTuple):
     lacking: bool = True
     """Whether events of a session refer to names by keys, so that some of these names may be missing."""
     moved: bool = True
-    """Whether the snapshot has several sessions of one client."""
+    """Whether the snapshot has several sessions of one client, because the client has moved to another collector."""
 
 
 _CURRENT = "FROM part.shown"

@@ -154,7 +154,7 @@ class FileCache:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes to which `id_of` has given an id."""
+        """Number of lanes (streams and substreams) to which `id_of` has given an id."""
         return len(self._ids)
 
     def _note(self, path: str) -> None:
@@ -368,6 +368,6 @@ class _Lookup:
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return the index into the lookup tables for each row of a sidecar page."""
+        """Return for each row of a sidecar page the index into the lookup tables of its lane."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -165,7 +165,7 @@ class LaneExtent(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
-        """Source, session, stream and substream of the lane."""
+        """Source, session, stream and substream, which together identify the lane."""
         return self.source, self.session, self.stream, self.substream
 
     def with_other(self, other: LaneExtent) -> LaneExtent:

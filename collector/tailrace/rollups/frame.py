@@ -377,7 +377,7 @@ class FileRows(NamedTuple):
 
     @property
     def about(self) -> float:
-        """Estimated number of rows to read from the file."""
+        """Estimated number of rows that the frame must read from the data file."""
         events = self.lanes.events[self.reached.lanes]
         return float((_shares(self.lanes, self.reached, self.since) * events).sum())
 

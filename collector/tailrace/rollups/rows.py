@@ -49,7 +49,7 @@ class Since(NamedTuple):
     before: int
 
     def widened(self, margin: int) -> Since:
-        """Return the range, extended on both sides by `margin` times its length."""
+        """Return this range of times or ticks, extended on both sides by `margin` times its length."""
         more = margin * (self.before - self.since)
         since, before = max(self.since - more, -_BOUND), min(self.before + more, _BOUND)
         return self._replace(since=min(since, self.since), before=max(before, self.before))
@@ -145,7 +145,8 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """A cache of blocks of rows. It keeps the blocks that were used last."""
+    """A cache of blocks of table rows, each read for one window and its surroundings. It keeps the blocks that were
+    used last."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []

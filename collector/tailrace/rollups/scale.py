@@ -113,7 +113,7 @@ class Buckets(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Number of the first bucket after the window."""
+        """Number of the first bucket that begins at or after the window's end."""
         return -(-self.end >> self.log)
 
 

@@ -56,7 +56,7 @@ _RELEASED = msgspec.json.Decoder(Released)
 
 
 class RankWanted(NamedTuple):
-    """The program of a rank, and the settings of its tracing."""
+    """The program to run for a rank, and the settings of its tracing."""
 
     rank: LaunchedRank
     arguments: Sequence[str]

@@ -103,7 +103,7 @@ class NodeCollecting(Collecting):
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The sources that the collector had when its last rank had left."""
+        """The configuration's sources at the time when the last rank had left the collector."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:

@@ -24,7 +24,7 @@ class _Usable(NamedTuple):
     context: ssl.SSLContext
     begins: float
     ends: float
-    """End of the validity period (Unix seconds)."""
+    """End of the certificate's validity period (Unix seconds)."""
 
     def validity(self, now: float) -> str | None:
         """Return why the certificate is not valid at time `now` (Unix seconds); None if it is valid."""

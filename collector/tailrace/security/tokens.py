@@ -35,7 +35,7 @@ class Tokens:
     """
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        """Read the file. Raise UnusableError if it cannot be used."""
+        """Read the file of tokens. Raise UnusableError if it cannot be used."""
         self._path = path
         self._kept = Kept([path], self._read, clock)
 
@@ -48,7 +48,8 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Return why the current content of the file is not used; None if it is."""
+        """Return why the current content of the file of tokens is not used, although the file has changed; None if it
+        is used."""
         self._kept.get()
         return self._kept.problem
 

@@ -182,7 +182,7 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = trio.Lock()
         self.rested = 0.0
-        """Time on trio's clock at which the pause ends."""
+        """Time on trio's clock at which the pause after the last response ends."""
 
 
 def _secured(

@@ -135,7 +135,7 @@ def failure(error: TailraceError, where: str) -> Response:
 
 
 def statuses() -> Iterable[HTTPStatus]:
-    """Return all HTTP statuses with which an endpoint may answer instead of the result."""
+    """Return all HTTP status codes with which an endpoint may report an error."""
     return sorted(
         {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     )
@@ -429,7 +429,7 @@ async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
 
 
 async def _gone(request: Request) -> None:
-    """Wait until the client disconnects."""
+    """Wait until the client of the request disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -29,7 +29,7 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
-"""Maximum number of questions that run at the same time."""
+"""Maximum number of requests that are answered at the same time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 """Limits on the resources of each SQL statement that the viewer itself runs.

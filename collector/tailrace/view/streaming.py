@@ -162,7 +162,7 @@ class LiveWatch:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End the news to all pages."""
+        """End the stream of news to all open pages."""
         self._stopped = True
         self._changed.set()
         self._thread.shutdown(wait=False)

@@ -240,7 +240,7 @@ class Queue:
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
-        """Append chunks that were never sent before."""
+        """Append newly recorded chunks, which were never sent before, to the queue."""
         for chunk in chunks:
             self.put_bytes += len(chunk.data)
             self._new.append(_Item(chunk, self.put_bytes))
@@ -268,7 +268,7 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Whether the queue has nothing that must be sent."""
+        """Whether the queue has no chunk or packet that must still be sent."""
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
@@ -503,7 +503,7 @@ class Queue:
         self.forgotten.clear()
 
     def handed(self) -> int:
-        """Return the position of the first byte that must still be sent, or sent again."""
+        """Return the position (in the order of recording) of the first byte that must still be sent, or sent again."""
         unsent = (*self._under_way, *self._again, *self._new)
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)

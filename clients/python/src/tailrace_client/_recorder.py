@@ -58,7 +58,7 @@ class Stream:
         """Iterator over the sequence numbers of future events. One call of `next`, in C, takes one number."""
         self.packets: list[bytes] = []
         self.taken = 0
-        """The number of the last event that was handed to the sender, plus one."""
+        """The number of the stream's last event that the sender has taken, plus one."""
         self.holes: list[list[int]] = []
         """Discarded events that no report contains yet, as pairs: the first number, and how many."""
         self.user: Lane | None = None
@@ -196,7 +196,7 @@ class Lanes:
     def __init__(self) -> None:
         self.all: list[Lane] = []
         self.streams: dict[int, Stream] = {}
-        """Streams by their number."""
+        """All streams of this recorder, by their number."""
         self.local = _Local()
         """Holds the calling thread's lane; None if the thread has none yet."""
         self._free: list[Lane] = []

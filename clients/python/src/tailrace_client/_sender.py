@@ -110,7 +110,7 @@ _ALLOWS_THREADS = _is_main_interpreter()
 
 
 class _Rest(Enum):
-    """How the sending thread can wait while the program runs."""
+    """The ways in which the sending thread can wait while the program runs."""
 
     QUEUE = 1
     SLEEP = 2

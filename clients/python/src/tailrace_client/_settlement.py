@@ -16,7 +16,7 @@ from tailrace_client._session import Answer, Dialogue, Range
 
 
 def _chance() -> float:
-    """Return a random number from 0 to 0.25."""
+    """Return a random number from 0 to 0.25, by which pauses vary."""
     return os.urandom(1)[0] / 1024
 
 
@@ -30,7 +30,7 @@ class Backoff:
         self.at = 0.0
 
     def left(self, now: float) -> float:
-        """Return the seconds until the pause is over."""
+        """Return the number of seconds until the pause is over."""
         return max(0.0, self.at - now)
 
     def grow(self, now: float) -> None:

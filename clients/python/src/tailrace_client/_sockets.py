@@ -225,7 +225,7 @@ class Udp(SocketTransport):
         return Udp(self._host, self._port)
 
     def _failed(self, error: OSError) -> int:
-        """Return 0 if `error` means that the send buffer was full. Otherwise raise the error."""
+        """Return 0 (bytes sent) if `error` means that the send buffer was full. Otherwise raise the error."""
         if error.errno in _NO_ROOM:
             return 0
         if error.errno == errno.ECONNREFUSED:

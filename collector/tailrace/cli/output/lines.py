@@ -24,7 +24,7 @@ SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 """Indexes of the columns `source` and `kind` in a row."""
 
 SESSION_SHOWN = 8
-"""Number of characters of a session's id in a text line."""
+"""Number of characters of a session's id that a text line shows."""
 
 
 class RowPrinter:

@@ -44,7 +44,7 @@ class HeldNames:
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Set once a path is lost for good."""
+        """Flag that is set once a path leads for good to another file than the collector has opened."""
         self.loss: LostError | None = None
         """The first loss of a path, or None."""
         self.store_is_lost = False
@@ -110,7 +110,7 @@ class HeldNames:
 
 
 EVERY = 0.1
-"""Time (seconds) between two rounds in which all waiting clients are answered."""
+"""Time (seconds) between two rounds of acknowledgements. In a round, all waiting clients are answered."""
 
 IN_A_ROUND = 250
 """Maximum number of answers in a round before the pause after it grows. An answer takes 15 to 70 µs.
@@ -119,7 +119,7 @@ With more clients, each one is answered less often. So receiving and decoding ke
 """
 
 AT_ONCE = 32
-"""Number of answers in a row after which other tasks run."""
+"""Number of acknowledgements that are sent before other tasks of the daemon may run."""
 
 
 class Replier(Protocol):

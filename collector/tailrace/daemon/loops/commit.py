@@ -57,7 +57,7 @@ class Saving:
         context: Context,
     ) -> None:
         self.under_way = False
-        """Whether a snapshot has been taken that is not saved yet."""
+        """Whether a snapshot of the ingest's state was taken and is not saved as a checkpoint yet."""
         self._spool = spool
         self._ingest = ingest
         self._checkpoints = checkpoints
@@ -160,7 +160,7 @@ class Demand(IntEnum):
 
 
 class CommitLoop(Enum):
-    """Names of the two loops that commit."""
+    """The two loops of a commit: one prepares rows, the other one commits (lands) them."""
 
     PREPARING = auto()
     LANDING = auto()
@@ -203,20 +203,20 @@ class Pipeline:
         self.demand = Demand.NOTHING
         self.stages = dict.fromkeys(CommitLoop, Stage.IDLE)
         self.some = Flag()
-        """Set while a commit is demanded."""
+        """Flag that is set while a commit of rows is requested."""
         self.enough = Flag()
-        """Set while a commit is demanded that must not wait for more rows."""
+        """Flag that is set while a commit is requested that must not wait for more rows."""
         self.due = Flag()
         """Set while a batch may be taken: no commit is in progress, or the demanded commit must not wait for more rows.
         """
         self.idle = Flag()
-        """Set while neither loop has a commit in progress."""
+        """Flag that is set while neither the preparing nor the landing loop has a commit in progress."""
         self.free = Flag()
-        """Set while the landing loop has no commit."""
+        """Flag that is set while the loop that commits prepared rows (the landing loop) has no commit."""
         self.handed = Flag()
-        """Set while the landing loop has a commit."""
+        """Flag that is set while the loop that commits prepared rows (the landing loop) has a commit."""
         self.relieved = Flag()
-        """Set while the spool needs no checkpoint to release space."""
+        """Flag that is set while the spool has space, so that no checkpoint is needed to release segments."""
         self._follow()
 
     def ask(self, demand: Demand) -> None:
@@ -224,7 +224,7 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return how urgently the other loops demand a commit, and reset the demand to `NOTHING`."""
+        """Return how urgently the other loops have requested a commit (`Demand`), and reset the request to `NOTHING`."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken

@@ -134,7 +134,7 @@ TURN_BYTES = CHUNK_MAX // 4
 """Number of decoded bytes after which other tasks run. Each switch to other tasks costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""Number of bytes for which a shorter entry counts, because every entry takes some time."""
+"""A shorter entry counts as this number of bytes (see `TURN_BYTES`), because every entry takes some time."""
 
 TURN_SECONDS = 0.01
 """Time (seconds) of decoding after which other tasks run. If an entry takes longer, its decoding continues after the
@@ -224,7 +224,7 @@ class Decoding:
             yield Wait(LOOK_SECONDS)
 
     def run(self) -> Steps[None]:
-        """Decode entries until closed."""
+        """Decode the spool's durable entries, one after the other, until this generator is closed."""
         spool, ingest = self._spool, self._ingest
         while True:
             self._look()

@@ -57,7 +57,7 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Record that the current entry is decoded, and make the delayed calls."""
+        """Record that the current entry is decoded, and make the calls that `do` has delayed until now."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()

@@ -46,7 +46,7 @@ class RoomQueue:
             self._waiting[0].awake.set()
 
     async def wait(self) -> None:
-        """Wait until the spool has space and all earlier tasks have gone on."""
+        """Wait until the spool has free space and all tasks that were in the queue earlier have left it."""
         if not self._waiting and not self._closed():
             return
         me = _Waiting()
@@ -61,7 +61,7 @@ class RoomQueue:
 
 
 class _Waiting:
-    """A task that waits for free space."""
+    """An entry of a queue: a task that waits for free space in the spool."""
 
     def __init__(self) -> None:
         self.awake = trio.Event()

@@ -35,7 +35,7 @@ Longer names are cut; the endpoint `row` returns the full name.
 """
 
 LANES_MAX = 1000
-"""Maximum number of lanes in the answer of `frame`."""
+"""Maximum number of lanes (streams and substreams) in the answer of the endpoint `frame`."""
 
 
 def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
@@ -263,7 +263,7 @@ _OF_SPAN = (
 
 
 class _Span(NamedTuple):
-    """Those columns of a span by which its parent and its children are found."""
+    """The columns of a span that are needed to find its parent and its children."""
 
     source: str
     session: str
