@@ -37,28 +37,28 @@ from tailrace.filesystem import refusal_text
 from tailrace.terminal import guard, lines
 
 COMMANDS = {
-    "serve": "Run the daemon: collect traces until told to stop.",
+    "serve": "Run the daemon: collect traces until a signal stops it.",
     "check": "Find every mistake in a configuration file.",
     "run": "Run a program with a collector, and certify what it traced.",
     "verify": "Verify all files of a store, or a run certificate.",
     "merge": "Merge the stores of a job's nodes, and certify the job.",
     "import": "Import finished files and directories.",
-    "verdict": "Say of each trace file whether anything is missing, and why.",
+    "verdict": "Report for each trace file whether events are missing, and why.",
     "query": "Run SQL over the collected events.",
-    "streams": "List the streams, and how complete each is.",
-    "gaps": "List what is missing, and why.",
+    "streams": "List the streams, and how complete each one is.",
+    "gaps": "List the missing events, and why they are missing.",
     "stats": "Count and measure spans by name.",
-    "ranks": "Show the ranks of a job over time, and where events are missing.",
+    "ranks": "Show when each rank of a job has events, and which are missing.",
     "diff": "Compare the spans of two runs.",
     "follow": "Show rows as they arrive.",
     "top": "Watch the running collectors.",
-    "collectors": "List the collectors of a store, and how each is.",
+    "collectors": "List the collectors of a store, and the health of each.",
     "view": "Look at a store in a browser.",
     "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",
-    "doctor": "Say what to change on this host before anything is lost.",
+    "doctor": "Examine this host, and print what to change.",
     "bundle": "Collect facts for support, without data and secrets.",
-    "demo": "Show everything at once, on generated traffic.",
+    "demo": "Demonstrate Tailrace on generated traffic.",
 }
 """For each subcommand, its description in `tailrace --help`."""
 
@@ -224,7 +224,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     help="Show the version, and whether compiled kernels run; then exit.",
 )
 def tailrace() -> None:
-    """Collect execution traces, and know exactly which events are missing, and why."""
+    """Collect execution traces, and record exactly which events are missing, and why."""
 
 
 def run() -> None:

@@ -80,10 +80,11 @@ def export_command(
 ) -> None:
     """Write events, and what is missing from them, for other tools.
 
-    The last line says whether any of the selected events are missing, or may still arrive. In perfetto and chrome, gaps
-    are slices named LOST, between the events around them; in otlp, gaps are spans with an error; for parquet, arrow,
-    csv and jsonl, a second file has the gaps (`trace.gaps.csv`). All formats contain the notes that users saved in `tailrace view`. A source, session or
-    stream that does not exist is an error, and so is a selection without events. `docs/export.md` has the details."""
+    The last line states whether any of the selected events are missing, or may still arrive. In perfetto and chrome,
+    gaps are slices named LOST, between the events around them; in otlp, gaps are spans with an error; for parquet,
+    arrow, csv and jsonl, a second file has the gaps (`trace.gaps.csv`). All formats contain the notes that users saved
+    in `tailrace view`. A source, session or stream that does not exist is an error, and so is a selection without
+    events. `docs/export.md` has the details."""
     _check(format_, repair=repair, csv_safe=csv_safe)
     output = _place(format_, path)
 

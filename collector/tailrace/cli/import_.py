@@ -121,7 +121,7 @@ def _json(summary: Summary) -> str:
 
 
 def _stored(summary: Summary) -> Iterator[str]:
-    """Yield lines that say where the files are stored, and which files lack events."""
+    """Yield lines that state where the files are stored, and which files lack events."""
     sessions = [*summary.files, *summary.earlier]
     if not sessions:
         return

@@ -205,16 +205,16 @@ def ranks_command(
 ) -> None:
     """Show when each rank of a job has events, and where events are missing.
 
-    Each line is a rank. Each column is a part of the time: its shade shows how many events of the rank begin in it, and
-    an x that events are missing. Missing events are shown behind the event before them or, if their number is unknown,
-    behind the rank's last event. The numbers at the end of the line are the rank's events with a time, and its missing
-    events, with a + if more may be missing. Ranks that were killed are marked and, in a merged store, also ranks that
-    never started.
+    Each line is a rank. Each column is an interval of time. A darker character shows that more events of the rank begin
+    in the interval, and an x that events are missing. Missing events are shown after the last event before them or, if
+    their number is unknown, after the rank's last event. The numbers at the end of the line are the rank's events with
+    a time, and its missing events, with a + if more may be missing. Ranks that were killed are marked and, in a merged
+    store, also ranks that never started.
 
     With --json: `begin` and `end` of the map (Unix ns), its `columns`, and the `ranks`: `job`, `rank`, `node` and
     `state`, and for each column how many `events` begin there, how many are `missing`, and whether an `unknown` number
-    is. Events without a time are counted as `untimed`, and missing events without a place in time as `unplaced`; no
-    column includes them."""
+    of events is missing. Events without a time are counted as `untimed`, and missing events whose time is unknown as
+    `unplaced`; no column includes them."""
     from tailrace.config.load import store_path
     from tailrace.job import rank_map
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
@@ -272,9 +272,9 @@ def verify_command(
     anything differs: a changed row, gap or digit.
 
     STORE is a directory or URL. The command compares each file of the table with its checksum and with the log, prints
-    a line for each damaged file that says what is lost, and exits with 1 if a file is damaged. Files without a known
-    checksum are read and reported as unverifiable; a store at a URL has only such files. The command changes nothing;
-    the next start of the daemon, or the next upkeep, sets damaged files aside.
+    a line for each damaged file that states which rows are lost, and exits with 1 if a file is damaged. Files without a
+    known checksum are read and reported as unverifiable; a store at a URL has only such files. The command changes
+    nothing; the next start of the daemon, or the next upkeep, sets damaged files aside.
 
     With --json, for a certificate: the path of the `certificate`, whether it `holds`, the `differences`, its `totals`,
     its number of `streams`, and the public key of the person who signed it (`signed_by`, null without a signature). For

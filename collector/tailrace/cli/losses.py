@@ -54,9 +54,9 @@ def gaps_command(
 ) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
 
-    `peer` is the file or the address from which the session came. `detail` says how the collector found out. `first`
-    and `last` are the numbers that the producer gave to the first and the last missing event, if it numbers its events.
-    A dash as `count` means that the number of missing events is unknown.
+    `peer` is the file or the address from which the session came. `detail` states how the collector detected the gap.
+    `first` and `last` are the numbers that the producer gave to the first and the last missing event, if it numbers its
+    events. A dash as `count` means that the number of missing events is unknown.
 
     A connection that a collector refused is not a gap, because most clients connect again. The metric
     tailrace_source_refused and /status count refused connections, and so does the certificate of `tailrace run` where
@@ -64,7 +64,7 @@ def gaps_command(
 
     If a collector runs on the store, the command asks it which events it still waits for, before they count as missing.
     These events get one line for each stream, with the reason `awaited`. In such a line, a dash as `count` means that
-    the collector did not answer; `detail` says why."""
+    the collector did not answer; `detail` has the reason."""
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness, Scope, completeness
     from tailrace.query.views import GAPS

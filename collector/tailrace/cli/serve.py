@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 )
 @json_option("Print a line of JSON once it listens and another at the end, in place of the text.")
 def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:
-    """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
+    """Collect traces until SIGTERM or Ctrl-C (a second one ends the process at once).
 
-    SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is wrong. SIGUSR1 and
-    SIGUSR2 have no effect.
+    SIGHUP reloads the configuration. An invalid configuration changes nothing, and /status shows its problems. SIGUSR1
+    and SIGUSR2 have no effect.
 
     With --json, the command prints the status at the start and at the end, each as one line in the form of /status;
     with --rest, it prints only the last one."""

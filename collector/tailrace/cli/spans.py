@@ -91,15 +91,15 @@ def stats_command(
     span of the group is the innermost open span of its stream and substream. Percentiles are durations of actual spans,
     not interpolated.
 
-    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the
-    missing spans were: `4.1–4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of
-    the missing events, and a name of which nothing arrived has no line. A figure that is one value is
-    exact as far as losses are known, up to the digits that are printed. With --json, the numbers are those of the spans that are there,
-    and `bounds` has the least and the greatest value of each figure, as a list of two; null is unbounded.
+    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the missing spans
+    were: `4.1–4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of the missing events, and a name
+    of which nothing arrived has no line. A figure that is one value is exact as far as losses are known, up to the
+    digits that are printed. With --json, the numbers are those of the spans that are there, and `bounds` has the least
+    and the greatest value of each figure, as a list of two; null is unbounded.
 
-    Durations are ticks where the clock has no tick rate, and `unit` says so; with --json they are whole
-    numbers of the unit. A time selects spans that begin then, and no span without a wall time. The last
-    line says whether anything is missing; with --json, standard error says it."""  # noqa: RUF002 - a range
+    If the clock has no tick rate, durations are in ticks, and `unit` is `ticks`; with --json they are whole numbers of
+    the unit. --since and --until select spans by their begin, and no span without a wall time. The last line states
+    whether events are missing; with --json, this is printed on standard error."""  # noqa: RUF002 - a range
     from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -243,13 +243,13 @@ def diff_command(
 
     A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with different
     sessions, ranks or times. Where events are missing, a figure is an interval, as `stats` prints it, and so is its
-    change. The verdict of a group holds whatever the missing events were: `grew` or `shrank` by more than the
-    threshold (0 without --threshold), `same`, or `undecided`. A group that only B has is `new`, and a group that
-    only A has is `gone`, if nothing is missing from the other run; else it is `undecided`. A group whose spans are all
-    still open in one run is `unknown`.
+    change. The verdict of a group holds whatever the missing events were: `grew` or `shrank` by more than the threshold
+    (0 without --threshold), `same`, or `undecided`. A group that only B has is `new`, and a group that only A has is
+    `gone`, if nothing is missing from the other run; else it is `undecided`. A group whose spans are all still open in
+    one run is `unknown`.
 
     With --threshold, standard error names each group that fails or is undecided, and it is an error if there is no
-    group to compare. The last lines say what is missing from A and from B."""
+    group to compare. The last lines state which events are missing from A and from B."""
     from tailrace.analysis.comparison import changes
     from tailrace.analysis.statistics import parse
 

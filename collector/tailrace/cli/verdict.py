@@ -121,10 +121,10 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     removed at the end (in $TMPDIR; it needs about as much room as the files). It needs no store and reads no
     configuration. Formats are recognised by the first bytes.
 
-    Prints one line for each file or ovni run: `complete`, `nothing known to be missing` if the format does not
-    show every loss, the number of events and names that are missing and why, or `cannot be told` and why. The
-    line of a copy names the file that has its content. A table behind has the ten most frequent names of spans, with the
-    interval in which each figure lies, whatever the missing spans were (see `stats`).
+    Prints one line for each file or ovni run: `complete`; `nothing known to be missing`, if the format does not show
+    every loss; the numbers of missing events and names, with the reasons; or `cannot be told`, with the reason. The
+    line of a copy names the file that has its content. A table follows with the ten most frequent names of spans. For
+    each figure it has the interval in which the true value lies, whatever the missing spans were (see `stats`).
 
     Exits with 0 if nothing is known to be missing, with 3 if anything is missing or cannot be told, and with 1 if a
     file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
