@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.analysis.bounds import LostCount, total_loss
 from tailrace.model.gap import DAMAGED_SESSION
 from tailrace.query.completeness import open_then
-from tailrace.query.filters import RowCondition, Then, one_of
+from tailrace.query.filters import OpenRange, RowCondition, one_of
 
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window
@@ -212,7 +212,7 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
     sql = _TOUCHING.format(gaps=found, chosen=chosen.sql)
     rows = list(engine.rows(sql, (*gaps.values, *chosen.values)))
     if rows and since is not None:
-        sessions = open_then(engine, {row[:2] for row in rows}, Then(since - MARGIN, None))
+        sessions = open_then(engine, {row[:2] for row in rows}, OpenRange(since - MARGIN, None))
         rows = [row for row in rows if row[:2] in sessions or row[1] == DAMAGED_SESSION]
     for source, session, format_, stream, unit, events, unknown, names in rows:
         lost = None if unknown else int(events)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
-from tailrace.query.filters import RowCondition, Selection, Then, all_of, one_of, quote
+from tailrace.query.filters import OpenRange, RowCondition, Selection, all_of, one_of, quote
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
@@ -98,7 +98,7 @@ class Scope(NamedTuple):
     selection: Selection
     gaps: RowCondition
     rows: RowCondition = RowCondition("true")
-    then: Then | None = None
+    then: OpenRange | None = None
 
     @classmethod
     def of(cls, selection: Selection) -> Scope:
@@ -209,14 +209,14 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 _Session = tuple[str, str]
 
 
-def open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
+def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
     """Return those of the given sessions that may have been open in the range of time `then`.
 
     For most sessions, the times in their session rows prove this. Events are read only for the others.
     """
-    words = then.by_words
-    known = "SELECT source, session FROM part.worded_times WHERE"
-    found = {(a, b) for a, b in engine.rows(f"{known} {words.sql}", words.values)} & sessions
+    stated = then.by_stated_times
+    known = "SELECT source, session FROM part.stated_times WHERE"
+    found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions
     if rest := sessions - found:
         times = all_of([one_of("session", sorted({s for _, s in rest})), then.by_times])
         seen = "SELECT source, session FROM part.session_times WHERE"
@@ -281,7 +281,7 @@ class Window(NamedTuple):
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(
-            self.selection, gaps, self.rows, Then(self.since, self.until) if sessions else None
+            self.selection, gaps, self.rows, OpenRange(self.since, self.until) if sessions else None
         )
 
     def _times(self) -> Iterator[RowCondition]:
@@ -291,6 +291,6 @@ class Window(NamedTuple):
             yield RowCondition("time < ?", (self.until,))
 
     def _sessions(self) -> Iterator[RowCondition]:
-        condition = Then(self.since, self.until).by_times
+        condition = OpenRange(self.since, self.until).by_times
         if condition.values:
             yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)

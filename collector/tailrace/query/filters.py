@@ -144,7 +144,7 @@ class Selection(NamedTuple):
             yield one_of("stream", streams)
 
 
-class Then(NamedTuple):
+class OpenRange(NamedTuple):
     """A range of time, from `since` to `until` (Unix ns). It selects the sessions that may have been open within it
     (see `Window`).
     """
@@ -158,8 +158,8 @@ class Then(NamedTuple):
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
-    def by_words(self) -> RowCondition:
-        """SQL condition on the view `part.worded_times`, which has the times in session rows, so that DuckDB reads no
+    def by_stated_times(self) -> RowCondition:
+        """SQL condition on the view `part.stated_times`, which has the times in session rows, so that DuckDB reads no
         events.
 
         The condition selects a part of the sessions that `by_times` selects: those that were open within the range

@@ -307,8 +307,8 @@ GROUP BY source, format, session, stream;
 CREATE VIEW part.damaged_sources AS
 SELECT DISTINCT source FROM part.kept_findings WHERE kind = 'gap' AND session = 'damaged';
 
--- When each session was opened and closed, by the collector's own words. `part.session_times` may be longer.
-CREATE VIEW part.worded_times AS
+-- When each session was opened and closed, as its session rows state. `part.session_times` may be a longer range.
+CREATE VIEW part.stated_times AS
 SELECT source, session, min(try_cast(ours ->> '$.opened' AS BIGINT)) AS opened,
   bool_or(ours ->> '$.closed' IS NOT NULL) AS closed,
   max(try_cast(ours ->> '$.closed_at' AS BIGINT)) FILTER (ours ->> '$.closed' IS NOT NULL) AS closed_at

@@ -297,7 +297,7 @@ FROM (
   FROM part.shown
   GROUP BY source, session
 ) AS s
-LEFT JOIN part.worded_times AS w USING (source, session)
+LEFT JOIN part.stated_times AS w USING (source, session)
 LEFT JOIN part.clocks AS c USING (source, session)
 """
 """SQL for the range of time in which each session may have had events.
