@@ -79,7 +79,7 @@ RECENT_MAX = 16 * 2**20
 (`daemon.loops.sync.BEHIND_MAX`), so no entry of a file is read back from the disk at full rate."""
 
 SYNC_EARLY = 4 * 2**20
-"""Number of received bytes that are not synced yet at which the next sync begins before `sync_interval` has passed."""
+"""If more received bytes are not synced yet, the next sync begins before `sync_interval` has passed."""
 
 _SESSIONS = range(2**64)
 _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), attrgetter("first")
