@@ -88,7 +88,9 @@ def test_a_source_that_a_reload_added_has_no_rates_yet(status):
     assert all(s.rows_per_second == 0 for s in seen.sources if s.source != "tcp")
 
 
-@pytest.mark.parametrize("figure", ["unknown_gaps", "uncounted_events", "uncounted_sessions"])
+@pytest.mark.parametrize(
+    "figure", ["unknown_gaps", "uncounted_events", "uncounted_sessions", "asked_names"]
+)
 def test_what_nobody_can_count_makes_missing_unknown(status, figure):
     assert tcp(overview(status, None)).missing_is_known
     assert not tcp(overview(later(status, 1.0, **{figure: 1}), None)).missing_is_known

@@ -205,6 +205,12 @@ class SourceStatus(msgspec.Struct, kw_only=True):
 
     `awaited_events` counts the events of all streams. It also counts the events of gaps that are not committed yet.
     """
+    asked_names: int
+    """Number of names to which events refer, and which the file of the events has not defined so far.
+
+    They may still arrive, and other files may define them. So at most this number is missing, and only the table shows
+    which names are.
+    """
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int

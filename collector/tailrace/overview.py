@@ -26,7 +26,7 @@ class SourceOverview(msgspec.Struct, kw_only=True):
     missing_is_known: bool
     """Whether `missing_events` is the exact number.
 
-    It is not if a stream has no sequence numbers, or if a gap has an unknown size.
+    It is not if a stream has no sequence numbers, if a gap has an unknown size, or if names of events have not arrived.
     """
     awaited_events: int
     malformed_records: int
@@ -110,7 +110,9 @@ def _source(
         if before
         else None,
         missing_events=now.missing_events,
-        missing_is_known=not (now.unknown_gaps or now.uncounted_events or now.uncounted_sessions),
+        missing_is_known=not (
+            now.unknown_gaps or now.uncounted_events or now.uncounted_sessions or now.asked_names
+        ),
         awaited_events=now.awaited_events,
         malformed_records=sum(now.malformed_records.values()),
         behind_bytes=now.behind_bytes + now.queue_bytes,

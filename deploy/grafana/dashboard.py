@@ -69,7 +69,10 @@ ROWS: dict[str, tuple[Graph, ...]] = {
     "Missing events, and why": (
         Graph("Events lost", "A second, by reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_gap_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
         Graph("Events that arrived after all", "A second, by the gap's reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_heal_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
-        Graph("Missing now", "By source.", "short", (Line("tailrace_ledger_missing_events{S}", "{{source}}"),)),
+        Graph("Missing now", "Events by source, and names that may be missing.", "short", (
+            Line("tailrace_ledger_missing_events{S}", "{{source}}"),
+            Line("tailrace_ledger_asked_names{S}", "{{source}} names"),
+        )),
         Graph("Duplicates", "Events a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_ledger_duplicate_events_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Dropped by the kernel", "Datagrams a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_udp_kernel_dropped_datagrams_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Unreadable", "Bytes a second, by source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_malformed_bytes_total{{S}}{RATE}))", "{{source}}"),)),

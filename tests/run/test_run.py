@@ -19,8 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, total
 from tailrace.run.summary import lines
 from tests import program
+from tests.decoding.test_conformance import VECTORS
 from tests.ingest.log import heph_event, heph_goodbye
 from tests.program import COMMAND, start
+from tests.query.asking import ask
 from tests.system.collector import until
 
 EMIT = """
@@ -389,6 +391,28 @@ def test_files_are_followed_to_their_end(tmp_path):
     assert done.returncode == 0, done.stderr
     assert certificate["totals"]["stored"] == 5
     assert "files_1_heph" in {stream["source"] for stream in certificate["streams"]}
+
+
+COPY = "import shutil, sys; [shutil.copy(file, 'runs') for file in sys.argv[1:]]"
+
+
+@pytest.mark.parametrize("parent", [True, False])
+def test_names_that_no_file_has_are_missing_from_the_certificate(tmp_path, parent):
+    """A forked child uses names that its parent's file defines."""
+    traces = VECTORS / "dftracer/traces"
+    child, whole = traces / "v220_fork_undefined_hash.pfw.gz", traces / "v220_fork_parent.pfw.gz"
+    (tmp_path / "runs").mkdir()
+    files = [child, *[whole] * parent]
+    done = tailrace(
+        tmp_path, "run", "--store", "store", "--max-loss", 0, "--source", "dftracer=runs",
+        "--", sys.executable, "-c", COPY, *files,
+    )  # fmt: skip
+    totals = json.loads((tmp_path / "store/certificate.json").read_bytes())["totals"]
+    [(missing,)] = ask(tmp_path / "store", "SELECT sum(missing)::BIGINT FROM streams")
+    assert (missing == 0) == parent
+    assert totals["missing"] == ({} if parent else {"unresolved": missing})
+    assert totals["expected"] == totals["stored"] + missing
+    assert done.returncode == (0 if parent else 4), done.stderr
 
 
 def test_a_source_of_another_shape_is_a_clear_error(tmp_path):

@@ -1,20 +1,24 @@
-"""The last ledger counts what the views count: names that no file has, and events that two files have."""
+"""The last ledger counts what the views count: names that no file has, and events that two files have. While the
+collector runs, only an upper bound for the number of lost names is known.
+"""
 
 from __future__ import annotations
 
 import gzip
+import json
+import shutil
 
 import pytest
 
 from tests import program, toml
 from tests.decoding.test_conformance import VECTORS
 from tests.ingest.log import heph_event
+from tests.metrics.scrape import Scrape
 from tests.query.asking import ask
 from tests.system.collector import Collector, until
 
-LINES = gzip.decompress((VECTORS / "dftracer/traces/v220_py_plain.pfw.gz").read_bytes()).splitlines(
-    keepends=True
-)
+TRACES = VECTORS / "dftracer/traces"
+LINES = gzip.decompress((TRACES / "v220_py_plain.pfw.gz").read_bytes()).splitlines(keepends=True)
 NAME = next(line for line in LINES if b'data/f0.bin"' in line and b'"FH"' in line)
 
 
@@ -26,9 +30,41 @@ def collector(request, tmp_path):
     (tmp_path / "runs/a.pfw").write_bytes(b"".join(lines))
     source = toml.source("runs", "tail", "dftracer", paths=[tmp_path / "runs"])
     collector = Collector(tmp_path, sources=source)
-    collector.words = "1 name missing" if request.param == "lost" else "0 missing\n"
+    collector.lost = int(request.param == "lost")
+    collector.words = "1 name missing" if collector.lost else "0 missing\n"
     yield collector
     collector.stop()
+
+
+def asked(collector):
+    """The number of names that are asked for, as /status and the metric of a running collector state it."""
+    status = collector.status()["sources"]["runs"]["asked_names"]
+    [sample] = Scrape(collector.metrics()).families["tailrace_ledger_asked_names"]
+    assert (sample.labels, sample.value) == ({"source": "runs"}, status)
+    return status
+
+
+def rest(collector, *options):
+    """Run `serve --rest`, and return what it prints."""
+    command = [*collector.command(), "--rest", *options]
+    return program.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def last(collector):
+    """The numbers of names that are asked for and that are missing, as the last line of `serve --rest --json` has it."""
+    figures = json.loads(rest(collector, "--json"))
+    return figures["sources"]["runs"]["asked_names"], figures["missing_names"]["runs"]
+
+
+def lost(collector):
+    """The number of missing names, as the views, the list of streams and the list of gaps count it."""
+    views = "SELECT coalesce(sum(missing), 0)::BIGINT FROM {}"
+    [counts] = {ask(collector.store, views.format(view))[0] for view in ("sessions", "streams")}
+    gaps = collector.cli("gaps", "--json").stdout.splitlines()
+    assert counts == (sum(json.loads(gap)["of"] == "name" for gap in gaps),)
+    complete = collector.cli("streams", "--complete-only").returncode == 0
+    assert complete == (counts == (0,))
+    return counts[0]
 
 
 def test_a_stopped_collector_counts_lost_names(collector):
@@ -41,14 +77,62 @@ def test_a_stopped_collector_counts_lost_names(collector):
 
 
 def test_serve_rest_counts_lost_names(collector):
-    done = program.run(
-        [*collector.command(), "--rest"], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert collector.words in done.stdout
+    assert collector.words in rest(collector)
 
 
-@pytest.mark.parametrize("collector", ["there"], indirect=True)
+def test_the_last_json_counts_lost_names(collector):
+    assert last(collector) == (collector.lost, collector.lost)
+    assert lost(collector) == collector.lost
+
+
+def test_a_running_collector_counts_the_names_that_have_not_come(collector):
+    collector.start()
+    until(lambda: collector.status()["sources"]["runs"]["seen_events"] == 98, "the events")
+    assert asked(collector) == collector.lost
+    collector.settle()
+    collector.kill()
+    collector.start()
+    until(lambda: collector.status()["state"] == "ok", "the replay")
+    assert asked(collector) == collector.lost
+    with (collector.store.parent / "runs/a.pfw").open("ab") as file:
+        file.write(NAME)
+    until(lambda: asked(collector) == 0, "the name")
+    collector.stop()
+    assert "0 missing\n" in collector.log()
+    assert lost(collector) == 0
+
+
+@pytest.mark.parametrize("collector", ["lost"], indirect=True)
+def test_a_file_that_is_gone_has_lost_its_names(collector):
+    """The session is closed, and the next run of the collector opens no session."""
+    collector.start()
+    until(lambda: collector.status()["sources"]["runs"]["seen_events"] == 98, "the events")
+    (collector.store.parent / "runs/a.pfw").unlink()
+    until(lambda: collector.status()["sources"]["runs"]["sessions_closed"] == 1, "the end")
+    assert asked(collector) == 1
+    collector.stop()
+    collector.start()
+    assert asked(collector) == 1
+    assert collector.stop().count(collector.words) == 2
+    assert lost(collector) == 1
+
+
+def test_names_in_the_file_of_a_parent_are_asked_for_and_not_lost(tmp_path):
+    child, parent = (TRACES / f"v220_{n}.pfw.gz" for n in ("fork_undefined_hash", "fork_parent"))
+    (tmp_path / "runs").mkdir()
+    source = toml.source("runs", "tail", "dftracer", paths=[tmp_path / "runs"])
+    collector = Collector(tmp_path, sources=source)
+    shutil.copy(child, tmp_path / "runs")
+    alone, missing = last(collector)
+    assert alone == missing == lost(collector) > 0
+    shutil.copy(parent, tmp_path / "runs")
+    both, missing = last(collector)
+    assert both >= alone
+    assert missing == lost(collector) == 0
+
+
 def test_what_an_unreadable_store_does_not_tell_is_unknown(collector):
+    """Without the table, no name is missing if none is asked for."""
     (collector.store.parent / "runs/b.pfw").write_bytes(NAME)
     collector.start()
     until(lambda: collector.status()["sources"]["runs"]["seen_events"] == 98, "the events")
@@ -56,7 +140,8 @@ def test_what_an_unreadable_store_does_not_tell_is_unknown(collector):
     for file in collector.store.rglob("*.parquet"):
         file.write_bytes(bytes(file.stat().st_size))
     ledger = collector.stop()
-    assert "0 missing, and an unknown number of names missing that they ask for" in ledger
+    names = ", and an unknown number of names missing that they ask for" if collector.lost else ""
+    assert f"0 missing{names}\n" in ledger
     assert "it is unknown how many files in the store have the content of other files" in ledger
 
 

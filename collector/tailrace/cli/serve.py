@@ -39,12 +39,13 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     and SIGUSR2 have no effect.
 
     With --json, the command prints the status at the start and at the end, each as one line in the form of /status;
-    with --rest, it prints only the last one."""
+    with --rest, it prints only the last one. The last line has one more member: `missing_names` is, by source, the
+    number of names to which events refer and which no file of the source in the store defines (null: an unknown
+    number)."""
     loaded = load_config(config, store)
-    began = SystemClock().wall_ns()
     if rest:
         heaps.load_arrow()
-        _print_last(loaded, _read_rest(loaded), began, as_json=as_json)
+        _print_last(loaded, _read_rest(loaded), as_json=as_json)
         return
     # Bind the sockets before other modules are loaded, so that arriving bytes wait in the sockets. If a service manager
     # keeps sockets open, this is not necessary.
@@ -68,7 +69,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     finally:
         for listening in held.values():
             listening.close()
-    _print_last(loaded, last, began, as_json=as_json)
+    _print_last(loaded, last, as_json=as_json)
 
 
 def _read_rest(loaded: Loaded) -> Status:
@@ -93,42 +94,47 @@ def _read_rest(loaded: Loaded) -> Status:
     return read_rest(loaded, config, SystemClock(), last=True)
 
 
-def _print_last(loaded: Loaded, status: Status, began: int, *, as_json: bool) -> None:
+def _print_last(loaded: Loaded, status: Status, *, as_json: bool) -> None:
+    names, copies = _as_stored(loaded, status)
     if as_json:
-        _print_json(status)
+        import msgspec
+
+        click.echo(msgspec.json.encode(msgspec.to_builtins(status) | {"missing_names": names}))
     else:
-        click.echo(final_ledger(status, *_as_stored(loaded, status, began)))
+        click.echo(final_ledger(status, names, copies))
 
 
 def _as_stored(
-    loaded: Loaded, status: Status, began: int
+    loaded: Loaded, status: Status
 ) -> tuple[dict[str, int | None], dict[str, CopiedFiles | None]]:
     """Return, by source, what only the table tells: the number of names to which events refer and which no file
-    contains, and the files that views leave out as copies; None for what is unknown. `began` is the time at which the
-    command started."""
+    contains, and the files that views leave out as copies; None for what is unknown."""
     from tailrace.config.load import store_path
-    from tailrace.decoding.contract import asks
-    from tailrace.decoding.formats import FORMATS
     from tailrace.errors import TailraceError
-    from tailrace.query.completeness import asking_sessions, copied_files, missing_names
+    from tailrace.query.completeness import copied_files, missing_names
     from tailrace.query.engine import Engine
+    from tailrace.query.filters import one_of
 
-    formats = {name for name, each in FORMATS.items() if asks(each.decoder(1, None))}
     read = {name: source for name, source in status.sources.items() if source.seen_events}
-    wanted = {name for name, source in read.items() if source.format in formats}
+    asked = [name for name, source in status.sources.items() if source.asked_names]
     several = {n for n, each in read.items() if each.type == "tail" and each.sessions_opened > 1}
-    if not (wanted or several):
-        return {}, {}
+    names: dict[str, int | None] = dict.fromkeys(status.sources, 0)
+    copies: dict[str, CopiedFiles | None] = {}
+    if not (asked or several):
+        return names, copies
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
         try:
-            names = missing_names(engine, asking_sessions(engine, wanted, began))
-            return names, dict(copied_files(engine)) if several else {}
+            if asked:
+                names |= missing_names(engine, one_of("source", asked))
+            if several:
+                copies |= copied_files(engine)
         finally:
             engine.close()
     except TailraceError as error:
         click.echo(f"tailrace: {error}", err=True)
-        return dict.fromkeys(wanted), dict.fromkeys(several)
+        return names | dict.fromkeys(asked), dict.fromkeys(several)
+    return names, copies
 
 
 def _print_json(status: Status) -> None:

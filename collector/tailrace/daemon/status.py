@@ -108,6 +108,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         "open_windows": ingest.open_windows(name),
         "awaited_events": sum(each.events for each in awaited) + uncommitted,
         "awaited": awaited[:AWAITED_MAX],
+        "asked_names": ingest.asked_names(name),
         "state_bytes": ingest.budget.sources.get(name, 0),
         "packed_records": commons.packed,
         "slow_records": commons.slow,

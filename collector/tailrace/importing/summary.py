@@ -18,7 +18,7 @@ from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
 from tailrace.query.completeness import MISSING, missing_names
 from tailrace.query.engine import Engine
-from tailrace.query.filters import quote
+from tailrace.query.filters import RowCondition, quote
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def summary(
             asked = _sessions(engine, new | known)
             files = [each for each in asked if root(each.session) in new]
             earlier = [each for each in asked if root(each.session) in known]
-            names = missing_names(engine, new)
+            names = missing_names(engine, _of(new)) if new else {}
         finally:
             engine.close()
     errors = _errors(last) if last else {}
@@ -122,13 +122,17 @@ def summary(
     )  # fmt: skip
 
 
+def _of(wanted: set[str]) -> RowCondition:
+    """Return the condition that a row belongs to one of the wanted sessions, which are at least one."""
+    return RowCondition(f"part.root(session) IN ({', '.join(map(quote, sorted(wanted)))})")
+
+
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     """Return the summaries of the wanted sessions and of their restarts, which are sessions with the same id and a
     suffix."""
     if not wanted:
         return []
-    listed = ", ".join(map(quote, sorted(wanted)))
-    where = f"WHERE part.root(session) IN ({listed})"
+    where = f"WHERE {_of(wanted).sql}"
     missing: dict[str, dict[str, int]] = {}
     gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):

@@ -181,6 +181,12 @@ class Ingest:
             total.add(self.heartbeats.account)
         return total
 
+    def asked_names(self, source: str) -> int:
+        """Return the number of names to which events of a source refer, and which the session of the events has not
+        defined so far. Other sessions may define them."""
+        open_ = (session for session in self._sessions.values() if session.source == source)
+        return self.tally(source).asked + sum(len(session.asked) for session in open_)
+
     def pending(self, source: str) -> int:
         """Return the number of a source's received bytes that are not decoded yet: incomplete records in decoders, and
         the part of an entry whose steps are not done."""

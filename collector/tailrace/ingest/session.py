@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quote
 
@@ -342,7 +342,13 @@ class Session:
         self._note_pieces(now)
         if self._pieces:
             del self._pieces.resting[self.name]
+        self._tally.asked += len(self.asked)
         self.generations.close(reason, self._file.as_read(), now)
+
+    @property
+    def asked(self) -> Collection[str]:
+        """Return the keys of names to which events refer, and which this session has not defined so far."""
+        return self._file.asked
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -435,7 +441,7 @@ class SessionFile:
             self._rest(file, Rest(why="stopped", since=since), own, now)
         elif lacks == "":
             self._rest(file, Rest(why="ended", since=since), own, now)
-        elif lacks or self._asked:
+        elif lacks or self.asked:
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
@@ -471,7 +477,7 @@ class SessionFile:
         documents (such as metadata files) that were read. A later import compares them with the file. Also return the
         keys of names that events request and that have not arrived."""
         file = self._state.file
-        return {"file": _as_read(file)} | self._asked if file else {}
+        return {"file": _as_read(file)} | self._asks if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
         """Write a row that the file has stopped growing or, without `rest`, that it grows again. The row also states
@@ -486,7 +492,7 @@ class SessionFile:
             about["file"] = _as_read(file)
         if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
-        own.session("rest", about | self._end | self._asked, now)
+        own.session("rest", about | self._end | self._asks, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
         """Return a description of the part of the stream's end that is missing: "" if the stream is complete, None if
@@ -497,12 +503,17 @@ class SessionFile:
         return "" if lacking and self.goes_on else lacking
 
     @property
-    def _asked(self) -> dict[str, object]:
+    def asked(self) -> Collection[str]:
+        """Return the keys of names to which events refer, and which this file has not defined so far."""
+        return self.decoder.asked if asks(self.decoder) else ()
+
+    @property
+    def _asks(self) -> dict[str, object]:
         """Return, as attributes of a row, the keys of names that events request and that have not arrived. If they
         exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
         kept: list[str] = []
         size = 0
-        for key in sorted(self.decoder.asked if asks(self.decoder) else ()):
+        for key in sorted(self.asked):
             size += len(quote(key)) + 1
             if size > ASKS_MAX:
                 kept = list(dict.fromkeys(["", *kept]))

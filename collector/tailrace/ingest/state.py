@@ -49,6 +49,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     """Number of unfinished records that were dropped because the source's sessions held too many unfinished bytes."""
     unknown_gaps: int = 0
     """Number of gaps of unknown size that no heal row has taken back."""
+    asked: int = msgspec.field(default=0, name="asked_names")
+    """Number of names to which events of closed sessions refer, and which these sessions did not define."""
     restarts: int = 0
     opened: int = msgspec.field(default=0, name="sessions_opened")
     closed: int = msgspec.field(default=0, name="sessions_closed")

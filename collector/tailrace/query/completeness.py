@@ -9,12 +9,12 @@ beginning is lost, do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
-from tailrace.query.filters import OpenRange, RowCondition, Selection, all_of, one_of, quote
+from tailrace.query.filters import OpenRange, RowCondition, Selection, all_of, one_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
@@ -155,32 +155,12 @@ class _Missing:
                 self.by_reason[reason] = min(self.by_reason.get(reason, 0) + count, _MOST)
 
 
-def missing_names(engine: Engine, sessions: Iterable[str]) -> dict[str, int | None]:
-    """Return the number of missing names, by source: names to which events of the given sessions refer, and which never
-    arrived. None stands for an unknown number.
-
-    `sessions` are ids without the suffix that marks an incarnation."""
-    if not (listed := ", ".join(map(quote, sorted(sessions)))):
-        return {}
-    sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND part.root(session) IN ({listed}) GROUP BY source"  # noqa: S608 - quoted
-    return {source: None if unknown else count for source, count, unknown in engine.rows(sql)}
-
-
-def asking_sessions(engine: Engine, sources: Iterable[str], since: int) -> set[str]:
-    """Return those sessions of the given sources that lack names to which their events refer, and that were not closed
-    before `since` (Unix ns).
-
-    First search only the session rows of the days from `since` on. If they contain no such session, return at once."""
-    listed = ", ".join(map(quote, sorted(sources)))
-    day = f"make_timestamp({since // 1000})::DATE"
-    asking = f"SELECT DISTINCT part.root(session) FROM stored WHERE kind = 'session' AND day >= {day} AND source IN ({listed}) AND contains(attributes, '\"asks\"')"  # noqa: S608 - quoted
-    found = {session for (session,) in engine.rows(asking)} if listed else set()
-    if not found:
-        return found
-    open_ = (
-        f"SELECT part.root(session) FROM sessions WHERE closed_at IS NULL OR closed_at >= {since}"  # noqa: S608 - a number
-    )
-    return found & {session for (session,) in engine.rows(open_)}
+def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
+    """Return the number of missing names, by source: names to which events of the sessions selected by `where` refer,
+    and which never arrived. None stands for an unknown number."""
+    sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND {where.sql} GROUP BY source"  # noqa: S608 - our own words
+    found = engine.rows(sql, where.values)
+    return {source: None if unknown else count for source, count, unknown in found}
 
 
 class CopiedFiles(NamedTuple):

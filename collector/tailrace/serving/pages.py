@@ -55,7 +55,7 @@ ALARMING = frozenset(
 
 FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
-    "duplicate_events", "received_bytes", "rows",
+    "asked_names", "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
 """Names of those figures of a source that come first in its table on the status page."""
 
