@@ -13,8 +13,6 @@ import shutil
 from collections import Counter
 
 import duckdb
-import pandas
-import polars
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
@@ -58,12 +56,16 @@ def in_pyarrow(table):
 
 
 def in_polars(frame):
+    import polars
+
     assert frame.schema["wall"] == polars.Datetime("us", "UTC")
     chosen = frame.select(COLUMNS).with_columns(polars.col("wall").cast(polars.Int64))
     return Counter(chosen.rows())
 
 
 def in_pandas(path):
+    import pandas
+
     frame = pandas.read_parquet(path, dtype_backend="pyarrow")
     return in_pyarrow(pyarrow.Table.from_pandas(frame, preserve_index=False))
 
@@ -79,7 +81,21 @@ def csv_in_duckdb(path):
     )
 
 
+def parquet_in_polars(path):
+    import polars
+
+    return in_polars(polars.read_parquet(path))
+
+
+def arrow_in_polars(path):
+    import polars
+
+    return in_polars(polars.read_ipc(path))
+
+
 def csv_in_polars(path):
+    import polars
+
     types = dict.fromkeys(NUMBERS, polars.Int64) | dict.fromkeys([*TEXTS, "wall"], polars.String)
     wall = polars.col("wall").str.to_datetime(
         "%Y-%m-%d %H:%M:%S%.f%#z", time_unit="us", time_zone="UTC"
@@ -91,12 +107,12 @@ TABLES = {
     "parquet": [
         lambda path: in_pyarrow(pyarrow.parquet.read_table(path)),
         lambda path: in_duckdb("read_parquet(?)", str(path)),
-        lambda path: in_polars(polars.read_parquet(path)),
+        parquet_in_polars,
         in_pandas,
     ],
     "arrow": [
         lambda path: in_pyarrow(pyarrow.ipc.open_file(path).read_all()),
-        lambda path: in_polars(polars.read_ipc(path)),
+        arrow_in_polars,
     ],
     "csv": [csv_in_duckdb, csv_in_polars],
 }

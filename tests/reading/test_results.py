@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 
-import pandas
-import polars
 import pyarrow as pa
 import pytest
 
@@ -70,6 +68,9 @@ def test_a_timestamp_is_in_utc_wherever_the_reader_is(varied_store):
 
 
 def test_frames_hold_the_same_numbers(store):
+    import pandas
+    import polars
+
     result = store.spans(order=["source", "session", "seq"])
     table = result.arrow()
     frame, other = result.df(), result.pl()
@@ -87,6 +88,8 @@ def test_frames_hold_the_same_numbers(store):
 
 
 def test_whole_numbers_beside_nulls_are_exact_in_pandas(store):
+    import pandas
+
     frame = store.sql("SELECT unnest([9007199254740993, NULL]) AS odd, unnest([true, NULL]) b").df()
     assert frame["odd"].tolist() == [9007199254740993, pandas.NA]
     assert frame["b"].tolist() == [True, pandas.NA]

@@ -8,7 +8,6 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import duckdb
-import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -88,6 +87,8 @@ def test_pyarrow_reads_the_rows(read_back, root):
 
 
 def test_polars_reads_the_rows(read_back, root):
+    import polars
+
     found = polars.read_parquet(f"{root}/day=*/*.parquet", hive_partitioning=False)
     assert found.sort("offset").select(READ).rows() == read_back
 

@@ -5,7 +5,6 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import polars
 import pytest
 from deltalake import DeltaTable
 
@@ -94,6 +93,8 @@ def test_no_merged_file_states_a_latest_time_below_the_true_one(
     latest = datetime.fromtimestamp(DAY * DAY_NS // 10**9, UTC) + timedelta(microseconds=999_999)
     stated = json.loads(added["stats"])["maxValues"].get("wall")
     assert stated is None or datetime.fromisoformat(stated) >= latest
+    import polars
+
     found = polars.scan_delta(str(root)).filter(polars.col("wall") == latest).collect()
     assert found["seq"].to_list() == [10]
 
