@@ -12,11 +12,12 @@ FILES = 20
 
 
 @pytest.fixture(scope="module")
-def slow():
+def slow(tmp_path_factory):
     """The URL of a table whose files come late, and the variables for it."""
     with RunningS3() as server:
         commits = [[row(seq=n, offset=n, start=n, end=n + 1)] for n in range(FILES)]
-        url = make("s3://bucket/slow", *commits, options=server.options)
+        url = "s3://bucket/slow"
+        server.upload(make(tmp_path_factory.mktemp("slow"), *commits), url)
         server.misbehave(delay=0.1)
         yield url, server.options
 

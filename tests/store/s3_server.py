@@ -14,8 +14,9 @@ import time
 from datetime import UTC, datetime
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
-from urllib.request import urlopen
+from pathlib import Path
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.request import Request, urlopen
 from xml.sax.saxutils import escape, unescape
 
 from tailrace.clock import SystemClock
@@ -76,6 +77,14 @@ class RunningS3:
             "AWS_REGION": "us-east-1",
             "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
         }
+
+    def upload(self, directory, url):
+        """Store the files of a directory as objects below a URL `s3://…`."""
+        for path in filter(Path.is_file, Path(directory).rglob("*")):
+            key = quote(f"{url.removeprefix('s3://')}/{path.relative_to(directory)}")
+            request = Request(f"{self.url}/{key}", path.read_bytes(), method="PUT")  # noqa: S310 - our own http address
+            with urlopen(request):  # noqa: S310 - likewise
+                pass
 
     def misbehave(self, *, drop=0, full=False, delay=0.0):
         query = urlencode({"drop": drop, "full": int(full), "delay": delay})

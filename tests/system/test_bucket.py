@@ -27,12 +27,20 @@ URL = "s3://bucket/many"
 QUICK = '[store]\npath = "{url}"\ncommit_interval = "500 ms"\n[store.options]\n{options}\n[heartbeat]\ninterval = "200 ms"\n'
 
 
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A local table of so many files that whoever looks finds an upkeep due.
+
+    In a bucket, each commit would read the log of all former ones.
+    """
+    commits = [[row(seq=seq, stream="old", offset=seq)] for seq in range(CROWDED)]
+    return make(tmp_path_factory.mktemp("crowded"), *commits)
+
+
 @pytest.fixture
-def bucket():
-    """A table of so many files that whoever looks finds an upkeep due."""
+def bucket(crowded):
     with RunningS3() as server:
-        commits = [[row(seq=seq, stream="old", offset=seq)] for seq in range(CROWDED)]
-        make(URL, *commits, options=server.options)
+        server.upload(crowded, URL)
         yield server
 
 
