@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.costs import Costs
+from tests.forms import TURN, this_turn
 from tests.order import turn
 from tests.program import TRUE
 from tests.system.collector import Collector
@@ -46,7 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_report_header() -> str:
+    return f"turn: {TURN}={this_turn()}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    this_turn()  # for all processes of this run
     if config.getoption("--slow"):
         os.environ[TRUE] = "1"
     if config.getoption("--costs"):

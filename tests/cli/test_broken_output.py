@@ -20,6 +20,7 @@ import pytest
 from tailrace.cli.commands import COMMANDS
 from tests import program
 from tests.cli.command import ENVIRONMENT
+from tests.forms import in_turn
 from tests.program import COMMAND
 from tests.system.collector import Collector
 
@@ -32,6 +33,7 @@ JOB = {
 }  # fmt: skip
 
 SERVE = {"serve", "view"}
+TRIED = [name for name in COMMANDS if name not in SERVE]
 QUIET = {"run"}
 """Commands that print nothing on standard output, which is their program's."""
 BROKEN_STDOUT = {"closed": 1, "full": 1, "unread": 141}
@@ -111,8 +113,7 @@ def test_every_command_is_tried():
     assert {arguments(name, Path("/nowhere"))[0] for name in COMMANDS} == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in SERVE])
-@pytest.mark.parametrize("how", BROKEN_STDOUT)
+@pytest.mark.parametrize(("command", "how"), in_turn(TRIED, [*BROKEN_STDOUT]))
 def test_output_that_does_not_arrive_is_an_error(command, how, place):
     given = arguments(command, place)
     if how == "closed":
@@ -132,8 +133,7 @@ def test_output_that_does_not_arrive_is_an_error(command, how, place):
     assert ("tailrace: standard output: " in errors) == (how != "unread")
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in SERVE])
-@pytest.mark.parametrize("how", ["closed", "full"])
+@pytest.mark.parametrize(("command", "how"), in_turn(TRIED, ["closed", "full"]))
 def test_words_that_do_not_arrive_change_nothing(command, how, place):
     given = arguments(command, place)
     if how == "closed":
@@ -148,15 +148,19 @@ def test_words_that_do_not_arrive_change_nothing(command, how, place):
     assert b"Traceback" not in done.stdout
 
 
-@pytest.mark.parametrize("command", ["check", "query", "streams", "import", "follow", "export"])
-@pytest.mark.parametrize("encoding", ["ascii:strict", "utf-16"])
+@pytest.mark.parametrize(
+    ("command", "encoding"),
+    in_turn(
+        ["check", "query", "streams", "import", "follow", "export"], ["ascii:strict", "utf-16"]
+    ),
+)
 def test_output_is_the_same_in_any_encoding(command, encoding, place):
     wide, narrow = (
         program.run(
             [*COMMAND, *arguments(command, place)],
             env=ENVIRONMENT | {"PYTHONIOENCODING": each},
             capture_output=True,
-            executable=True,
+            executable=each == encoding,
         )
         for each in ("utf-8", encoding)
     )

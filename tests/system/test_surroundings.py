@@ -12,26 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from tests import toml
-from tests.program import environment
+from tests import program, toml
+from tests.forms import in_turn
+from tests.ingest.log import heph_event
+from tests.program import COMMAND, environment
 from tests.system.collector import SOURCES, until
 from tests.system.surroundings import SURROUNDINGS
 
 TAILRACE = Path(sys.executable).with_name("tailrace")
 
-CLIENT = """
-import sys, tailrace_client
-emitter = tailrace_client.connect(f"tcp://{sys.argv[1]}")
-for number in range(50):
-    tailrace_client.event("sent", number=number)
-sys.exit(0 if tailrace_client.close(30) else 1)
+SENDER = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as sock:
+    sock.sendall(sys.stdin.buffer.read())
+    sock.shutdown(socket.SHUT_WR)
+    while sock.recv(65536):
+        pass
 """
+"""A client that ends once the daemon has read everything, and that imports little."""
 
 
-@pytest.mark.parametrize("surrounding", SURROUNDINGS, ids=lambda each: each.name)
-def test_a_start_holds(surrounding, tmp_path):
-    if not surrounding.needs():
-        pytest.skip("needs root and util-linux")
+def serve(surrounding, tmp_path):
     store, config, log = tmp_path / surrounding.store, tmp_path / "tailrace.toml", tmp_path / "log"
     config.write_text(
         toml.section("admin", listen="127.0.0.1:0")
@@ -81,27 +82,25 @@ def _wait(process, path):
 def _use(process, ports, store, surrounding):
     """Send 50 events, shut the daemon down, and find the events in the table."""
     enter = ["nsenter", "-t", str(process.pid), "-n"] if surrounding.network else []
-    address = ports["sources"]["tcp"]
+    host, _, port = ports["sources"]["tcp"].rpartition(":")
     subprocess.run(
-        [*enter, sys.executable, "-c", CLIENT, address], env=environment(), check=True, timeout=90
-    )
+        [*enter, sys.executable, "-I", "-S", "-c", SENDER, host, port],
+        input=b"".join(heph_event(1, number) for number in range(50)), check=True, timeout=90,
+    )  # fmt: skip
     # `unshare -f` waits for the daemon, and ignores signals meanwhile.
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     daemon = int(children[0]) if surrounding.forks else process.pid
     os.kill(daemon, signal.SIGTERM)
     assert process.wait(60) == 0
-    counted = "SELECT count(*) AS n FROM events WHERE name = 'sent'"
-    answer = subprocess.run(
-        [TAILRACE, "query", "--json", "--store", store, counted],
+    counted = "SELECT count(*) AS n FROM events WHERE name = 'work'"
+    answer = program.run(
+        [*COMMAND, "query", "--json", "--store", store, counted],
         env=environment(), capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert json.loads(answer)["n"] == 50
 
 
-@pytest.mark.parametrize("surrounding", SURROUNDINGS, ids=lambda each: each.name)
-def test_a_program_runs(surrounding, tmp_path):
-    if not surrounding.needs():
-        pytest.skip("needs root and util-linux")
+def run(surrounding, tmp_path):
     store, log, ran = tmp_path / surrounding.store, tmp_path / "log", tmp_path / "ran"
     changed = {**environment(), **surrounding.environ}
     with log.open("wb") as output:
@@ -120,6 +119,17 @@ def test_a_program_runs(surrounding, tmp_path):
     assert int(ran.read_text(), 8) == surrounding.umask, said
     assert done.returncode == 7, said
     assert not (tmp_path / "RAN").exists()
+
+
+@pytest.mark.parametrize(
+    ("surrounding", "command"),
+    in_turn(SURROUNDINGS, [serve, run]),
+    ids=lambda each: each.__name__ if callable(each) else each.name,
+)
+def test_a_start_holds(surrounding, command, tmp_path):
+    if not surrounding.needs():
+        pytest.skip("needs root and util-linux")
+    command(surrounding, tmp_path)
 
 
 def test_the_page_lists_what_is_tried():

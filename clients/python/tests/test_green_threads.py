@@ -13,6 +13,7 @@ import pytest
 
 from clients.python.tests.collectors import Answering, until
 from clients.python.tests.test_process import ended
+from tests.forms import in_turn
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all()",
@@ -63,10 +64,11 @@ def collector(kind, tmp_path):
         yield opened
 
 
-@pytest.mark.parametrize(("kind", "pure"), [("unix", "1"), ("tcp", ""), ("udp", "")])
-@pytest.mark.parametrize("when", ["before", "behind the import", "behind an event"])
-@pytest.mark.parametrize("library", PATCHES)
-def test_a_program_of_greenlets_runs_and_loses_nothing(library, when, pure, collector):
+@pytest.mark.parametrize(
+    ("library", "when", "kind"),
+    in_turn([*PATCHES], ["before", "behind the import", "behind an event"], ["unix", "tcp", "udp"]),
+)
+def test_a_program_of_greenlets_runs_and_loses_nothing(library, when, kind, collector):
     module = "eventlet" if library == "eventlet" else "gevent"
     pytest.importorskip(module, reason=f"pip install {module}")
     ran = subprocess.run(
@@ -74,7 +76,7 @@ def test_a_program_of_greenlets_runs_and_loses_nothing(library, when, pure, coll
         env={
             "PYTHONPATH": ":".join(sys.path),
             "TAILRACE_ADDRESS": collector.address,
-            "TAILRACE_PURE": pure,
+            "TAILRACE_PURE": "1" if kind == "unix" else "",
         },
         capture_output=True,
         text=True,
