@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.c.building import HERE, build
+from tests.forms import in_turn
 from tests.job.test_mpirun import MPICH, OPEN_MPI, need
 from tests.program import COMMAND, environment, run
 from tests.system.producers import free_ports
@@ -146,10 +147,10 @@ def served(directory, application, *options):
 
 
 @pytest.mark.parametrize(
-    "threads", [[], ["--enable-threads"], ["--enable-threads", "--threads", "2"]]
+    ("threads", "lazy"),
+    in_turn([[], ["--enable-threads"], ["--enable-threads", "--threads", "2"]], [False, True]),
 )
-@pytest.mark.parametrize("lazy", [False, True])
-def test_workers_of_uwsgi_lose_nothing(lazy, threads, tmp_path):
+def test_workers_of_uwsgi_lose_nothing(threads, lazy, tmp_path):
     """The master of uWSGI ends without the interpreter's exit. Unless the workers import the application themselves, the
     master has an event of its own, and so a session without an end."""
     totals = served(tmp_path, APPLICATION, *threads, *["--lazy-apps"] * lazy)
@@ -198,7 +199,10 @@ def test_number(number):
 def test_workers_and_the_controller_of_xdist_lose_nothing(tmp_path):
     (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "test_numbers.py").write_text(TESTS)
-    as_ever, traced, totals = both(tmp_path, sys.executable, "-m", "pytest", "-q", "-n", "2")
+    as_ever, traced, totals = both(
+        tmp_path, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "xdist.plugin",
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",  # the others, of which some import much
+    )  # fmt: skip
     assert (as_ever.returncode, traced.returncode) == (1, 1)
     for each in as_ever, traced:
         assert re.search("^1 failed, 29 passed", each.stdout, re.MULTILINE)
