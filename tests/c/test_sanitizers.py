@@ -10,6 +10,7 @@ import pytest
 from tests.c.building import HERE, WRAPPED, Program, build
 from tests.c.listening import Stream, Udp, hear
 from tests.c.test_bytes import EDGES, command
+from tests.forms import in_turn
 
 SANITIZERS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -34,8 +35,9 @@ def program(sanitizer):
     return build(HERE / "play.c", *SANITIZERS[sanitizer])
 
 
-@pytest.mark.parametrize("options", ["", "no_thread"])
-@pytest.mark.parametrize("kind", ["udp", "tcp", "unix", "file"])
+@pytest.mark.parametrize(
+    ("kind", "options"), in_turn(["udp", "tcp", "unix", "file"], ["", "no_thread"])
+)
 def test_threads_forks_and_ends(program, sanitizer, tmp_path, kind, options):
     peer = Udp() if kind == "udp" else Stream(tmp_path / "s" if kind == "unix" else None)
     address = f"file://{tmp_path}/t" if kind == "file" else peer.address

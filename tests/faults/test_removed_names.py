@@ -15,6 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tests import toml
+from tests.forms import in_turn
 from tests.ingest.log import heph_event
 from tests.system.announcing import Client
 from tests.system.collector import Collector, until
@@ -209,8 +210,7 @@ STORE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("signalled", [False, True])
-@pytest.mark.parametrize("what", STORE)
+@pytest.mark.parametrize(("what", "signalled"), in_turn(STORE, [False, True]))
 def test_nothing_is_acknowledged_after_the_store_is_lost(collector, client, what, signalled):
     what(collector.store)
     if signalled:

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests import program
+from tests.forms import in_turn
 from tests.run.test_run import tailrace
 from tests.system.collector import until
 
@@ -31,9 +32,9 @@ time.sleep(600)
 RANK = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}
 
 
-@pytest.mark.parametrize("deaf", [(), ("deaf",)], ids=["ends", "deaf"])
-@pytest.mark.parametrize("seconds", [0, 0.5, 2])
-@pytest.mark.parametrize("launched", [{}, RANK], ids=["alone", "rank"])
+@pytest.mark.parametrize(
+    ("launched", "seconds", "deaf"), in_turn([{}, RANK], [0, 0.5, 2], [(), ("deaf",)])
+)
 def test_the_store_of_a_killed_run_is_valid_and_has_all_that_was_received(
     tmp_path, launched, seconds, deaf
 ):

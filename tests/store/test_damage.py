@@ -17,6 +17,7 @@ from tailrace.store.damage import DIRECTORY
 from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.upkeep import run
 from tailrace.store.verify import verify
+from tests.forms import in_turn
 from tests.store.writer import commit
 
 COMMITS, ROWS = 20, 30
@@ -259,8 +260,9 @@ class Killed(BaseException):
     """In place of kill -9."""
 
 
-@pytest.mark.parametrize("step", ["fsync", "sync", "_put", "_moved", "write_rows"])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("step", "after"), in_turn(["fsync", "sync", "_put", "_moved", "write_rows"], [False, True])
+)
 def test_setting_aside_can_be_cut_off_anywhere(
     written, open_table, root, seqs, monkeypatch, step, after
 ):

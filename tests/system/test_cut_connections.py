@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import program
+from tests.forms import in_turn
 from tests.ingest.log import heph_epoch, heph_event, heph_goodbye, heph_session
 from tests.ingest.test_cut_connections import lines
 from tests.system.collector import until
@@ -68,7 +69,10 @@ class Producer:
         return self.collector.status()["sources"][self.name]["seen_events"]
 
 
-@pytest.fixture(params=["tcp", "jets", "unix"])
+PRODUCERS = ["tcp", "jets", "unix"]
+
+
+@pytest.fixture(params=PRODUCERS)
 def producer(request, collector):
     producer = Producer(collector, request.param)
     yield producer
@@ -109,7 +113,9 @@ def live(collector, name):
     return collector.status()["sources"][name]["unknown_gaps"], known
 
 
-@pytest.mark.parametrize("said", [False, True], ids=["no end", "end"])
+@pytest.mark.parametrize(
+    ("producer", "said"), in_turn(PRODUCERS, [False, True]), indirect=["producer"]
+)
 def test_what_a_killed_collector_had_not_read_is_not_called_complete(collector, producer, said):
     """A producer that had said its end, and whose end was read, has said everything."""
     name = producer.name
@@ -136,7 +142,9 @@ def end_came(collector, name):
     return any(row["name"] in names for row in collector.rows(source=name, kind="session"))
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["stays", "ends"])
+@pytest.mark.parametrize(
+    ("producer", "ends"), in_turn(PRODUCERS, [False, True]), indirect=["producer"]
+)
 def test_a_collector_that_is_stopped_reads_what_the_kernel_has(collector, producer, ends):
     """All of it is stored. A producer that has not ended may have more."""
     name = producer.name

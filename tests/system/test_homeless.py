@@ -13,6 +13,7 @@ import pytest
 from tailrace.errors import StoreError
 from tailrace.store.layout import open_table
 from tests import program
+from tests.forms import in_turn
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 
@@ -79,14 +80,15 @@ WITH_STORE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", WITH_STORE, ids=lambda arguments: arguments[0])
-def test_with_a_store_everything_works(arguments, store, tmp_path):
-    for environ in (environment(), environment(HOME="/nonexistent", TMPDIR="/nonexistent")):
-        done = ask(arguments[0], "--store", store, *arguments[1:], environ=environ, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
-        for file in tmp_path.iterdir():
-            file.unlink()
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    in_turn(WITH_STORE, [{}, {"HOME": "/nonexistent", "TMPDIR": "/nonexistent"}]),
+)
+def test_with_a_store_everything_works(arguments, more, store, tmp_path):
+    environ = environment(**more)
+    done = ask(arguments[0], "--store", store, *arguments[1:], environ=environ, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_daemon_works(tmp_path):

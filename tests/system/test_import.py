@@ -22,6 +22,7 @@ from tailrace.importing.choosing import choose
 from tailrace.importing.discover import find
 from tailrace_client import Emitter
 from tests import program, toml
+from tests.forms import in_turn
 from tests.query.asking import ask, ask_all
 from tests.system.collector import Collector, until
 
@@ -338,8 +339,13 @@ def test_pieces_of_a_trace_are_left_out_beside_it_and_imported_without_it(tmp_pa
     assert "1 file is a copy of another file, or of a part of others:" in said
 
 
-@pytest.mark.parametrize("options", [[], ["--format", "dftracer"]], ids=["detected", "given"])
-@pytest.mark.parametrize("name", ["split/a.pfw", ".hidden/a.pfw", ".a.pfw", "a.log", "a.1", "a"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    in_turn(
+        ["split/a.pfw", ".hidden/a.pfw", ".a.pfw", "a.log", "a.1", "a"],
+        [[], ["--format", "dftracer"]],
+    ),
+)
 def test_a_trace_is_one_by_its_content_whatever_its_name_is(name, options, tmp_path):
     store, file = tmp_path / "store", tmp_path / "runs" / name
     file.parent.mkdir(parents=True)

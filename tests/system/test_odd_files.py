@@ -16,6 +16,7 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.importing.discover import Why, find
 from tests import toml
+from tests.forms import in_turn
 from tests.system.collector import until
 from tests.system.test_import import VECTORS, ask, command, do, jets
 
@@ -169,8 +170,9 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
 
 
-@pytest.mark.parametrize("size", [10, 4095, 4096, 5000, 10**6 + 7])
-@pytest.mark.parametrize("format_", [[], ["--format", "jets"]])
+@pytest.mark.parametrize(
+    ("size", "format_"), in_turn([10, 4095, 4096, 5000, 10**6 + 7], [[], ["--format", "jets"]])
+)
 def test_a_trace_behind_a_hole_is_imported(size, format_, tmp_path):
     """Programs go on at their place in a log that a rotation has emptied."""
     runs, store = tmp_path / "runs", tmp_path / "store"

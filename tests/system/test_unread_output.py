@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import program
+from tests.forms import in_turn
 from tests.ingest.log import heph_event
 from tests.program import COMMAND
 from tests.system.collector import Collector, until
@@ -287,8 +288,9 @@ def test_signals_that_come_early_do_not_end_a_daemon_and_a_reload_happens(tmp_pa
         collector.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["serve", "query"])
+@pytest.mark.parametrize(
+    ("command", "number"), in_turn(["serve", "query"], [signal.SIGINT, signal.SIGTERM])
+)
 def test_an_early_end_has_no_traceback(command, number, tmp_path):
     """Whenever it comes: the process ends by the signal, or as it does later."""
     trace = tmp_path / "a.jets"

@@ -103,8 +103,9 @@ REQUESTS = 40
 
 
 @pytest.mark.parametrize("kind", ["tcp"])
-@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
-@pytest.mark.parametrize("workers", ["sync", "gthread", "gevent"])
+@pytest.mark.parametrize(
+    ("workers", "preload"), in_turn(["sync", "gthread", "gevent"], [[], ["--preload"]])
+)
 def test_a_service_answers_all_requests_and_ends_when_it_is_asked_to(
     workers, preload, tmp_path, collector
 ):
