@@ -258,6 +258,19 @@ def as_read(found):
     ]
 
 
+@cache
+def unspelled(format_):
+    """The vectors of a format that may be spelled anew, each with its lines and its rows as it is."""
+    vectors = [vector for vector in of(format_) if vector.name not in SPACED]
+    found = [
+        (vector, lines, as_read(rows(vector, ("\n".join(lines) + "\n").encode())))
+        for vector in vectors
+        if (lines := objects(vector))
+    ]
+    assert len(found) > 15
+    return found
+
+
 @pytest.mark.parametrize(
     ("format_", "spelling"),
     [
@@ -267,13 +280,10 @@ def as_read(found):
     ],
 )  # JETS has no commas between lines
 def test_another_spelling_gives_the_same_rows(format_, spelling):
-    vectors = [vector for vector in of(format_) if vector.name not in SPACED]
-    spelled = [(vector, lines) for vector in vectors if (lines := objects(vector))]
-    assert len(spelled) > 15
     wrong = {}
-    for vector, lines in spelled:
+    for vector, lines, old in unspelled(format_):
         found = as_read(rows(vector, (SPELLINGS | COMMAS)[spelling](lines)))
-        if found != as_read(rows(vector, ("\n".join(lines) + "\n").encode())):
+        if found != old:
             wrong[vector.name] = found
     assert not wrong, sorted(wrong)
 
