@@ -10,6 +10,7 @@ import pytest
 from tests import toml
 from tests.decoding import dftracer_lines
 from tests.decoding.ovni_bytes import HEADER, ends, starts
+from tests.forms import in_turn
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
@@ -25,7 +26,8 @@ JETS = [
 DFTRACER = ["[", *(dftracer_lines.event(n, ph='"X"', args='"ret":0') for n in range(9))]
 """Lines of a release that writes neither `start` nor `end`: nothing is missing behind the last of them."""
 LINES = {"jets": JETS, "dftracer": DFTRACER}
-NAMES = {"jets": "a.jets", "dftracer": "a.pfw", "dftracer.gz": "a.pfw.gz", "jets.gz": "a.jets.gz"}
+NAMES = {"jets": "a.jets", "dftracer": "a.pfw"}
+kinds = pytest.mark.parametrize(("format_", "packed"), in_turn([*NAMES], ["", ".gz"]))
 
 
 def following(format_, directory, rest_time):
@@ -83,12 +85,13 @@ def start(collectors, tmp_path):
     return begin
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_a_last_line_without_its_newline_is_stored_at_rest_and_once(start, tmp_path, kind):
-    format_ = kind.partition(".")[0]
+@kinds
+def test_a_last_line_without_its_newline_is_stored_at_rest_and_once(
+    start, tmp_path, format_, packed
+):
     lines = [line.encode() for line in LINES[format_]]
     first = 1 if format_ == "jets" else 0
-    file = Written(tmp_path / "files" / NAMES[kind])
+    file = Written(tmp_path / "files" / (NAMES[format_] + packed))
     collector = start(format_, "200 ms")
     file.append(b"\n".join(lines[:3]))
     until(lambda: events(collector) == 2 - first, "the last line")
@@ -99,7 +102,7 @@ def test_a_last_line_without_its_newline_is_stored_at_rest_and_once(start, tmp_p
     until(lambda: events(collector) == 4 - first, "the next last line")
     file.append(b"\n")
     file.append(lines[5] + b"\n" + lines[6][:20])
-    until(lambda: found(collector, "gaps"), "the gap of a torn line")
+    until(lambda: found(collector, "gaps"), "the gap of a torn line", pause=0.5)
     (gap,) = found(collector, "gaps")
     assert (gap["reason"], gap["count"], gap["attributes"]["pending"]) == (
         "truncated", None, 20,
@@ -107,16 +110,17 @@ def test_a_last_line_without_its_newline_is_stored_at_rest_and_once(start, tmp_p
     assert refuses(collector)
     file.append(lines[6][20:] + b"\n" + lines[7])
     until(lambda: events(collector) == 7 - first, "the rest of the torn line")
-    until(lambda: not found(collector, "gaps"), "the end of the gap")
+    until(lambda: not found(collector, "gaps"), "the end of the gap", pause=0.5)
     assert not refuses(collector)
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_a_last_line_without_its_newline_is_stored_at_a_stop_and_once(start, tmp_path, kind):
-    format_ = kind.partition(".")[0]
+@kinds
+def test_a_last_line_without_its_newline_is_stored_at_a_stop_and_once(
+    start, tmp_path, format_, packed
+):
     lines = [line.encode() for line in LINES[format_]]
     first = 1 if format_ == "jets" else 0
-    file = Written(tmp_path / "files" / NAMES[kind])
+    file = Written(tmp_path / "files" / (NAMES[format_] + packed))
     collector = start(format_, "1 h")
     read = 0
     for data, stored, refused in (
@@ -145,8 +149,7 @@ TORN = {
 }
 
 
-@pytest.mark.parametrize("format_", TORN)
-@pytest.mark.parametrize("rests", [True, False])
+@pytest.mark.parametrize(("format_", "rests"), in_turn([*TORN], [True, False]))
 def test_a_torn_record_is_named_until_its_rest_comes(start, tmp_path, format_, rests):
     name, before, last = TORN[format_]
     file = Written(tmp_path / "files" / name)
@@ -154,7 +157,7 @@ def test_a_torn_record_is_named_until_its_rest_comes(start, tmp_path, format_, r
     file.append(before + last[:-1])
     size = len(before + last)
     if rests:
-        until(lambda: found(collector, "gaps"), "the gap of a torn record")
+        until(lambda: found(collector, "gaps"), "the gap of a torn record", pause=0.5)
     else:
         until(lambda: received(collector) == size - 1, "the bytes before the last")
     collector.settle()
@@ -168,19 +171,20 @@ def test_a_torn_record_is_named_until_its_rest_comes(start, tmp_path, format_, r
     until(lambda: received(collector) >= size, "the last byte")
     collector.settle()
     if format_ != "et3":  # whose lines wait until its form is known
-        until(lambda: not found(collector, "gaps") or not rests, "the end of the gap")
+        until(lambda: not rests or not found(collector, "gaps"), "the end of the gap", pause=0.5)
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_a_killed_collector_reads_on_in_its_files_and_misses_nothing(start, tmp_path, kind):
+@kinds
+def test_a_killed_collector_reads_on_in_its_files_and_misses_nothing(
+    start, tmp_path, format_, packed
+):
     """It is killed within a line and within a file, and the file grows while no collector runs."""
-    format_ = kind.partition(".")[0]
     lines = list(LINES[format_])
     if format_ == "jets":  # from its header to its footer
         header, footer = lines.pop(0).split("\n")
         lines = [header, *lines, footer]
     data = "\n".join(lines).encode() + b"\n"
-    file = Written(tmp_path / "files" / NAMES[kind])
+    file = Written(tmp_path / "files" / (NAMES[format_] + packed))
     collector = start(format_, "1 h")
     for at in range(0, len(data), 150):
         file.append(data[at : at + 50])
