@@ -280,6 +280,12 @@ def lines(draw: st.DrawFn) -> str:
 @example(['{"type":"record_end","clk":1,"record_id":2,"clk":3}', '{"type":"record_end","clk":1}'])
 @example(["[" * 5000, "", " "])
 @example(['{"type":"record_end","clk":0,"data":"","description":"","record_id":"rec_1"}'])
+@example(
+    [
+        '{"type":"record_end","clk":0,"record_id":"r"}',
+        '{"type":"event","clk":1,"name":"n","record_id":1,"id":2}',
+    ]
+)
 @example(['{"type":"record_end","clk":1,"record_id":2,"e\\"x\\\\t\\u0000ra":3}'])
 def test_the_quick_reader_says_what_the_full_one_says(some: list[str]) -> None:
     compare_readers("".join(line + "\n" for line in some).encode())

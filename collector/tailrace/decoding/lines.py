@@ -16,9 +16,7 @@ decoders separate them from a line that is otherwise readable.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -292,47 +290,6 @@ def split_lines(data: bytes) -> list[bytes]:
             begun = stop
         at = stop
     return lines
-
-
-def same_value(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and the form `again` in which a writer has written it again differ only in white space
-    and in the escapes of characters.
-
-    The function compares numbers of bytes. The result is therefore valid only if the writer never adds bytes."""
-    spared = len(data) - len(again)
-    if not spared:
-        return True
-    white, escaped = _white(data), b"\\" in data
-    if spared > white and not escaped:
-        return False
-    spared -= white - _white(again)
-    return not spared or (escaped and spared == _spare(data) - _spare(again))
-
-
-def _spare(data: bytes) -> int:
-    """Return the number of bytes that a writer saves with the shortest spelling of each character. Spaces count as 0 bytes."""
-    if rb"\u" not in data and rb"\/" not in data:
-        return 0
-    data = data.replace(rb"\\", b"--")
-    escapes = Counter([part[:4] for part in data.split(rb"\u")[1:]])
-    return data.count(rb"\/") + sum(_spare_of(code) * count for code, count in escapes.items())
-
-
-@lru_cache(4096)
-def _spare_of(code: bytes) -> int:
-    """Return the number of bytes that a writer saves if it writes a character instead of the escape of `\\u` and these
-    four hexadecimal digits.
-
-    A surrogate pair consists of two such escapes, and each counts for half of the saving.
-    """
-    if code[:1] in b"dD" and code[1:2] in b"89abcdefABCDEF":
-        return 4
-    character = msgspec.json.encode(msgspec.json.decode(rb'"\u' + code + b'"'))[1:-1]
-    return 2 + len(code) - len(character) + character.count(b" ")
-
-
-def _white(data: bytes) -> int:
-    return len(data) - len(data.translate(None, b" \r\t"))
 
 
 def without_content(name: str, size: int) -> bytes | None:

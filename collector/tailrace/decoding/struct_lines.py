@@ -9,7 +9,7 @@ of Raw values, so this module checks both.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from contextlib import suppress
 from functools import cache
 from typing import Generic, TypeVar, cast
@@ -17,14 +17,16 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from tailrace.decoding.json_object import any_deep
-from tailrace.decoding.lines import same_value
 
 Plain = TypeVar("Plain", bound=msgspec.Struct)
 Spelled = TypeVar("Spelled", bound=msgspec.Struct)
 Fields = dict[str, msgspec.Raw]
 
+_WHITE = b" \t\r"
+_AS_CONTENT = bytes.maketrans(b'"\n', b"--")
 _NEGATIVE_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
 
+_decode_text = msgspec.json.Decoder(str).decode
 decode_fields = msgspec.json.Decoder(Fields).decode
 _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
 
@@ -75,24 +77,34 @@ class StructLines(Generic[Plain, Spelled]):
         and for a line without a struct."""
         text = b"\n".join(lines) + b"\n"
         whole = None not in decoded
-        if whole and same_value(text, again):
+        if whole and _same_value(text, again):
             return [""] * len(lines)
-        fields = [
-            decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)
-        ]
-        for each, one in zip(fields, decoded, strict=True):
-            for key in keys_of(type(one)) if one else ():
-                each.pop(key, None)
+        fields = fields_but(keys_of, lines, decoded)
         found = members(fields, self._reserved)
         rest = "".join([more or "" for more in found])
-        if whole and None not in found and same_value(text, again + rest.encode()):
+        if whole and None not in found and _same_value(text, again + rest.encode()):
             return found
         return [
             more
-            if one and more is not None and same_value(line, _encode(one) + more.encode())
+            if one and more is not None and _same_value(line, _encode(one) + more.encode())
             else None
             for line, one, more in zip(lines, decoded, found, strict=True)
         ]
+
+
+def fields_but(
+    left_out: Callable[[type[msgspec.Struct]], Iterable[str]],
+    lines: list[bytes],
+    decoded: Sequence[msgspec.Struct | None],
+) -> list[Fields]:
+    """Return the fields of each line, except those whose keys `left_out` returns for the type of the line's struct.
+
+    Return no field for a line without a struct."""
+    found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
+    for fields, one in zip(found, decoded, strict=True):
+        for key in left_out(type(one)) if one else ():
+            fields.pop(key, None)
+    return found
 
 
 def rewritten(decoded: Sequence[object | None]) -> bytes:
@@ -125,3 +137,26 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the keys of a struct's fields and the key of its type."""
     tag = type_.__struct_config__.tag_field
     return type_.__struct_fields__ if tag is None else (tag, *type_.__struct_fields__)
+
+
+def _same_value(data: bytes, again: bytes) -> bool:
+    """Return whether JSON `data` and the form `again` in which msgspec has written it again differ only in white space
+    and in the escapes of characters.
+
+    The function compares numbers of bytes. The result is therefore valid only because msgspec never adds bytes."""
+    if len(data) == len(again):
+        return True
+    content = _content(data)
+    return content <= len(again) and content == _content(again)
+
+
+def _content(data: bytes) -> int:
+    """Return the number of bytes of JSON without white space and with the escapes that msgspec writes.
+
+    Spaces in strings count as 0 bytes."""
+    if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
+        return len(data.translate(None, _WHITE))
+    # Join all strings and the text between them into one string of the same content.
+    text = data.replace(rb"\\", b"--").replace(rb"\"", b"--").translate(_AS_CONTENT, _WHITE)
+    spelled = _encode(_decode_text(b'"%b"' % text))
+    return len(spelled) - len(b'""') - spelled.count(b" ")

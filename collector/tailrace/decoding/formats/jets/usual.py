@@ -7,7 +7,7 @@ The fastest lines have integer ids below 2^63 and only fields of the specificati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Annotated, cast
 
@@ -18,7 +18,7 @@ from tailrace.decoding.formats.jets.line import number_of
 from tailrace.decoding.json_object import integral
 from tailrace.decoding.lines import WHITE, split_lines
 from tailrace.decoding.memo import Memo
-from tailrace.decoding.struct_lines import StructLines, decode_fields, keys_of, members, rewritten
+from tailrace.decoding.struct_lines import StructLines, fields_but, keys_of, members, rewritten
 from tailrace.model.record import Kind, Record, as_int64
 
 BEGIN, END, INSTANT, ANNOTATION = Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION
@@ -210,7 +210,7 @@ _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
 """The types of usual lines (of a frequent shape), with numbers and ids as JSON texts. The texts may have fractions or
 exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
-_IDS = frozenset({"id", "record_id", "parent_id"})
+_IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')
 
 
@@ -246,13 +246,20 @@ def _with_ids(
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
     """Return the further fields of each line together with the ids that are strings, in the order of the line."""
-    fields = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
+    fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
-        for key in each.keys() & keys_of(type(one)) if one else ():
-            if key not in _IDS or bytes(each[key])[:1] != b'"':
+        # The `id` of an event is a further field.
+        own = keys_of(type(one)) if one else ()
+        for key in each.keys() & _IDS:
+            if key in own and bytes(each[key])[:1] != b'"':
                 del each[key]
     found = members(fields)
     return [None if more is None else both for more, both in zip(further, found, strict=True)]
+
+
+@cache
+def _keys_without_ids(type_: type[Struct]) -> tuple[str, ...]:
+    return tuple(key for key in keys_of(type_) if key not in _IDS)
 
 
 def _with(attributes: str | None, more: str) -> str | None:
