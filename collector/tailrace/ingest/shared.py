@@ -14,7 +14,8 @@ from tailrace.ingest.own_rows import Sink
 from tailrace.ingest.returning import Departures, Sender
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ledger.bounds import Commons, CommonsState
-from tailrace.ledger.split_runs import SplitRuns, SplitRunsState
+from tailrace.ledger.run_pieces import SplitRunsState
+from tailrace.ledger.split_runs import SplitRuns
 from tailrace.rows.batch import Batch
 from tailrace.spool.payloads import OpenInfo
 

@@ -18,7 +18,7 @@ import msgspec
 from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.bounds import CommonsState
 from tailrace.ledger.references import ReferencesState
-from tailrace.ledger.split_runs import SplitRunsState
+from tailrace.ledger.run_pieces import SplitRunsState
 from tailrace.ledger.stream import CountersState, Marks
 from tailrace.model.gap import Account
 from tailrace.spool.payloads import FileState, OpenInfo

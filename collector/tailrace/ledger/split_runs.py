@@ -24,14 +24,28 @@ than `PLACES_MAX` or `DONE_MAX` pieces, the oldest runs are forgotten and their 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
-from operator import attrgetter
-
-import msgspec
 
 from tailrace.ledger.references import CLAIM_MAX
-from tailrace.model.gap import Finding, Reason
+from tailrace.ledger.run_pieces import (
+    DoneRun,
+    HeldPiece,
+    IdRange,
+    PiecePlace,
+    RunIndex,
+    SplitRun,
+    SplitRunsState,
+    fill,
+    first_of,
+    has_grown,
+    is_equal,
+    overlaps,
+    place_of,
+    put_all,
+    ranges_of,
+)
+from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
@@ -58,90 +72,6 @@ ANY_TIME = -(2**63), 2**63 - 1
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
 _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="ids")
-_first = attrgetter("first")
-
-
-PiecePlace = tuple[int, int, int, int]
-"""First id, last id, start time and end time of a piece: the part of a producer's run that one file contains."""
-
-
-class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in one or more pieces (files' parts of the run).
-
-    `since` is the latest of the start times of these pieces, `until` the earliest of their end times.
-    """
-
-    first: int
-    last: int
-    since: int = 0
-    until: int = 0
-
-
-class HeldPiece(msgspec.Struct, array_like=True):
-    """The part of a run that one session's file contains, with the times of its first and last event.
-
-    `open` states whether more events may arrive. `copy` states whether other sessions delivered some of its ids before.
-    """
-
-    piece: RunPiece
-    since: int
-    until: int
-    open: bool = True
-    copy: bool = False
-
-
-class DoneRun(msgspec.Struct, array_like=True):
-    """A complete run whose files are all closed: PID, host, last id, and the ids and times of its pieces."""
-
-    pid: str
-    host: str
-    last: int
-    pieces: list[PiecePlace]
-
-
-class SplitRun(msgspec.Struct, omit_defaults=True):
-    """A run of a producer, and its pieces by session. `ranges` contains the received ids.
-
-    `ends` is the session whose file contains the last event of the run. `claims` contains the ids that gaps of this
-    session report as missing. `late` lists the sessions whose file lacks the events before its piece, and `cut` those
-    whose file lacks the events after it; each of these sessions has a gap of unknown size that has not healed.
-    """
-
-    pid: str
-    host: str
-    pieces: dict[str, HeldPiece] = {}
-    ranges: list[IdRange] = []
-    claims: list[IdRange] = []
-    late: list[str] = []
-    cut: list[str] = []
-    ends: str = ""
-    last: int = 0
-    open: int = 0
-    """Number of sessions of this run that may receive more data."""
-    judged: bool = False
-    """Whether gaps have been reported for the ids that no file with a part of the run contains."""
-    doubted: bool = False
-    """Whether the part of the run in some file has no ids and therefore shows that ids do not count the events of this
-    process, so that no id is reported as missing.
-    """
-
-    @property
-    def begins(self) -> bool:
-        return bool(self.ranges) and self.ranges[0].first == 1
-
-    @property
-    def whole(self) -> bool:
-        return self.begins and bool(self.ends)
-
-
-class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """The runs whose files are not all closed or not complete, by number, oldest first; the number of the next new run;
-    and the complete runs.
-    """
-
-    runs: dict[int, SplitRun] = {}
-    following: int = 0
-    done: list[DoneRun] = []
 
 
 FoundRuns = list[tuple[str, Finding]]
@@ -161,6 +91,8 @@ class SplitRuns:
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         """For each PID, the numbers of its runs."""
+        self._index: dict[int, RunIndex] = {}
+        """The index of each run, by the run's number."""
         self._changed: dict[str, None] = {}
         """Open sessions whose rest row (what the file lacks) must be rewritten: other files now continue their run."""
         self._places = 0
@@ -175,17 +107,13 @@ class SplitRuns:
             self._runs_of.setdefault(run.pid, {})[number] = None
             self._run_of |= dict.fromkeys(run.pieces, number)
             self._places += sum(map(_places, run.pieces.values()))
+            self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether a run is known on both sides of the part that this session's file contains: other files
-        contain earlier or later ids, or the run's beginning or end is known."""
-        run = self.state.runs.get(self._run_of.get(session, -1))
-        if run is None:
-            return session in self._copies
-        ids = run.pieces[session].piece.ranges
-        before = run.begins or (bool(ids) and ids[0][0] > run.ranges[0].first)
-        behind = bool(run.ends) or (bool(ids) and ids[-1][1] < run.ranges[-1].last)
-        return before and behind
+        """Return whether a session's run is known on both sides of the session's piece: other pieces contain earlier
+        or later ids, or the run's beginning or end is known."""
+        number = self._run_of.get(session)
+        return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, id_: int) -> bool:
         """Record that a record with the id `id_` arrived in this session after the session had reported the id as
@@ -196,7 +124,7 @@ class SplitRuns:
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies
-        return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
+        return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
         """Rewrite the rest row (what the file lacks) of each silent file whose run other files continue."""
@@ -227,8 +155,8 @@ class SplitRuns:
             run.late, run.cut = ([n for n in names if n != name] for names in (run.late, run.cut))
             if run.ends == name:
                 run.ends, run.last, run.claims, run.judged = "", 0, [], False
-            run.ranges = []
-            _put_all(run.ranges, run.pieces.values())
+            run.ranges = ranges_of(run)
+            self._index[number] = RunIndex(run)
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
         """Record what a session's file now contains of a run. Return the findings that follow from it.
@@ -250,10 +178,10 @@ class SplitRuns:
             self.state.following += 1
             self.state.runs[number] = SplitRun(piece.pid, piece.host)
             self._runs_of.setdefault(piece.pid, {})[number] = None
-        run = self.state.runs[number]
-        short = [name for name, each in run.pieces.items() if each.open and not self.goes_on(name)]
+            self._index[number] = RunIndex(self.state.runs[number])
+        run, index = self.state.runs[number], self._index[number]
         self._run_of[session] = number
-        found = self._add(run, session, held)
+        found = self._add(number, session, held)
         if not piece.ranges and not run.doubted:
             known = any(
                 other.doubted and other.host in ("", run.host) for other in self._alike(run)
@@ -271,9 +199,13 @@ class SplitRuns:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:
             run.ends, run.last = session, piece.last
-        names = (name for name in short if name != session and self.goes_on(name))
-        self._changed |= dict.fromkeys(name.partition(".")[0] for name in names)
-        found += self._judge(run)
+        names = self._index[number].place(session)
+        if self._index[number] is not index:
+            names = [name for name in run.pieces if not index.goes_on(name) and name != session]
+        self._changed |= dict.fromkeys(
+            name.partition(".")[0] for name in names if run.pieces[name].open and self.goes_on(name)
+        )
+        found += self._judge(number)
         while self._places > PLACES_MAX and len(self.state.runs) > 1:
             self._forget(next(iter(self.state.runs)))
         return found
@@ -290,7 +222,7 @@ class SplitRuns:
         run.ends, run.last, run.judged = session, held.piece.last, True
         run.claims = _claims_of(held)
         others = (each.piece.ranges for name, each in run.pieces.items() if name != session)
-        came = [each for ranges in others for ids in ranges for each in _fill(run.claims, *ids)]
+        came = [each for ranges in others for ids in ranges for each in fill(run.claims, *ids)]
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
@@ -298,7 +230,7 @@ class SplitRuns:
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
-        same = _place_of(held)
+        same = place_of(held)
         for done in islice(reversed(self._done_of.get(piece.pid, [])), LOOKED_AT):
             if ranges[-1][1] > done.last or piece.last not in (0, done.last):
                 continue
@@ -330,7 +262,7 @@ class SplitRuns:
 
         Forget the oldest complete runs if there are more than `DONE_MAX` pieces.
         """
-        pieces = [_place_of(held) for held in run.pieces.values() if held.piece.ranges]
+        pieces = [place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
         self._done_of.setdefault(run.pid, []).append(done)
@@ -348,7 +280,7 @@ class SplitRuns:
         self._places -= sum(map(_places, run.pieces.values()))
         for session in run.pieces:
             del self._run_of[session]
-        del self._runs_of[run.pid][number]
+        del self._runs_of[run.pid][number], self._index[number]
         if not self._runs_of[run.pid]:
             del self._runs_of[run.pid]
 
@@ -361,34 +293,39 @@ class SplitRuns:
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
         some = islice(known_there, LOOKED_AT)
-        fits = {n: _fits(runs[n], session, piece, since, until) for n in some}
+        fits = {n: _fits(self._index[n], session, piece, since, until) for n in some}
         suiting = [n for n, fit in fits.items() if fit == max(fits.values())]
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
-    def _add(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a session's piece (the part of a run in its file) to a run, or replace its earlier piece.
+    def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
+        """Add a session's piece to a run, or replace its earlier piece.
 
         Return heals for the ids in the piece that were reported as missing.
         """
+        run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
-        held.copy = before.copy if before else _overlaps(run.ranges, held.piece.ranges)
+        held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
         run.pieces[session], run.host = held, run.host or held.piece.host
         self._places += _places(held) - (_places(before) if before else 0)
         run.open += before is None
-        if before and before.piece.ranges == held.piece.ranges:
+        index.counting += held.piece.counts - (before.piece.counts if before else 0)
+        if before and is_equal(before, held):
             return []
-        added = [held]
-        if before:
-            run.ranges, added = [], list(run.pieces.values())
-        _put_all(run.ranges, added)
-        came = [each for ids in held.piece.ranges for each in _fill(run.claims, *ids)]
+        if not before or has_grown(before, held):
+            put_all(run.ranges, [held])
+            index.put(session, before)
+        else:
+            run.ranges = ranges_of(run)
+            self._index[number] = RunIndex(run)
+        came = [each for ids in held.piece.ranges for each in fill(run.claims, *ids)]
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
-    def _judge(self, run: SplitRun) -> FoundRuns:
+    def _judge(self, number: int) -> FoundRuns:
         """Return the findings that the pieces of a run now prove: heals for pieces whose preceding or following events
         were found in other files, and gaps for ids that no file contains.
         """
         found: FoundRuns = []
+        run = self.state.runs[number]
         for heal, names, known, outermost in (
             (_LATE, run.late, run.begins, min),
             (_CUT, run.cut, bool(run.ends), max),
@@ -401,7 +338,7 @@ class SplitRuns:
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
         waits = run.whole and run.pieces[run.ends].piece.waits
-        if run.whole and not run.judged and not waits and self._counts(run):
+        if run.whole and not run.judged and not waits and self._counts(number):
             run.judged = True
             holes = list(_holes(run))
             run.claims = [each for each in holes if each.last - each.first < CLAIM_MAX]
@@ -409,14 +346,14 @@ class SplitRuns:
             found += [(run.ends, _UNKNOWN)] * (len(run.claims) < len(holes))
         return found
 
-    def _counts(self, run: SplitRun) -> bool:
+    def _counts(self, number: int) -> bool:
         """Return whether the run's process gave an id to every event, so that an id that no piece contains shows a
         missing event.
 
         At least one piece must be known to count its events by id, and each piece of the process must have ids.
         """
-        counts = any(held.piece.counts for held in run.pieces.values())
-        return counts and not any(other.doubted for other in self._alike(run))
+        alike = self._alike(self.state.runs[number])
+        return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
         """Yield the runs with the same PID whose host is equal or unknown, including the run itself, newest first."""
@@ -432,20 +369,21 @@ def _same(host: str, other: str) -> bool:
     return host == other or not host or not other
 
 
-def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece (the part of a run in one file) fits a run: 3 if they share ids, 2 if their ids are
-    adjacent, 1 if the piece may belong to the run, 0 if it cannot.
+def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int) -> int:
+    """Return how well a piece fits a run: 3 if they share ids, 2 if their ids are adjacent, 1 if the piece may belong
+    to the run, 0 if it cannot.
     """
+    run = index.run
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
-    if _overlaps(run.ranges, piece.ranges):
-        return 3 * (_is_known(run, piece, since, until) and not _has_file(run, session))
+    if overlaps(run.ranges, piece.ranges):
+        return 3 * (_is_known(index, piece, since, until) and not index.has_file(session))
     beyond = run.last and (piece.last or piece.ranges[-1][1] > run.last)
     if beyond or (piece.last and run.ranges[-1].last > piece.last):
         return 0
     fit = 1
     for first, last in piece.ranges:
-        at = bisect_right(run.ranges, first, key=_first)
+        at = bisect_right(run.ranges, first, key=first_of)
         for below in run.ranges[max(at - 1, 0) : at]:
             if below.since > until:
                 return 0
@@ -457,37 +395,20 @@ def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) 
     return fit
 
 
-def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
-    """Return whether an id of the ranges `more` lies in one of the sorted `ranges` of ids."""
-    for first, last in more:
-        at = bisect_right(ranges, last, key=_first)
-        if at and ranges[at - 1].last >= first:
-            return True
-    return False
-
-
-def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether the times and the host prove that a piece (file's part of a run) belongs to this run.
+def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
+    """Return whether the times and the host prove that a piece belongs to this run.
 
     The caller has found ids that both contain.
     """
+    run = index.run
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
-    held = [each for each in run.pieces.values() if each.piece.ranges]
     place = piece.ranges[0][0], piece.ranges[-1][1], since, until
     known = bool(run.host) and run.host == piece.host
-    if known and any(_meet(_place_of(each), place) for each in held):
+    if known and any(_meet(place_of(each), place) for each in index.likely(since)):
         return True
     same = piece.ranges, since, until
-    return any((each.piece.ranges, each.since, each.until) == same for each in held)
-
-
-def _place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece (a file's part of a run), and the times of its first and last event.
-
-    The piece has at least one id.
-    """
-    return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
+    return any((each.piece.ranges, each.since, each.until) == same for each in index.likely(since))
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
@@ -502,22 +423,13 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
     return within or max(since, new[2]) < min(until, new[3])
 
 
-def _has_file(run: SplitRun, session: str) -> bool:
-    """Return whether a run already has a piece from the file of a session.
-
-    A second run of the same process in one file has other events.
-    """
-    root = session.partition(".")[0]
-    return any(name.partition(".")[0] == root for name in run.pieces)
-
-
 def _claims_of(held: HeldPiece) -> list[IdRange]:
     """Return the ids that the decoder reports as missing in a file with the beginning and the end of a run.
 
     Return an empty list if more than `CLAIM_MAX` ids are missing: the decoder then reports a gap of unknown size.
     """
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
-    _put_all(alone.ranges, [held])
+    put_all(alone.ranges, [held])
     holes = list(_holes(alone))
     few = sum(each.last - each.first + 1 for each in holes) <= CLAIM_MAX
     return holes if few else []
@@ -531,42 +443,6 @@ def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
-
-
-def _put(ranges: list[IdRange], new: IdRange) -> None:
-    """Add a range of ids to sorted ranges. Join it with ranges that overlap it or are adjacent to it."""
-    begin = stop = bisect_right(ranges, new.first, key=_first)
-    if begin and ranges[begin - 1].last + 1 >= new.first:
-        begin -= 1
-    while stop < len(ranges) and ranges[stop].first <= new.last + 1:
-        stop += 1
-    for each in ranges[begin:stop]:
-        new.first, new.last = min(new.first, each.first), max(new.last, each.last)
-        new.since, new.until = max(new.since, each.since), min(new.until, each.until)
-    ranges[begin:stop] = [new]
-
-
-def _put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
-    for each in pieces:
-        for first, last in each.piece.ranges:
-            _put(ranges, IdRange(first, last, each.since, each.until))
-
-
-def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing.
-
-    Return the removed ids as ranges.
-    """
-    begin = max(bisect_right(claims, first, key=_first) - 1, 0)
-    stop = bisect_right(claims, last, key=_first)
-    found, left = [], []
-    for claim in claims[begin:stop]:
-        low, high = max(first, claim.first), min(last, claim.last)
-        parts = (claim.first, min(claim.last, first - 1)), (max(claim.first, last + 1), claim.last)
-        left += [IdRange(a, b) for a, b in parts if a <= b]
-        found += [IdRange(low, high)] if low <= high else []
-    claims[begin:stop] = left
-    return found
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:

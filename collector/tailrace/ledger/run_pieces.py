@@ -1,0 +1,282 @@
+"""Hold the pieces of a producer's runs, and find them by their ids and times.
+
+`split_runs` joins the pieces.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from operator import attrgetter, itemgetter
+
+import msgspec
+
+from tailrace.model.record import RunPiece
+
+first_of = attrgetter("first")
+"""Key of a range in sorted ranges."""
+
+PiecePlace = tuple[int, int, int, int]
+"""First id, last id, start time and end time of a piece."""
+
+
+class IdRange(msgspec.Struct, array_like=True):
+    """Range of ids that arrived in one or more pieces.
+
+    `since` is the latest of the start times of these pieces, `until` the earliest of their end times.
+    """
+
+    first: int
+    last: int
+    since: int = 0
+    until: int = 0
+
+
+class HeldPiece(msgspec.Struct, array_like=True):
+    """The piece of a run that one session's file contains, with the times of its first and last event.
+
+    `open` states whether more events may arrive. `copy` states whether other sessions delivered some of its ids before.
+    """
+
+    piece: RunPiece
+    since: int
+    until: int
+    open: bool = True
+    copy: bool = False
+
+
+class SplitRun(msgspec.Struct, omit_defaults=True):
+    """A run of a producer, and its pieces by session. `ranges` contains the received ids.
+
+    `ends` is the session whose file contains the last event of the run. `claims` contains the ids that gaps of this
+    session report as missing. `late` lists the sessions whose file lacks the events before its piece, and `cut` those
+    whose file lacks the events after it; each of these sessions has a gap of unknown size that has not healed.
+    """
+
+    pid: str
+    host: str
+    pieces: dict[str, HeldPiece] = {}
+    ranges: list[IdRange] = []
+    claims: list[IdRange] = []
+    late: list[str] = []
+    cut: list[str] = []
+    ends: str = ""
+    last: int = 0
+    open: int = 0
+    """Number of sessions of this run that may receive more data."""
+    judged: bool = False
+    """Whether gaps have been reported for the ids that no piece contains."""
+    doubted: bool = False
+    """Whether a piece without ids shows that ids do not count the events of this process, so that no id is reported as
+    missing.
+    """
+
+    @property
+    def begins(self) -> bool:
+        return bool(self.ranges) and self.ranges[0].first == 1
+
+    @property
+    def whole(self) -> bool:
+        return self.begins and bool(self.ends)
+
+
+class DoneRun(msgspec.Struct, array_like=True):
+    """A complete run whose files are all closed: PID, host, last id, and the ids and times of its pieces."""
+
+    pid: str
+    host: str
+    last: int
+    pieces: list[PiecePlace]
+
+
+class SplitRunsState(msgspec.Struct, omit_defaults=True):
+    """The runs whose files are not all closed or not complete, by number, oldest first; the number of the next new run;
+    and the complete runs.
+    """
+
+    runs: dict[int, SplitRun] = {}
+    following: int = 0
+    done: list[DoneRun] = []
+
+
+class RunIndex:
+    """The pieces of a run by time, and the pieces before or behind which no ids are known.
+
+    With the index, a further piece costs a run of thousands of pieces about as much as a run of two. The index follows
+    from the pieces, and is therefore not part of the state.
+
+    `counting` is the number of pieces that are known to count their events by id.
+    """
+
+    def __init__(self, run: SplitRun) -> None:
+        self.run = run
+        self.counting = sum(held.piece.counts for held in run.pieces.values())
+        self._begins: list[tuple[int, str]] = []
+        self._ends: list[tuple[int, str]] = []
+        self._order: dict[str, int] = {}
+        self._files: set[str] = set()
+        self._before, self._behind = _Side(), _Side()
+        for session in run.pieces:
+            self.put(session, None)
+            self.place(session)
+
+    def goes_on(self, session: str) -> bool:
+        """Return whether ids before and behind a session's piece are known, or the run's beginning or end."""
+        return session not in self._before.alone and session not in self._behind.alone
+
+    def has_file(self, session: str) -> bool:
+        """Return whether the run already has a piece from the file of a session.
+
+        A second run of the same process in one file has other events."""
+        return session.partition(".")[0] in self._files
+
+    def likely(self, since: int) -> Iterator[HeldPiece]:
+        """Yield all pieces that have ids, first those that begin at `since`, as a copy does."""
+        at = bisect_left(self._begins, (since, ""))
+        for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
+            if self.run.pieces[session].piece.ranges:
+                yield self.run.pieces[session]
+
+    def put(self, session: str, before: HeldPiece | None) -> None:
+        """Index a session's piece by its times, in place of the session's earlier piece `before`.
+
+        If there is an earlier piece, correct the times of the run's ranges that may have been this piece's times."""
+        held = self.run.pieces[session]
+        self._order.setdefault(session, len(self._order))
+        self._files.add(session.partition(".")[0])
+        if before:
+            del self._begins[bisect_left(self._begins, (before.since, session))]
+            del self._ends[bisect_left(self._ends, (before.until, session))]
+        insort(self._begins, (held.since, session))
+        insort(self._ends, (held.until, session))
+        for first, _ in before.piece.ranges if before else ():
+            each = self.run.ranges[bisect_right(self.run.ranges, first, key=first_of) - 1]
+            if before and each.since == before.since:
+                each.since = next(at for at, of in reversed(self._begins) if self._is_in(each, of))
+            if before and each.until == before.until:
+                each.until = next(at for at, of in self._ends if self._is_in(each, of))
+
+    def place(self, session: str) -> list[str]:
+        """Note where a session's piece lies in the run, which has only grown since the last call. Return the other
+        sessions whose pieces now go on, in the order of their first pieces.
+
+        Each piece leaves each side once. All calls together therefore take linear time."""
+        run, ids = self.run, self.run.pieces[session].piece.ranges
+        low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
+        freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
+        # Mirrored, the end of the run is its beginning.
+        freed |= self._behind.place(
+            session, -ids[-1][1] if ids else None, None if run.ends else -high
+        )
+        found = (name for name in freed if name != session and self.goes_on(name))
+        return sorted(found, key=self._order.__getitem__)
+
+    def _is_in(self, range_: IdRange, session: str) -> bool:
+        """Return whether a session's piece has ids of one of the run's ranges."""
+        ids = self.run.pieces[session].piece.ranges
+        at = bisect_right(ids, range_.last, key=itemgetter(0))
+        return at > 0 and ids[at - 1][1] >= range_.first
+
+
+class _Side:
+    """The pieces of a run that have no known ids on one side, by session, each with its own id nearest to this side.
+
+    A piece without ids has None instead."""
+
+    def __init__(self) -> None:
+        self.alone: dict[str, int | None] = {}
+        self._edge: int | None = None
+
+    def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
+        """Note the place of a session's piece. Return the sessions of pieces that now have known ids on this side.
+
+        `edge` is the run's outermost known id on this side, or None if the run's beginning or end is known there."""
+        freed: set[str] = set()
+        self.alone.pop(session, None)
+        if edge != self._edge:
+            self._edge = edge
+            freed = {name for name, id_ in self.alone.items() if self._is_inside(id_)}
+            for name in freed:
+                del self.alone[name]
+        if not self._is_inside(own):
+            self.alone[session] = own
+        return freed
+
+    def _is_inside(self, id_: int | None) -> bool:
+        return self._edge is None or (id_ is not None and id_ > self._edge)
+
+
+def is_equal(before: HeldPiece, held: HeldPiece) -> bool:
+    """Return whether two pieces have the same ids and times."""
+    same = before.since == held.since and before.until == held.until
+    return same and before.piece.ranges == held.piece.ranges
+
+
+def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
+    """Return whether a piece still contains all ids and times that it contained before."""
+    ids = held.piece.ranges
+    for first, last in before.piece.ranges:
+        at = bisect_right(ids, first, key=itemgetter(0))
+        if not at or ids[at - 1][1] < last:
+            return False
+    return held.since <= before.since and before.until <= held.until
+
+
+def place_of(held: HeldPiece) -> PiecePlace:
+    """Return the first and last id of a piece, and the times of its first and last event.
+
+    The piece has at least one id.
+    """
+    return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
+
+
+def overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
+    """Return whether an id of `more` lies in one of the sorted `ranges`."""
+    for first, last in more:
+        at = bisect_right(ranges, last, key=first_of)
+        if at and ranges[at - 1].last >= first:
+            return True
+    return False
+
+
+def put(ranges: list[IdRange], new: IdRange) -> None:
+    """Add a range of ids to sorted ranges. Join it with ranges that overlap it or are adjacent to it."""
+    begin = stop = bisect_right(ranges, new.first, key=first_of)
+    if begin and ranges[begin - 1].last + 1 >= new.first:
+        begin -= 1
+    while stop < len(ranges) and ranges[stop].first <= new.last + 1:
+        stop += 1
+    for each in ranges[begin:stop]:
+        new.first, new.last = min(new.first, each.first), max(new.last, each.last)
+        new.since, new.until = max(new.since, each.since), min(new.until, each.until)
+    ranges[begin:stop] = [new]
+
+
+def put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
+    for each in pieces:
+        for first, last in each.piece.ranges:
+            put(ranges, IdRange(first, last, each.since, each.until))
+
+
+def ranges_of(run: SplitRun) -> list[IdRange]:
+    found: list[IdRange] = []
+    put_all(found, run.pieces.values())
+    return found
+
+
+def fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
+    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing.
+
+    Return the removed ids as ranges.
+    """
+    begin = max(bisect_right(claims, first, key=first_of) - 1, 0)
+    stop = bisect_right(claims, last, key=first_of)
+    found, left = [], []
+    for claim in claims[begin:stop]:
+        low, high = max(first, claim.first), min(last, claim.last)
+        parts = (claim.first, min(claim.last, first - 1)), (max(claim.first, last + 1), claim.last)
+        left += [IdRange(a, b) for a, b in parts if a <= b]
+        found += [IdRange(low, high)] if low <= high else []
+    claims[begin:stop] = left
+    return found
