@@ -117,9 +117,17 @@ NUMBERS: dict[str, Spell] = {
     "negative zeros": _substituted(_TIME_OR_THREAD, "-0"),
     "deep members": _inserted("{", f'"deep":{"[" * 40}{"]" * 40},'),
 }
+WIDER: dict[str, Spell] = {
+    f"{count} further members": _inserted(
+        "{", "".join(f'"field_{number}":{number},' for number in range(count))
+    )
+    for count in (50, 200)
+}
+"""Spellings that make a record several times as long. Their cost counts for each byte."""
 OF_FORMAT: dict[str, dict[str, Spell]] = {
     "dftracer": COMMAS
     | NUMBERS
+    | WIDER
     | {
         "escapes in names": _substituted(_TEXT, lambda found: found[0] + _ESCAPED),
         "letters as \\u": _unicode,
@@ -141,6 +149,7 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
         "two processes in turn": _merged,
     },
     "jets": NUMBERS
+    | WIDER
     | {
         "escapes in names and descriptions": _substituted(_TEXT, lambda found: found[0] + _ESCAPED),
         "letters as \\u": _unicode,

@@ -165,6 +165,7 @@ def test_any_number_is_the_same(number):
         event(2, name="n" * 16_384),
         event(2, args='"x":' + "[" * 126 + "]" * 126),
         event(2)[:-1] + "".join(f',"m\\u00{n}":{n}' for n in range(10, 42)) + "}",
+        event(2)[:-1] + "".join(f',"m{n}":{n}' for n in range(256)) + "}",
     ],
 )
 def test_what_is_usual_takes_the_kernel(line):
@@ -183,7 +184,8 @@ def test_what_is_usual_takes_the_kernel(line):
         event(2, ph=12), event(2).replace('"type":3,', '"type":3,"type":3,'), event(2).replace('"id":2,', ""), event('"2"'),
         event(2, ts=1.5), event(2, ts="9007199254740993.0"), event(2, ts='"5.0"'), event(2)[:-1] + ",}", f"[{event(2)}",
         event(2).replace('"dur"', '"end"'), event(2)[:-1] + ',"$x":1}',
-        metadata("FH", "/b", "f2")[:-1] + ',"hh\\u0061sh":1}', event(2)[:-1] + ',"fname":1}', event(2)[:-1] + ',"x":1,"x":1}', event(2, args='"s":"\\ud800"'), event(2, args='"fhash":"\\n"'), counter(3, KNOWN), counter(2, '"dft_cnt":2'), event(2, name="n" * 131_072),
+        metadata("FH", "/b", "f2")[:-1] + ',"hh\\u0061sh":1}', event(2)[:-1] + ',"fname":1}', event(2)[:-1] + ',"x":1,"x":1}', event(2)[:-1] + "".join(f',"m{n}":{n}' for n in range(257)) + "}",
+        event(2)[:-1] + "".join(f',"m{n}":{n}' for n in range(200)) + ',"m3":1}', event(2, args='"s":"\\ud800"'), event(2, args='"fhash":"\\n"'), counter(3, KNOWN), counter(2, '"dft_cnt":2'), event(2, name="n" * 131_072),
         counter(2, KNOWN)[:-1] + ',"dur":5}', "{", "{}", "]", event(2)[:-1],
     ],
 )  # fmt: skip

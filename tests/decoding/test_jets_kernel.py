@@ -38,6 +38,17 @@ def line(fields):
     return json.dumps(fields).encode() + b"\n"
 
 
+def _slot(key):
+    """Return the first slot of a key in `key_set`."""
+    found = 2166136261
+    for byte in key.encode():
+        found = (found ^ byte) * 16777619 & 0xFFFFFFFF
+    return (found ^ found >> 15) & 1023
+
+
+COLLIDING = [key for key in map("k{}".format, range(40_000)) if _slot(key) == 0][:17]
+"""More keys with one slot than `key_set` compares with one another."""
+
 USUAL = [
     EVENT,
     b'{"type":"record","clk":-9223372036854775807,"id":18446744073709551615,"record_type":"T","name":"\xc3\xa9"}\n',
@@ -56,7 +67,7 @@ USUAL = [
     event(clk=1.0, record_id=1e3), event(record_id=-0.0), EVENT.replace(b":1,", b":15E-1,").replace(b"15E-1", b"150E-1"),
     event(record_id="r" * 128), event(record_id="r" * 129), event(record_id="r" * 1000), EVENT.replace(b":1,", rb':"\u0061\/b",'),
     EVENT.replace(b"event", b"\\u0065vent"), EVENT[:-2] + b',"\\u0078":1}\n', EVENT.replace(b"name", b"n\\u0061me"),
-    event(**{f"k{i}": 1 for i in range(40)}), EVENT[:-2] + b',"x":' + b"[" * 126 + b"]" * 126 + b"}\n",
+    event(**{f"k{i}": 1 for i in range(40)}), event(**{f"k{i}": 1 for i in range(256)}), EVENT[:-2] + b',"x":' + b"[" * 126 + b"]" * 126 + b"}\n",
     b'{"type":"record","clk":1,"id":"a","record_type":"T"}\n', b'{"type":"event","clk":1,"record_id":"a"}\n',
     EVENT.replace(b'"e"', rb'"\/\u001F"').replace(b'"d"', rb'"\/\u000a\u0022\u005c\u007f\b"'),
 ]  # fmt: skip
@@ -72,7 +83,10 @@ def test_what_is_usual_takes_the_kernel(one):
     [
         b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id='r"'), event(clk=2**63),
         event(clk=1.5), event(clk=1e16), event(record_id=2**64), event(record_id=-1), event(record_id=-1.0), event(name="\ud83d"),
-        event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(61)}),
+        event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(257)}),
+        event(**{f"k{i}": 1 for i in range(7)})[:-2] + b',"k0":2}\n', event(**{f"k{i}": 1 for i in range(8)})[:-2] + b',"k0":2}\n',
+        event(**{f"k{i}": 1 for i in range(200)})[:-2] + b',"k199":2}\n', event(**{f"k{i}": 1 for i in range(200)})[:-2] + rb',"\u006b7":2}' + b"\n",
+        event(**dict.fromkeys(COLLIDING, 1)),
         event(x=float("nan")), EVENT[:-2] + b',"clk":5}\n', EVENT[:-2] + b',"x":1,"x":2}\n', EVENT[:-2] + b',"x":1,}\n',
         EVENT[:-2] + b',"\\u0078":1,"x":2}\n', EVENT[:-2] + b',"\\u0024x":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n',
         EVENT[:-2] + b',"x":' + b"[" * 127 + b"]" * 127 + b"}\n", b'{"type":"annotation","name":"n","record_id":1}\n',

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of DFTracer: pack complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it has the tracer's fields and at most `OTHERS_MAX` other fields, each once, in any order and any legal spelling;
+A record is usual if it has the tracer's fields and at most `KEYS_MAX` other fields, each once, in any order and any legal spelling;
 its strings are UTF-8. White space may stand wherever JSON allows it. Blank lines may precede the record, and commas
 may stand around it. The kernel stops before any other line, and before a line without a newline so far; `decoder` reads these
 lines.

@@ -11,10 +11,10 @@ from tailrace.decoding.json_scan cimport (
     behind_white, number_end, read_integral, string_end, value_end, write_respelled,
 )
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
+from tailrace.decoding.key_set cimport KEYS_MAX, KeySet, add_key
 
 cdef enum:
     HASH_MAX = 64  # maximum size (bytes) of a hash
-    OTHERS_MAX = 32
     QUOTED_MAX = 20  # maximum number of digits of a number in quotes
     # maximum size (bytes) of all keys and hashes of a line that are spelled with escapes
     RESPELLED_MAX = 1024
@@ -59,7 +59,8 @@ cdef struct Line:
     Text told_host, told_file  # the arguments `hostname` and `fname`, if they are strings
     bint quoted_id, quoted_pid
     int others
-    Member other[OTHERS_MAX]  # fields that the tracer does not write
+    Member other[KEYS_MAX]  # fields that the tracer does not write
+    KeySet keys  # their keys
     # The first `respelled` bytes are keys and hashes without their escapes, with a quote after each.
     uint8_t text[RESPELLED_MAX]
 
@@ -253,12 +254,8 @@ cdef inline bint _is_ours(Text key) noexcept nogil:
 cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the value of a field that the tracer does not write. Return the position after it, or NULL if it is not usual."""
     cdef Member *other = &line.other[line.others]
-    cdef int i
-    if line.others == OTHERS_MAX or key.at[0] == c'$' or _is_ours(key):
+    if key.at[0] == c'$' or _is_ours(key) or not add_key(&line.keys, key.at, key.size):
         return NULL
-    for i in range(line.others):
-        if is_word(key, <const char *>line.other[i].key.at, line.other[i].key.size):
-            return NULL
     other.key, other.value.at = key, at
     at = _any_end(at, stop, line)
     if at:
@@ -416,7 +413,8 @@ cdef inline bint _is_tracers(Text category) noexcept nogil:
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line whose newline is at `stop`. Return whether the record is usual."""
     cdef int needed
-    memset(line, 0, sizeof(Line) - sizeof(line.other) - sizeof(line.text))
+    memset(line, 0, sizeof(Line) - sizeof(line.other) - sizeof(line.keys) - sizeof(line.text))
+    line.keys.count = 0
     at = behind_mark(behind_separators(at), c'{')
     while at:
         at = read_field(at, stop, line)

@@ -2,7 +2,7 @@
 """The kernel of JETS: pack lines of the usual shape into blocks.
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
-`MEMBERS_MAX` fields, each key comes once, no key begins with "$", ids that are strings have neither quotes, backslashes nor
+`KEYS_MAX` fields that the specification does not have, each key comes once, no key begins with "$", ids that are strings have neither quotes, backslashes nor
 control characters, and values nest no deeper than `json_scan` reads them.
 
 White space may stand wherever JSON allows it, and blank lines may precede the line.
@@ -33,6 +33,7 @@ from tailrace.decoding.json_scan cimport (
     write_respelled,
 )
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
+from tailrace.decoding.key_set cimport KEYS_MAX, KeySet, add_key
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
@@ -43,7 +44,6 @@ from tailrace.model.record import Kind
 
 cdef enum:
     ROWS_MAX = 8192
-    MEMBERS_MAX = 64
     # maximum size (bytes) of all keys, types and ids of a line that have escapes
     RESPELLED_MAX = 2048
     NAMES_MAX = 8192
@@ -78,10 +78,11 @@ cdef struct Member:
 
 
 cdef struct Line:
-    Member members[MEMBERS_MAX]
+    Member members[KEYS_MAX + KEYS]
     int count
     int at[KEYS]  # for each key, the index of its field in `members`, or -1
     int respelled
+    KeySet others  # the keys that the specification does not have
     # The first `respelled` bytes are copies of strings without their escapes.
     uint8_t text[RESPELLED_MAX]
 
@@ -146,17 +147,6 @@ cdef inline int _key(const uint8_t *key, Py_ssize_t size) noexcept nogil:
     return OTHER
 
 
-cdef inline bint _is_repeated(Line *line, const Member *member) noexcept nogil:
-    """Return whether an earlier field of the line has the same key as `member`, whose key the specification does not have."""
-    cdef int i
-    for i in range(line.count):
-        if line.members[i].key_size == member.key_size and not memcmp(
-            line.members[i].key, member.key, member.key_size
-        ):
-            return True
-    return False
-
-
 cdef inline const uint8_t *_read_member(
     Line *line, const uint8_t *at, const uint8_t *end
 ) noexcept nogil:
@@ -165,7 +155,7 @@ cdef inline const uint8_t *_read_member(
     cdef const uint8_t *stop
     cdef int spelling = 0
     cdef bint whole = False
-    if line.count == MEMBERS_MAX or at[0] != QUOTE:
+    if at[0] != QUOTE:
         return NULL
     member.key = at + 1
     at = stop = string_end(at + 1, end, &spelling)
@@ -180,7 +170,7 @@ cdef inline const uint8_t *_read_member(
         return NULL
     member.what = _key(member.key, member.key_size)
     if member.what == OTHER:
-        if _is_repeated(line, member):
+        if not add_key(&line.others, member.key, member.key_size):
             return NULL
     elif line.at[member.what] >= 0:
         return NULL
@@ -212,7 +202,7 @@ cdef inline const uint8_t *_read_member(
 cdef inline const uint8_t *_read_line(Line *line, const uint8_t *at, const uint8_t *end) noexcept nogil:
     """Read the fields of the line at `at`. Return the position of its newline, or NULL if the line is not usual."""
     cdef int i
-    line.count = line.respelled = 0
+    line.count = line.respelled = line.others.count = 0
     for i in range(KEYS):
         line.at[i] = -1
     if at[0] != c'{':
