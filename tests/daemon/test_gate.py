@@ -118,7 +118,7 @@ async def test_files_go_on_when_entries_were_decoded():
         nursery.start_soon(of.of_files.wait)
         await trio.testing.wait_all_tasks_blocked()
         ingest.position = 1
-        of.of_files.wake()
+        of.turned.pulse()
 
 
 def test_the_log_keeps_what_files_may_be_behind_in_memory(tmp_path, monkeypatch):

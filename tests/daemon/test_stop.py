@@ -9,10 +9,11 @@ import trio
 from deltalake import DeltaTable
 
 from tailrace.daemon.loops import upkeep
-from tailrace.daemon.loops.loops import STOP_SECONDS, TICK_SECONDS
+from tailrace.daemon.loops.loops import LAST_ANSWERS_SECONDS, STOP_SECONDS, TICK_SECONDS
 from tailrace.errors import StoreError
 from tailrace.spool.entry import EntryKind
 from tailrace.store import presence as running_file
+from tests import toml
 from tests.daemon.virtual import Failing, configuration, opened, running, seqs
 from tests.ingest.log import heph_event, heph_session
 
@@ -217,3 +218,18 @@ async def test_a_stop_beside_a_full_spool_ends_though_commits_are_slower_than_ti
         assert trio.current_time() - begun < STOP_SECONDS / 4
     assert seqs(tmp_path) == [0]
     assert running_file.is_finished(tmp_path / "store")
+
+
+async def test_a_collector_of_finished_files_waits_for_no_interval_of_its_log(
+    autojump_clock, calls, tmp_path
+):
+    """What the loops wait for must wake them: in virtual time, which only waits for a time move on, nothing passes."""
+    trace = tmp_path / "heph.trace"
+    trace.write_bytes(heph_session(7) + heph_event(1, 0))
+    followed = toml.source("files", "tail", paths=[str(trace)])
+    config = followed + toml.section("spool", sync_interval="1 h")
+    with opened(configuration(tmp_path, config), once=True) as life:
+        begun = trio.current_time()
+        await life.daemon.run(life.stop, started=lambda: None)
+        assert trio.current_time() - begun < LAST_ANSWERS_SECONDS
+    assert seqs(tmp_path) == [0]

@@ -28,6 +28,7 @@ from tailrace.config.schema import (
 )
 from tailrace.daemon.context import Context
 from tailrace.daemon.intake import FileSessions, SourceIntake
+from tailrace.daemon.loops.steps import flagged
 from tailrace.daemon.loops.sync import Gate
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
@@ -219,12 +220,6 @@ def _check_dialect(name: str, config: TailConfig) -> None:
 LOOK_SECONDS = 0.5
 """Time (seconds) between two checks for peers that take too long to send a record."""
 
-DECODED_SECONDS = 0.02
-"""Time (seconds) between two checks by a starting source of files whether its read positions are known.
-
-They are known when the spool's entries are decoded far enough.
-"""
-
 CHANGED = "source changed"
 REMOVED = "source removed"
 
@@ -402,9 +397,10 @@ class Receiving:
             self._ended()
 
     async def _decoded(self, position: int) -> None:
-        """Wait until all entries of the spool below `position` are decoded."""
-        while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
-            await trio.sleep(DECODED_SECONDS)
+        """Sync the spool at once, and wait until all its entries below `position` are decoded."""
+        self._spool.urgent.set()
+        while self._ingest.position < position:
+            await flagged(self._gate.turned)
 
 
 async def receive(

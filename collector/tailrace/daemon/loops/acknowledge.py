@@ -154,12 +154,9 @@ class Acknowledging:
                 yield Wait(flag=self._spool.dirty)
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
-    def last(self) -> Steps[None]:
-        """Wait until all entries that the spool has now are decoded. Then answer clients once."""
-        end = self._spool.end
-        while self._ingest.position < end:
-            # Do not wait until the ingest is idle: with new entries, that may never happen.
-            yield Wait(EVERY / 10)
+    def last(self, before: Steps[None]) -> Steps[None]:
+        """Perform the steps `before`, then answer clients once."""
+        yield from before
         yield from self.once()
 
     def once(self) -> Steps[int]:

@@ -174,8 +174,8 @@ class Decoding:
 
     The caller sets `more` after a sync of the spool, and after a batch was taken. The table has the rows of all entries
     below `opened.committed`. Once, when the ingest has reached this position and before it decodes further, the loop
-    calls `replayed`. It calls `reject` for each session whose peer must be disconnected, and `turned` each time before
-    other tasks run.
+    calls `replayed`. It calls `reject` for each session whose peer must be disconnected, and pulses `turned` each time
+    before other tasks run.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Decoding:
         *,
         replayed: Callable[[], None],
         reject: Callable[[Rejected], None],
-        turned: Callable[[], None],
+        turned: Flag,
     ) -> None:
         self._spool = opened.spool
         self._ingest = opened.ingest
@@ -220,8 +220,7 @@ class Decoding:
     def reached(self, position: int) -> Steps[None]:
         """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
-            # Do not wait until the ingest is idle: with new entries, that may never happen.
-            yield Wait(LOOK_SECONDS)
+            yield Wait(flag=self._turned)  # new entries may keep the ingest from ever being idle
 
     def run(self) -> Steps[None]:
         """Decode the spool's durable entries, one after the other, until this generator is closed."""
@@ -266,7 +265,7 @@ class Decoding:
         A request to the admin endpoint needs about ten switches between tasks; without the longer time, it would wait
         ten times for a long stretch of decoding.
         """
-        self._turned()
+        self._turned.pulse()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
         self._turn_began = self._context.clock.monotonic()

@@ -230,7 +230,7 @@ class Loops:
         )
         self.decoding = Decoding(
             opened, context, self.committing, decodable,
-            replayed=self._replayed, reject=cut, turned=self.gate.of_files.wake,
+            replayed=self._replayed, reject=cut, turned=self.gate.turned,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, sources, names)
         self.timekeeping = Timekeeping(self.spool, clock, health, context.figures)
@@ -293,7 +293,10 @@ class Loops:
         Bytes that arrive later are stored without an acknowledgement. The client sends them again to the next collector
         or start, where their sequence numbers show that they are duplicates.
         """
-        yield from within(self._context.clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
+        self.spool.urgent.set()  # do not wait for `sync_interval`
+        decoded = self.decoding.reached(self.spool.end)
+        last = self.acknowledging.last(decoded)
+        yield from within(self._context.clock, LAST_ANSWERS_SECONDS, last)
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.

@@ -97,8 +97,11 @@ class Gate:
         self.of_datagrams = RoomQueue(lambda: self.shut)
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
+        self.turned = Flag()
+        """Set and cleared at once when entries have been decoded."""
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
+        self.turned.add(self.of_files.wake)
         self.spool = spool
         self.ingest = ingest
         self._store_refuses = store_refuses
