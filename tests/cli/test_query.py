@@ -181,12 +181,13 @@ def test_a_long_wait_is_not_seen_elsewhere(store):
 
 
 _MODULES = """
-import sys
+import atexit, sys
 from tailrace.cli import main
-try: main()
-finally:
+@atexit.register
+def show():
     if "duckdb" in sys.modules:  # the statement's process
         print(*sys.modules, file=sys.stderr)
+main()
 """
 
 

@@ -189,14 +189,14 @@ def test_the_program_has_the_environment_as_it_was_given(tmp_path, variables):
 
 
 COUNT = """
-import os, sys
+import atexit, os, sys
 from tailrace import cli
 sys.argv = ["tailrace", "--version"]
-try:
-    cli.main()
-except SystemExit:
+@atexit.register
+def count():
     import numpy
     print(len(os.listdir("/proc/self/task")))
+cli.main()
 """
 SAY = f"import os; print(os.environ.get('{THREADS}'))"
 

@@ -14,15 +14,13 @@ import atexit
 import os
 import signal
 import sys
-import threading
-from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
 from typing import Any
 
 import click
 
-from tailrace import __version__, kernels
+from tailrace import __version__
 from tailrace.errors import (
     AddressError,
     ConfigError,
@@ -33,7 +31,6 @@ from tailrace.errors import (
     UnknownError,
     causes,
 )
-from tailrace.filesystem import refusal_text
 from tailrace.terminal import guard, lines
 
 COMMANDS = {
@@ -125,9 +122,11 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = get_close_matches(args[0], COMMANDS, n=1)
-        if near and near[0] != args[0]:
-            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
+        if args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS, n=1):
+                ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(
@@ -201,12 +200,16 @@ def report(error: BaseException) -> ExitCode:
 def _text(error: TailraceError | OSError) -> str:
     if isinstance(error, TailraceError):
         return str(error)
+    from tailrace.filesystem import refusal_text
+
     name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     return f"{name}: {refusal_text(error.errno, name)}"
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
+        from tailrace import kernels
+
         try:
             click.echo(f"tailrace {__version__}, kernels: {kernels.word()}")
         except ConfigError as error:
@@ -238,13 +241,12 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """Exit the process. Skip the interpreter's shutdown if a thread may still be reading a table at a URL: it may read
-    ahead, or a stopped query did not wait for it.
+    """Exit the process without the interpreter's shutdown, which takes a tenth of a short command.
 
-    Such a thread cannot be stopped. The interpreter's shutdown would destroy objects that the thread uses, and crash.
+    A thread may still be reading a table at a URL: it may read ahead, or a stopped query did not wait for it. Such a
+    thread cannot be stopped. The shutdown would destroy objects that the thread uses, and crash.
     """
-    may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
-    if may_read and isinstance(end.code, int | None):
+    if isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
         sys.stdout.flush()
         sys.stderr.flush()
