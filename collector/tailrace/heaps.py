@@ -1,4 +1,4 @@
-"""Configure the memory of a process: glibc's allocator, Arrow's memory, and Python's garbage collector.
+"""Configure the memory of a process: glibc's allocator, and Arrow's memory.
 
 With another C library, the settings of the allocator do nothing.
 """
@@ -6,11 +6,9 @@ With another C library, the settings of the allocator do nothing.
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 
 HEAPS = 2
@@ -56,24 +54,6 @@ def load_arrow() -> None:
     finally:
         if hidden:
             del sys.modules["numpy"]
-
-
-@contextmanager
-def tamed_garbage_collection() -> Iterator[None]:
-    """Run Python's garbage collector less often within a `with` block.
-
-    A collector creates many records, which form no reference cycles. With the default thresholds the garbage collector
-    takes a fifth of the time, and datagrams are lost during its pauses.
-    """
-    gc.freeze()
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        # Undo the freeze, because some libraries clean up in finalizers when the process exits.
-        gc.unfreeze()
 
 
 def _set(parameter: int, value: int) -> None:

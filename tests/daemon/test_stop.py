@@ -223,7 +223,7 @@ async def test_a_stop_beside_a_full_spool_ends_though_commits_are_slower_than_ti
 async def test_a_collector_of_finished_files_waits_for_no_interval_of_its_log(
     autojump_clock, calls, tmp_path
 ):
-    """What the loops wait for must wake them: in virtual time, which only waits for a time move on, nothing passes."""
+    """Events wake the loops. Only waits for a time move virtual time on, so none passes."""
     trace = tmp_path / "heph.trace"
     trace.write_bytes(heph_session(7) + heph_event(1, 0))
     followed = toml.source("files", "tail", paths=[str(trace)])

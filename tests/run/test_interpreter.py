@@ -213,6 +213,17 @@ def test_a_command_that_imports_numpy_has_one_thread():
     assert threads() == 1
 
 
+def test_a_start_collects_no_garbage():
+    """A start creates almost only objects that stay, so there is no garbage to find."""
+    script = (
+        "import gc, sys; from tailrace import cli; import atexit; sys.argv = ['tailrace', '--help'];"
+        "before = gc.get_stats()[0]['collections'];"
+        "atexit.register(lambda: print(gc.get_stats()[0]['collections'] - before)); cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout.splitlines()[-1]) == 0
+
+
 def test_who_wants_threads_has_them():
     assert threads(**{THREADS: "2"}) == min(2, len(os.sched_getaffinity(0)))
 
@@ -312,4 +323,4 @@ def test_what_begins_a_command_imports_what_every_interpreter_has():
     says = f"import json, sys; sys.path.insert(0, {HOME!r}); before = set(sys.modules); from tailrace import cli; print(json.dumps(sorted(set(sys.modules) - before)))"
     done = run("-I", "-c", says, python=(sys.executable,))
     loaded = {name for name in json.loads(done.stdout) if not name.startswith("tailrace")}
-    assert loaded <= {"__future__"}, loaded
+    assert loaded <= {"__future__", *sys.builtin_module_names}, loaded

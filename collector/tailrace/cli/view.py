@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import os
 import shutil
@@ -77,6 +78,8 @@ def view_command(
     from tailrace import heaps
 
     heaps.share()  # Limit the allocator's heaps before other threads exist.
+    # Collect as often as Python does by default: what forms a reference cycle may hold a large answer.
+    gc.set_threshold(700, 10, 10)
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock

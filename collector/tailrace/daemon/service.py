@@ -51,7 +51,6 @@ from tailrace.daemon.status import status
 from tailrace.errors import ConfigError, MemoryLimitError, TailraceError, first_failure
 from tailrace.figures import Condition, State, Status
 from tailrace.filesystem import refusal_text
-from tailrace.heaps import tamed_garbage_collection
 from tailrace.metrics.families import families
 from tailrace.pauses import pause
 from tailrace.security.guard import OPEN, guard, problems
@@ -252,7 +251,7 @@ def run(
     supervision = Supervision(notifier, clock)
     mode = Mode(watchdog_seconds=notifier.watchdog_seconds)
     with (
-        tamed_garbage_collection(), closing(descriptors), patience(managed=notifier.present),
+        closing(descriptors), patience(managed=notifier.present),
         collecting(
             loaded, clock, mode, descriptors=descriptors, held=held, memory=memory(),
             working=supervision.working,

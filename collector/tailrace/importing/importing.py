@@ -27,7 +27,6 @@ from tailrace.daemon.daemon import Daemon, collecting, raise_descriptor_limit
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import SourceStatus, Status
-from tailrace.heaps import tamed_garbage_collection
 from tailrace.importing.choosing import TakenFile, choose
 from tailrace.importing.discover import find
 from tailrace.importing.readings import beside, mode, readings
@@ -146,12 +145,9 @@ def run(
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     chosen = Chosen({file.path: file.replaces for file in taken}, within)
     work = _Import(show)
-    with (
-        tamed_garbage_collection(),
-        collecting(
-            loaded, SystemClock(), mode(loaded), chosen=chosen, replayed=work.replayed
-        ) as daemon,
-    ):
+    with collecting(
+        loaded, SystemClock(), mode(loaded), chosen=chosen, replayed=work.replayed
+    ) as daemon:
         marks = daemon.disk.marks
         marks.begin(IMPORT)
         trio.run(work.main, daemon)

@@ -16,7 +16,6 @@ from tailrace.config.schema import MAIN, CollectorConfig
 from tailrace.daemon.daemon import Mode, collecting
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError, first_failure
-from tailrace.heaps import tamed_garbage_collection
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
@@ -149,7 +148,7 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
-    with tamed_garbage_collection(), collecting(loaded, SystemClock(), mode(loaded)) as daemon:
+    with collecting(loaded, SystemClock(), mode(loaded)) as daemon:
 
         async def main() -> None:
             stop = trio.Event()

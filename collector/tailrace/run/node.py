@@ -31,7 +31,6 @@ from tailrace.configuration import choose
 from tailrace.daemon.daemon import Daemon, raise_descriptor_limit
 from tailrace.daemon.receiving import Receiving
 from tailrace.errors import TailraceError
-from tailrace.heaps import tamed_garbage_collection
 from tailrace.run import certificate as certificates
 from tailrace.run.certificate import Certificate, Program
 from tailrace.run.meeting import (
@@ -311,30 +310,29 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     config = _config(loaded.config, spec, token)
     around = NodeCollecting(spec, meeting.listener(), token, clock)
     began = clock.wall_ns()
-    with tamed_garbage_collection():
-        collect(loaded._replace(config=config), clock, around)
-        if around.failure is not None and not around.arguments:
-            raise around.failure
-        problems = [*around.problems, *unguarded(config.sources)]
-        released = Released(others=False, failures=problems, refused=around.refused)
-        failure = around.failure
-        if failure is None:
-            try:
-                read_rest(loaded, _tails(config, around), clock)
-                about = Program(
-                    arguments=around.arguments, exit_status=around.worst, started=began,
-                    ended=clock.wall_ns(),
-                )  # fmt: skip
-                certificate = certify(loaded, about, spec.max_loss, around.no_room)
-                released.failures += _unsigned(certificate, spec.sign)
-                path = certificates.write(certificate, Path(spec.certificate))
-                released.certificate = str(path.absolute())
-            except Exception as error:  # noqa: BLE001 - the rank must be released
-                failure = error
-        if failure is not None:
-            logger.warning("no certificate: %s", failure)
-            released.failures.append(str(failure) or repr(failure))
-        around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room))
+    collect(loaded._replace(config=config), clock, around)
+    if around.failure is not None and not around.arguments:
+        raise around.failure
+    problems = [*around.problems, *unguarded(config.sources)]
+    released = Released(others=False, failures=problems, refused=around.refused)
+    failure = around.failure
+    if failure is None:
+        try:
+            read_rest(loaded, _tails(config, around), clock)
+            about = Program(
+                arguments=around.arguments, exit_status=around.worst, started=began,
+                ended=clock.wall_ns(),
+            )  # fmt: skip
+            certificate = certify(loaded, about, spec.max_loss, around.no_room)
+            released.failures += _unsigned(certificate, spec.sign)
+            path = certificates.write(certificate, Path(spec.certificate))
+            released.certificate = str(path.absolute())
+        except Exception as error:  # noqa: BLE001 - the rank must be released
+            failure = error
+    if failure is not None:
+        logger.warning("no certificate: %s", failure)
+        released.failures.append(str(failure) or repr(failure))
+    around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room))
     meeting.remove()
     if around.last is not None:
         with suppress(OSError):

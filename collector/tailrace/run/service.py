@@ -31,7 +31,6 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import Status
-from tailrace.heaps import tamed_garbage_collection
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
@@ -219,31 +218,30 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     around = Tracing(wanted.arguments, wanted.traces, token)
-    with tamed_garbage_collection():
-        collect(loaded._replace(config=config), clock, around)
-        if around.refusal is not None:
-            raise around.refusal
-        if around.status is None:
-            failure = around.failure or TailraceError("the collector ended before it listened")
-            if wanted.require:
-                raise failure
-            warn(NOT_TRACED, failure)
-            return program.untraced(wanted.arguments)
-        if around.failure is not None:
-            warn(CUT_OFF, around.failure)
-            return RunDone(around.status)
-        about = Program(
-            arguments=[*map(spelled, wanted.arguments)], exit_status=around.status,
-            started=began, ended=clock.wall_ns(),
-        )  # fmt: skip
-        tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
-        try:
-            read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
-            certificate = certify(loaded, about, wanted.max_loss, around.no_room)
-            return RunDone(around.status, certificate, refused=around.refused)
-        except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
-            warn(CUT_OFF, error)
-            return RunDone(around.status)
+    collect(loaded._replace(config=config), clock, around)
+    if around.refusal is not None:
+        raise around.refusal
+    if around.status is None:
+        failure = around.failure or TailraceError("the collector ended before it listened")
+        if wanted.require:
+            raise failure
+        warn(NOT_TRACED, failure)
+        return program.untraced(wanted.arguments)
+    if around.failure is not None:
+        warn(CUT_OFF, around.failure)
+        return RunDone(around.status)
+    about = Program(
+        arguments=[*map(spelled, wanted.arguments)], exit_status=around.status,
+        started=began, ended=clock.wall_ns(),
+    )  # fmt: skip
+    tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
+    try:
+        read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
+        certificate = certify(loaded, about, wanted.max_loss, around.no_room)
+        return RunDone(around.status, certificate, refused=around.refused)
+    except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
+        warn(CUT_OFF, error)
+        return RunDone(around.status)
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
