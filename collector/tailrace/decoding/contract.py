@@ -219,6 +219,11 @@ def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
     return _keeps(decoder, AskingDecoder)
 
 
+def asked_names(decoder: Decoder) -> Collection[str]:
+    """Return the keys of names to which decoded events refer, and which the input has not defined so far."""
+    return decoder.asked if asks(decoder) else ()
+
+
 def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
     """Return whether a decoder can decode the last record before its terminator arrives."""
     return _keeps(decoder, SettlingDecoder)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
 
+from tailrace.decoding.contract import asked_names
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import ClientAnswer, answers
 from tailrace.ingest.clocks import Paces
@@ -185,7 +186,9 @@ class Ingest:
         """Return the number of names to which events of a source refer, and which the session of the events has not
         defined so far. Other sessions may define them."""
         open_ = (session for session in self._sessions.values() if session.source == source)
-        return self.tally(source).asked + sum(len(session.asked) for session in open_)
+        return self.tally(source).asked + sum(
+            len(asked_names(session.decoder)) for session in open_
+        )
 
     def pending(self, source: str) -> int:
         """Return the number of a source's received bytes that are not decoded yet: incomplete records in decoders, and

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quote
 
@@ -21,7 +21,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import (
     Decoder,
     SeparatingDecoder,
-    asks,
+    asked_names,
     holds,
     is_quick,
     packs,
@@ -343,13 +343,8 @@ class Session:
         self._note_pieces(now)
         if self._pieces:
             del self._pieces.resting[self.name]
-        self._tally.asked += len(self.asked)
+        self._tally.asked += len(asked_names(self.decoder))
         self.generations.close(reason, self._file.as_read(), now)
-
-    @property
-    def asked(self) -> Collection[str]:
-        """Return the keys of names to which events refer, and which this session has not defined so far."""
-        return self._file.asked
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -431,8 +426,7 @@ class SessionFile:
 
     def rest_again(self, own: OwnRows, now: int) -> None:
         """Write the rest row of a file again, because another file has turned out to continue the file's run. A rest
-        row states that a file has stopped growing.
-        """
+        row states that a file has stopped growing."""
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
@@ -450,7 +444,7 @@ class SessionFile:
             self._rest(file, Rest(why="stopped", since=since), own, now)
         elif lacks == "":
             self._rest(file, Rest(why="ended", since=since), own, now)
-        elif lacks or self.asked:
+        elif lacks or asked_names(self.decoder):
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
@@ -514,17 +508,12 @@ class SessionFile:
         return "" if lacking and self.goes_on else lacking
 
     @property
-    def asked(self) -> Collection[str]:
-        """Return the keys of names to which events refer, and which this file has not defined so far."""
-        return self.decoder.asked if asks(self.decoder) else ()
-
-    @property
     def _asks(self) -> dict[str, object]:
         """Return, as attributes of a row, the keys of names that events request and that have not arrived. If they
         exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
         kept: list[str] = []
         size = 0
-        for key in sorted(self.asked):
+        for key in sorted(asked_names(self.decoder)):
             size += len(quote(key)) + 1
             if size > ASKS_MAX:
                 kept = list(dict.fromkeys(["", *kept]))

@@ -45,7 +45,7 @@ from tailrace.ledger.run_pieces import (
     put_all,
     ranges_of,
 )
-from tailrace.model.gap import Reason
+from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
