@@ -71,6 +71,7 @@ EXCEPTIONS = {
         (
             Place("contract.py", "def _keeps(decoder: Decoder, protocol: type) -> bool:"),
             Place("contract.py", "def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:"),
+            Place("contract.py", "def asked_names(decoder: Decoder) -> Collection[str]:"),
             Place("contract.py", "def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:"),
             Place(
                 "contract.py", "def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:"
