@@ -189,8 +189,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
     def pieces(self) -> Mapping[int, RunPiece | None]:
         """Map from the id of a process to the part of the process's last run (program execution) that is in this input.
 
-        The map has only the processes of which other inputs may have further parts. The value is None if the event ids
-        cannot show which other input has the missing part."""
+        The map contains a process only if other inputs may have further parts of its run. The value is None if a part
+        is missing, but the event ids cannot show which other input has it."""
         ...
 
 

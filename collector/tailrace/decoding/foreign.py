@@ -202,8 +202,8 @@ def _is_old_heph(head: bytes) -> bool:
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # The next event is complete in the current layout.
-    # `old` is the length of the description in the old layout. The value 0 proves nothing: in a damaged event, these
-    # bytes may be the end of a time, which is often 0.
+    # `old` is the length of the description in the old layout. A length of 0 is no evidence of the old layout: in a
+    # damaged event of the current layout, these bytes may be the end of a time, which is often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 

@@ -64,8 +64,8 @@ class Piece(NamedTuple):
 class LinesState(msgspec.Struct):
     """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags.
 
-    `too_long`: whether the waiting bytes belong to a line over the limit. `settled`: whether `settle` has returned the
-    last line before its newline."""
+    `too_long`: whether the waiting bytes belong to a line over the limit. `settled`: whether `settle` has returned a
+    line whose newline has not arrived."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -182,8 +182,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`: whole lines, or a part of one), like `end`, if they are blank or
-        if the function `whole` accepts them as a line without a newline.
+        """Return the waiting bytes as pieces (`Piece`), as `end` does, if they are blank, or if they are a whole line
+        except for the newline. `whole` decides whether they are a whole line. Otherwise return no piece.
 
         If the newline arrives later, it counts as a blank line."""
         if not self._waiting or self._too_long:
@@ -293,8 +293,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a record that stands for no event: blank lines, a byte order mark or Ctrl-Zs, according to
-    the record's name. Return None for any other name."""
+    """Return the bytes of a session record that stands for no event. Its name `blank_lines`, `byte_order_mark` or
+    `ctrl_z` shows which bytes these are, and `size` is their number. Return None for any other name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 

@@ -1,10 +1,11 @@
-"""Decode lines with a JSON object each into structs, many lines at once, and find the fields that the structs do not have.
+"""Decode lines with a JSON object each into structs, many lines at once, and find the fields that the structs do not
+have.
 
-msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and checks
-Raw values only for valid JSON. msgspec never writes more bytes than it reads. If the rewritten lines are shorter by exactly
-the white space and the escapes, msgspec has therefore dropped nothing else. msgspec does not check the UTF-8 and the nesting
-of Raw values, so this module checks both.
-"""
+msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
+checks Raw values only for valid JSON. Therefore this module writes the structs as JSON again (`rewritten`), and
+compares the sizes. msgspec never writes more bytes than it reads. If the new text is shorter by exactly the white space
+and the escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the UTF-8 and the
+nesting of Raw values, so this module checks both."""
 
 from __future__ import annotations
 
@@ -45,13 +46,14 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the decoded lines, all of one type, or None if any line is unusual. `lines` may omit white space around
-        the lines in `data`."""
+        """Return the decoded lines, all of one type, or None if any line is unusual.
+
+        `lines` has the lines of `data`, with or without the white space around them."""
         decoded: Sequence[Plain | Spelled] | None = None
         try:
             if not data.isascii():
                 data.decode()
-            # msgspec writes a negative zero without its sign, so lines with one are read with numbers as texts.
+            # msgspec writes -0 as 0. Lines with a negative zero are therefore decoded with their numbers as texts.
             if not (b"-0" in data and _NEGATIVE_ZERO.search(data)):
                 with suppress(msgspec.ValidationError):
                     decoded = list(map(self._decode_plain, lines))
@@ -140,10 +142,10 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _same_value(data: bytes, again: bytes) -> bool:
-    """Return whether JSON `data` and the form `again` in which msgspec has written it again differ only in white space
-    and in the escapes of characters.
+    """Return whether two JSON texts have the same value. `again` is what msgspec wrote after it had decoded `data`. The
+    texts may differ in white space and in the escapes of characters.
 
-    The function compares numbers of bytes. The result is therefore valid only because msgspec never adds bytes."""
+    The function compares only the sizes of the texts. This is sufficient, because msgspec never adds bytes."""
     if len(data) == len(again):
         return True
     content = _content(data)
@@ -151,9 +153,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the number of bytes of JSON without white space and with the escapes that msgspec writes.
-
-    Spaces in strings count as 0 bytes."""
+    """Return the size (bytes) that JSON has without white space and with the escapes that msgspec writes. Spaces in
+    strings are not counted."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Join all strings and the text between them into one string of the same content.

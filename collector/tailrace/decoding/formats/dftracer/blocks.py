@@ -16,9 +16,9 @@ RECORD_MIN = 100
 `ROWS_MIN` such records, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of the input that Python decodes after a line that the compiled kernel cannot read, before the
-kernel is called again. The minimum applies from the second such line in succession on. It doubles with each further
-one, because each call of the kernel takes time."""
+"""Minimum size (bytes) of the input that Python decodes before the next call of the compiled kernel, if the kernel
+cannot read two lines in succession. The size doubles with each further line that the kernel cannot read, because each
+call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the compiled kernel reads the

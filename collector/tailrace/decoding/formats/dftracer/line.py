@@ -71,8 +71,9 @@ class GivenName(NamedTuple):
 class RecordReading(NamedTuple):
     """The columns of a record. `role` states what the record means for the other records of the file.
 
-    The attributes of the record are `before`, then the names behind the record's hashes, then `after`. `wanted` has the
-    members of the names and the keys of the hashes."""
+    The attributes of the record are `before`, then one member for each hash in the record, then `after`. The value of
+    the member is the name that belongs to the hash. `wanted` maps each of these members to the key of its hash, such as
+    `FH:17`."""
 
     kind: Kind
     stream: str
@@ -101,7 +102,7 @@ class RecordReading(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The fields that DFTracer records of each phase (`ph`) have."""
+    """The fields that every DFTracer record has, whatever its phase (`ph`)."""
 
     fields: Fields
     name: str

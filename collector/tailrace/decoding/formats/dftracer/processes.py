@@ -100,7 +100,8 @@ class Processes:
 
     @property
     def held(self) -> int:
-        """Memory (bytes) of the stored id ranges of all runs, and of all processes but one."""
+        """Memory (bytes) of the stored id ranges of all runs, and of all processes except the current one, which is
+        never evicted."""
         return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
@@ -216,8 +217,7 @@ class Processes:
 
     def _begin(self, pid: str, host: str) -> int:
         """Add a process with this PID and host, and return its number. If there is no room, return the number of the
-        rest, which all further processes share.
-        """
+        rest, a single entry that stands for all processes beyond a limit."""
         number = self._rest
         if number is None:
             number = self._following
@@ -240,14 +240,14 @@ class Processes:
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Note that `process` is the latest process with its PID. Skip the rest, which stands for several processes and
-        has no PID of its own.
-        """
+        """Note that `process` is the latest process with its PID. Do nothing for the rest, a single entry that stands
+        for all processes beyond a limit, because the rest has no PID of its own."""
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Evict a process. The further records of the process belong to the rest, which all further processes share."""
+        """Evict a process. Further records of the process count for the rest, a single entry that stands for all
+        processes beyond a limit."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)

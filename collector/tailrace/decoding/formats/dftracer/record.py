@@ -63,10 +63,11 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return a record that states the clock, with the record's `ph` as an attribute if the producer wrote `ph` as a
-    text.
+    """Return the record with its `ph` as an attribute if the producer wrote `ph` as a text. `record` is a session
+    record with the session's clock.
 
-    Without this attribute, the producer wrote `ph` as a number, as in the releases that number their events by `id`."""
+    A record without this attribute shows that the producer wrote `ph` as a number, as in the releases that number their
+    events by `id`."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record

@@ -121,11 +121,11 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark ranges of ids as seen. `ranges` is sorted by id. `breaks` is the number of ids that did not directly
-        follow the id that arrived before them.
+        """Mark ranges of ids as seen. `ranges` is sorted by id. `breaks` is the number of events whose id is not 1
+        higher than the id of the event that arrived directly before.
 
-        Return False, and mark nothing, if there may be so many missing ranges at once that the result depends on the
-        order of arrival. The caller must then call `add`."""
+        If too many ranges of ids may be missing at once, the result depends on the order of arrival. In this case, mark
+        nothing, and return False. The caller must then call `add`."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -263,16 +263,16 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether an event of the most frequent shape changes only the stored ids, so that the compiled kernel may read
-        it.
+        """Whether the compiled kernel may read events of the most frequent shape, because such an event only changes
+        the stored ids.
 
-        This requires that the unit of time is known, and that no gap was reported that the event may heal."""
+        This requires that the unit of time is known, and that no gap was reported for missing ids of the run. An event
+        with a reported id needs a heal record, which takes the gap back."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the session facts for a clock that counts from 1970 in the run's unit. Note that the unit has been
-        stated.
-        """
+        """Return the session facts for a clock that counts from 1970 in the run's unit. Mark the unit of time as
+        stated."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -313,9 +313,10 @@ class TracedRun:
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
         """Read a time_metric, which states the unit of time. Return the session facts, or None if the unit is for the
-        next run.
+        next run or is unknown.
 
-        The metadata of a run comes before the `start` of the run, and thus while the previous run is current."""
+        The metadata of a run comes before the `start` of the run. Therefore a second time_metric after the `start` of a
+        run belongs to the next run."""
         state = self._state
         if reading.ticks is None:
             return None
@@ -386,10 +387,11 @@ class TracedRun:
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record for an event whose bytes stop at `offset`, if the event was reported as missing.
+        """Return a heal record, which takes a reported gap back, for an event that was reported as missing. Return an
+        empty list for any other event. The event's bytes stop at `offset`.
 
-        Call `heals` before `saw`. Events may follow `end`, because a thread may be in a call when another thread ends
-        the run."""
+        Call `heals` before `saw`. An event may follow `end`: when one thread ends the run, another thread may still be
+        in a call."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -398,8 +400,9 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether the caller must call `settle`: the run has ended without a report of its gaps, or the file begins
-        with the two blanks of release 1.0."""
+        """Whether the caller must call `settle`. This is the case if the run has ended and its gaps are not reported,
+        or if the file begins with two blanks. Release 1.0 writes the blanks into an unfinished file and later replaces
+        them by "["."""
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
@@ -426,7 +429,7 @@ class TracedRun:
     def lacking(self) -> str | None:
         """Detail of the gap at the end of the run, or "" if the run has its `end`.
 
-        None for a run without `start` and without ids that count events, because older releases write no `end`."""
+        None if the run has no `start`, no `end` and no ids that count events, because older releases write no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""

@@ -298,8 +298,8 @@ def _phase(text: str) -> int | str | None:
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
     """Return the current run, and the PID and the host of its process.
 
-    The PID is None if the module `line` must read the records of the process. This is so before the run's clock is
-    known, and after a gap was reported that an event may heal."""
+    The PID is None if the module `line` must read the records of the process, because the run's clock is unknown, or
+    because gaps were reported for missing ids of the run. An event with a reported id must take the gap back."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
@@ -347,8 +347,9 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as JSON. In this order: the members `about`, the names in `told` and behind
-        the hashes, the fields `more` that the tracer does not write, and the arguments `raw`.
+        """Return the attributes of a record as JSON: the members `about`, the names of the file and the host, the
+        fields `more` that the tracer does not write, and the arguments `raw`. The names are in `told` (JSON texts by
+        member), or the arguments have hashes instead of the names.
 
         Return None if the module `line` must read the record."""
         self.host = ""
@@ -373,10 +374,11 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the JSON members for the names behind the hashes `file` and `host` and for the names in `told`, each
-        after a comma.
+        """Return the JSON members for the names of a file and a host. A comma precedes each member. `file` and `host`
+        are the hashes of the names, or "". `told` has names that the record has instead of hashes, as JSON texts by
+        member.
 
-        The keys of unknown names are in the member `$late`."""
+        If the name of a hash is unknown, the member `$late` has the key of the hash."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))

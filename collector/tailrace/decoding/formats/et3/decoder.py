@@ -126,8 +126,8 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the methods, classes and fields of which events have the number, and for which no document (map of
-        names) has defined a name.
+        """Keys of the methods, classes and fields whose numbers occur in events, but whose names no document (a file
+        that maps numbers to names) has defined.
 
         In the specification's form, the keys of fields are left out, because its traces need no names for fields."""
         asked = self._names.asked.missing
@@ -164,8 +164,8 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes: the NULs, the lines that wait for the form, and the unfinished
-        lines. The function `rest` turns the unfinished lines into pieces (`Piece`)."""
+        """Return the records of all waiting bytes: the NULs, the whole lines that wait because the form of the trace is
+        unknown, and the unfinished lines. The function `rest` turns the unfinished lines into pieces (`Piece`)."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -256,9 +256,8 @@ class Et3Decoder:
     # Methods that determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a line while the form is unknown. Keep the line until the form is known, unless its record is the same
-        in both forms.
-        """
+        """Read a line while the form of the trace is unknown: whether lines end with a clock or with a thread. Keep the
+        line until the form is known, unless the record of the line is the same in both forms."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -277,7 +276,8 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """If lines wait for the form, choose the more likely form, and read these lines."""
+        """If lines are kept because the form of the trace is unknown, choose the more likely form, and read these
+        lines."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -299,9 +299,9 @@ LINE_MIN = 16
 `ROWS_MIN` such lines, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of the input that Python decodes after a line that the compiled kernel cannot read, before the
-kernel is called again. The minimum applies from the second such line in succession on. It doubles with each further
-one, because each call of the kernel takes time."""
+"""Minimum size (bytes) of the input that Python decodes before the next call of the compiled kernel, if the kernel
+cannot read two lines in succession. The size doubles with each further line that the kernel cannot read, because each
+call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):

@@ -101,8 +101,8 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        # The begin line was read as decimal, but `record` has its thread as read in hexadecimal: convert the thread
-        # back.
+        # The decoder read the thread in the begin line as decimal, and later read the same digits as hexadecimal. The
+        # record has the hexadecimal value: recover the digits.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
@@ -198,11 +198,11 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether the line that is written now had the comment in a record's attributes. For a span, this line is
-    the begin line or the end line.
+    """Return whether to write the comment in a record's attributes into the current line.
 
-    In the attributes of a span, a comment of the end line precedes the members that only the begin line has. If the
-    order does not show the line, the comment is written in one of them only."""
+    A span has two lines, a begin line and an end line. In the attributes of a span, a comment of the end line precedes
+    `receiver`, a member of the begin line. An end line with an exception has a receiver, too, so that the order shows
+    nothing. The comment then counts as a comment of the end line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

@@ -228,10 +228,11 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Add gap and heal records for the lines that, according to the form, are missing before the line just read or
-        have come late. Add a session record if a new run of the program begins with this line.
+        """Append gap, heal and session records that follow from the line just read. A gap record reports missing lines.
+        A heal record takes a gap back, because missing lines have come late. A session record reports that a new run of
+        the program begins.
 
-        The record of a new run precedes the record of the line just read. The other records follow it."""
+        The session record precedes the record of the line just read. The other records follow it."""
         found = self._form.found
         record = records.pop()
         if None in found:
@@ -278,7 +279,8 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # The name was unknown when the begin was read, so that the end must have the name's key.
+                    # The begin's record has the key of the name, because the name was unknown then. The end's record
+                    # must have the same key.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'

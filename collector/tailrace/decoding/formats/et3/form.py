@@ -1,46 +1,56 @@
 """Handle the two forms of ET3, and determine the form of a trace.
 
-The last field of a line is the logical clock in the specification's form, and the thread in the agents'
-form. Otherwise lines of both forms look alike (docs/formats/et3.md).
+The last field of a line is the logical clock in the specification's form, and the thread in the agents' form. Otherwise
+lines of both forms look alike (docs/formats/et3.md).
 
-**The agents' form.** Each line ends with the thread, and only deaths have a time. The decoder therefore counts the clock
-itself, like the tools that add the deaths: one tick for each entry and exit, including entries and exits that are known to
-be missing.
+**The agents' form.** Each line ends with the thread. Only deaths (lines about the end of an object) have a time. The
+decoder therefore counts the clock itself, like the tools that add the deaths after the run: one tick for each entry and
+exit, including entries and exits that are known to be missing.
 Two signs show missing lines. The first sign of a missing line reports the line (docs/formats/et3.md):
 
-- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`),
-  unless an exit of an outer frame seems to have passed over a frame of this method.
-- A death ahead of the counted clock: the difference is the number of missing lines (`death_ahead`). This is valid only if a
-  tool added the deaths after the run, in place or all at the end. Agents that wrote deaths during
-  the run used another clock. Deaths are therefore `trusted` only in three cases: the file name shows that
-  a tool added the deaths, TRUST deaths at different places are ahead by the same difference, or a death is
-  behind the counted clock, unlike deaths of a running agent. If deaths disagree too often before, they prove nothing.
+- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`). This is not certain
+  if an exit of an outer frame has removed a frame of this method from the stack before.
+- A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
+  This is valid only if a tool added the deaths after the run, at their places or all at the end. Agents that wrote
+  deaths during the run used another clock.
 
-An unreadable line itself counts as missing, and explains one exit and one tick of the clock. Frames
-that an exit passed over and frames without an exit prove nothing, because exceptions write no line.
+The times of deaths are therefore `trusted` only in three cases:
+
+- The file name shows that a tool added the deaths.
+- The times of TRUST deaths at different places exceed the clock by the same difference.
+- The time of a death is below the counted clock. A running agent never writes such a death.
+
+If the difference changes DOUBT times before one of these cases occurs, the times of deaths are never trusted.
+
+An unreadable line itself counts as missing, and explains one exit without an entry and one tick of the clock. Frames
+without an exit are no sign of missing lines, because exceptions write no line.
 The decoder cannot recognise a new run of the program.
 
-**The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts entries and
-exits: they have the times 1, 2, 3, ... and any other line has the time of the previous entry or exit. The number of missing
-entries and exits is therefore exact, except at the end of a trace. The number of other missing lines is
-unknown (docs/formats/et3.md). A jump from t to u means that u-t-1 entries and exits are missing, at
-the beginning as `late_join`. Any other line ahead of the clock proves missing lines, too. A time of 1 after
-other times begins a new run of the program. A line with an earlier time is `late` if the time was missing, and then
-heals the gap. Otherwise the line is `repeated_time`. Such lines do not change the stack.
+**The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts
+entries and exits: they have the times 1, 2, 3, ... and any other line has the time of the previous entry or exit. The
+number of missing entries and exits is therefore exact, except at the end of a trace. The number of other missing lines
+is unknown (docs/formats/et3.md). A jump from t to u means that u-t-1 entries and exits are missing. At the beginning of
+a trace, their gap has the reason `late_join`. Any other line with a time greater than the clock shows missing lines,
+too. A time of 1 after other times begins a new run of the program. A line with an earlier time that was missing is
+`late`, and takes the reported gap back (a heal). Any other line with an earlier time is a `repeated_time`. Such lines
+do not change the stack.
 
-An unreadable line itself counts as missing. A hole in the clock therefore reports only the missing lines that the unreadable
-lines since the last good line do not explain.
+An unreadable line itself counts as missing. If the clock jumps, the unreadable lines since the last good line are
+subtracted from the number of missing lines.
 
 The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
-**The other form.** If traces of both forms were joined, some lines have the other form. Such a line is unreadable
-(`OtherFormError`). Otherwise a thread, read as a clock, would report millions of missing lines.
-In a trace of the specification's form, a line has the other form if its last field is JUMP_MAX or more ahead of the clock. If
-the last fields of two such entries or exits rise by 1, however, the second field is the clock. In a trace of the agents' form,
-a line has the other form if its last field is below CLOCK_LIKELY and not a known thread, while another thread has a larger
-number. The first such line is recognised by the number 1, or by a number that rises by 1. From then on, deaths prove nothing,
-because their form is unknown.
-"""
+**The other form.** If traces of both forms were joined, some lines have another form than the trace. Such a line is
+unreadable (`OtherFormError`). If the thread in such a line were read as a clock, millions of lines would be reported as
+missing.
+
+In a trace of the specification's form, a line has the other form if its last field exceeds the clock by JUMP_MAX or
+more. If the field of the next such entry or exit is 1 higher, however, this field is the clock.
+
+In a trace of the agents' form, a line has the other form under three conditions: its last field is below CLOCK_LIKELY,
+the field is not a known thread, and a known thread has a number of CLOCK_LIKELY or more. The first such line must also
+have the number 1, or a number that is 1 higher than the one before. From then on, the times of deaths are ignored,
+because the form of each death is unknown."""
 
 from __future__ import annotations
 
@@ -65,8 +75,8 @@ the comparison of successive lines shows nothing."""
 
 
 JUMP_MAX = 2**20
-"""If a line's last field exceeds the clock by at least this number, the field is probably a thread instead of a clock.
-No file lacks so many lines in its middle."""
+"""If a line's last field exceeds the clock by at least this number, the field is probably a thread instead of a clock,
+because a file never lacks so many successive lines."""
 
 
 class OtherFormError(ValueError):
@@ -111,13 +121,15 @@ class Form(Protocol):
         """Count an entry or exit whose last field is `last`. Return the line's stream, open frames and logical time
         (`LineContext`).
 
-        Raise OtherFormError for a line of the other form. A second call for the same line raises again."""
+        Raise OtherFormError if the last field shows that the line has another form than the trace. A second call for
+        the same line raises the error again."""
         ...
 
     def at(self, last: str) -> LineContext:
         """Return stream, open frames and logical time (`LineContext`) of a line that is not an entry, exit or death.
-        `last` is the last field of the line. Raise OtherFormError for a line of the other form.
-        """
+        `last` is the last field of the line.
+
+        Raise OtherFormError if the last field shows that the line has another form than the trace."""
         ...
 
     def death(self, time: int) -> int:
@@ -149,14 +161,16 @@ class Form(Protocol):
 
 
 class Votes:
-    """Determines the form of a trace from the last fields of its first lines.
+    """Determines the form of a trace (whether lines end with a clock or with a thread) from the last fields of its
+    first lines.
 
-    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second
-    field is equal or lower, the fields are threads. A larger rise is a clock with missing lines, or two threads.
+    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second field
+    is equal or lower, the fields are threads. A larger rise decides nothing: it is a clock with missing lines, or two
+    threads.
 
-    If the configuration asks for the specification's form, a first clock of 1 confirms it. Only two equal fields that are
-    too large for a clock contradict it: a clock may begin anew, lines may come late, and a line may come twice.
-    """
+    If the configuration asks for the specification's form, a first clock of 1 confirms this form. An equal or lower
+    second field is then no proof of threads: a clock may begin anew, lines may come late, and a line may come twice.
+    Only two equal fields of at least CLOCK_LIKELY are threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
@@ -164,7 +178,7 @@ class Votes:
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
-        """Take the next line of the trace. Return the form if the line decides it, otherwise None."""
+        """Take the next line of the trace. Return the form of the trace if this line shows it, otherwise None."""
         if line.kind == "et1":
             return AGENT
         letter = line.fields[0] if line.kind == "event" else ""
@@ -183,44 +197,48 @@ class Votes:
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the form that the configuration asks for, or the probable form, judged by the size of the numbers. Call
-        this only if no line decided the form.
-        """
+        """Return the form of the trace that the configuration asks for. Without such a form, return the probable form:
+        the specification's form if the last fields are small enough for a clock, otherwise the agents' form.
+
+        Call this only if `add` returned no form for any line."""
         if self._asked:
             return self._asked
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""Number of deaths that must be ahead of the clock by the same difference before the times of deaths are trusted. An
-agent that writes deaths during the run uses another clock, which counts about 17 ticks a line. Two adjacent deaths may
-then have the same difference by chance."""
+"""Number of deaths (lines about the end of an object) whose times must exceed the counted clock by the same difference
+before the times of deaths are trusted.
+
+An agent that writes deaths during the run uses another clock, which counts about 17 ticks a line. Two adjacent deaths
+may then have the same difference by chance."""
 
 DOUBT = 3
-"""Number of times that the difference between deaths and clock may change. After so many changes, the times of deaths
-are never trusted.
-"""
+"""Maximum number of changes of the difference between the counted clock and the times of deaths (lines about the end of
+an object). After so many changes, the times of deaths are never trusted."""
 
 TIME_MAX = 2**62
-"""Largest time of a death that may move the clock. A larger time is damaged."""
+"""Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change the
+counted clock."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
     """The clock, the open frames and the losses of a trace in the agents' form. The decoder counts the clock itself.
+    Only deaths (lines about the end of an object) have a time.
 
-    time, lost: the counted clock, and the number of its ticks that stand for missing lines.
-    trusted: whether the times of deaths are trusted, so that they prove missing lines.
-    ahead, agreeing, agreed_at: the difference by which the last deaths were ahead of the lines read, the number of
-        deaths with this difference, and the number of lines read at the latest of these deaths.
+    time: the counted clock.
+    lost: the number of ticks of the counted clock that stand for missing lines.
+    trusted: whether the times of deaths are trusted, so that a time greater than the clock shows missing lines.
+    ahead: the time of the last death minus the number of entries and exits read before it.
+    agreeing, agreed_at: the number of successive deaths, at different places, with the difference `ahead`, and the
+        number of entries and exits read before the last of these deaths.
     disagreements: how often `ahead` changed before deaths were trusted.
-    unread: the number of unreadable lines since deaths and clock last agreed.
-    excused: the number of exits that may lack an entry without proof of a loss, because an unreadable line may be the
-        entry.
+    unread: the number of unreadable lines since the clock was last compared with the time of a trusted death.
+    excused: the number of exits that may lack an entry without a report, because an unreadable line may be the entry.
     reason: the reason of gaps for missing entries. In a trace that begins in the middle, the entries are before the
         beginning.
-    mixed: whether there were lines of the other form.
-    clock: the last number that may be the clock of the other form.
-    """
+    mixed: whether there were lines in the specification's form.
+    clock: the last field, read as a clock, of the last line that may have the specification's form."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
@@ -305,11 +323,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths from now on, because a death behind the clock shows that a tool added the deaths
-        after the run.
+        """Trust the times of deaths (lines about the end of an object) from now on. The caller has found a death whose
+        time is below the counted clock, which shows that a tool added the deaths after the run.
 
-        If an earlier death between the same two lines was ahead of the clock, report the missing lines that it
-        proves."""
+        If the time of an earlier death between the same two lines exceeded the clock, report the missing lines that
+        this time shows."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -333,11 +351,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Move the clock on by `ahead` ticks, because the time of a death shows that so many entries and exits were not
-        counted. Report them as missing.
+        """Add `ahead` ticks to the clock, because the time of a death (a line about the end of an object) shows that so
+        many entries and exits are missing. Report a gap for them.
 
-        Unreadable lines count as missing already, and are subtracted from the report. If there are more of them than
-        ticks, some were lines that do not advance the clock."""
+        Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
+        from the gap. If there are more of them than ticks, some of them do not advance the clock."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -368,10 +386,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     time: the current clock.
     begun: whether the clock has been seen since the beginning of the trace or since a removed part.
     unread: the number of unreadable lines since the clock reached `time`.
-    holes: the ranges of missing clock times that late lines can heal.
-    other: the last field of the last entry or exit that was too far ahead. None if no line was too far ahead, and -1 if
-        only lines of other kinds were.
-    """
+    holes: the ranges of missing clock times. A late line with such a time may take back a part of a reported gap.
+    other: None if no line's last field was too far ahead of the clock; otherwise the field of the last such entry or
+        exit, or -1 if no such line was an entry or exit."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
@@ -443,7 +460,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def _ahead(self, time: int) -> None:
         """Move the clock to `time`, and report the entries and exits up to this time as missing.
 
-        Unreadable lines count as missing already, and are subtracted from the report."""
+        Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
+        from the reported number."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
@@ -465,9 +483,11 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Heal one clock time in the range `holes[at]`, because the line with this time has arrived late.
+        """Remove `time` from the range `holes[at]` of missing clock times, because the line with this time has arrived
+        late.
 
-        Unreadable lines may explain a part of a range. Heal at most as many lines as were reported as missing."""
+        Take one missing line of the gap back (a heal), if any of the gap's lines is still missing. A gap may have fewer
+        lines than its range has times, because unreadable lines explain some of the times."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -55,8 +55,8 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""The sort of the names in each document (a file that maps numbers to names), by the end of the document's file name.
-Classes come first, because methods of the specification's form need class names.
+"""Kind of the things (class, method or field) that a document names, by the end of the document's file name. A document
+is a file that maps numbers to names. Classes come first, because methods of the specification's form need class names.
 """
 
 

@@ -21,22 +21,23 @@ OpenFrame = tuple[str, int, bool]
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Memory (bytes) of an open frame, which equals the memory of a method in `passed`, and memory of a thread."""
+"""`FRAME_BYTES` is the memory (bytes) of an open frame, and also of a method in `Stacks.passed`. `THREAD_BYTES` is the
+memory (bytes) of a thread."""
 
 
 class Stacks(msgspec.Struct):
     """The open frames of each thread, the innermost frame last. Frames have the numbers 1, 2, 3 … in the order of their
     begins.
 
-    An exit removes the innermost frame of its method, and also the frames above, over which it passes. There are three
-    possible causes: an exception, which writes no line, has ended the frames above; or their exits are missing; or the
-    exit's own entry is missing, and the exits of the frames above follow later. `passed` therefore counts the frames
-    that were passed over, by thread and method. Frames with numbers up to `decimal` were begun before the trace turned
-    out to be hexadecimal.
+    An exit removes the innermost frame of its method, and all frames above this frame. There are three possible causes
+    of frames above: an exception, which writes no line, has ended them; their exits are missing; or the exit's own
+    entry is missing, and the exits of the frames above follow later.
 
-    Beyond the limits, the oldest frames are removed. `whole`: whether no frame was removed. Only if `whole` is true, an
-    exit without an entry proves a missing entry.
-    """
+    `passed`: how many frames above were removed in this way, by thread and method.
+    `decimal`: the highest number of a frame that was begun before the trace turned out to have hexadecimal numbers. The
+        numbers in the lines of these frames were read as decimal.
+    `whole`: whether no limit has removed frames. Beyond a limit, the oldest frames are removed. If `whole` is false, an
+        exit without an entry does not prove that the entry is missing."""
 
     frames: dict[str, list[OpenFrame]] = {}
     passed: dict[str, dict[str, int]] = {}
@@ -72,7 +73,7 @@ class Stacks(msgspec.Struct):
         """Return whether an exit whose entry is not on the stack proves that the entry is missing.
 
         The exit proves nothing in two cases: an earlier exit of an outer frame has removed a frame of this method
-        (`passed`), or a limit has removed frames (`whole`)."""
+        (`passed`), or frames were removed because of a limit (`whole` is false)."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole

@@ -192,8 +192,9 @@ def _kind(body: bytes, begin: int) -> str:
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     """Read the attributes from `at` on. Return their JSON, and the positions of their values.
 
-    Return None as JSON if not all attributes are scalars with different, ordinary names. `_read_any` must then read
-    them. Return None as positions if no layout can be derived from them."""
+    The JSON is None if an attribute is not a scalar, or if its name is unusual or occurs twice. The caller must then
+    use `_read_any`. The positions are None in the same case, and if a value is an i64, whose JSON depends on its sign.
+    """
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []

@@ -72,7 +72,8 @@ _stream_text = lru_cache(4096)(str)
 class HephState(msgspec.Struct):
     """The state of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset.
 
-    `run`: the reason of the malformed bytes directly before the waiting bytes, or "" if there are none."""
+    `run`: if malformed bytes directly precede the waiting bytes, the reason why these bytes are malformed, otherwise
+    "". Malformed bytes that follow get the same reason."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -90,7 +91,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._seek = False  # Whether the next step also starts as soon as a magic arrives.
+        self._seek = False  # Whether the next step starts with fewer bytes if a magic arrives.
 
     @property
     def state(self) -> HephState:

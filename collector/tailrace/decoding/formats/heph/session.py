@@ -118,7 +118,8 @@ def stored_name(id_: str) -> str:
 
 
 def veiled(value: bytes) -> bytes:
-    """Return the value of an option, in which the stored name replaces each text that may be the id of a session."""
+    """Return the value of an option with stored names (`stored_name`) in place of session ids. Any text of 32
+    hexadecimal digits counts as a session id."""
     return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
 
 

@@ -10,37 +10,34 @@
 | footer     | session    | name "footer"                                                |
 | any other  | session    | name (the type), start (clk)                                 |
 
-`start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a
-session is one stream.
+`start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a session is one stream.
 
-Three dialects called 2.0 are in use. The shape of each line determines its dialect. In dialect A an id is
-a string: the column has 63 bits of the string's BLAKE2b, the attributes have the string, and the name may
-be missing. The decoder accepts a missing description (A, B), `id` instead of `record_id` in a record_end (A, B), and a
-missing parent_id, which is equivalent to null.
+Three dialects called 2.0 are in use (docs/formats/jets.md). The decoder accepts the differences in any line. An id may
+be a string: the column then has 63 bits of the string's BLAKE2b, and the attributes have the string. The name of such a
+line and any description may be missing. A record_end may have `id` instead of `record_id`. A missing parent_id is
+equivalent to null.
 
-Attributes have each field without a column: the rewritten description, then data and the other fields
-in the line's order with the producer's own text. A header has
-`{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer `{"totals":{…},…}`. A line with a repeated
-key (the last value is used), with a key that begins with "$", or with a key that the decoder itself adds keeps
-its whole text under `$line` instead.
+Attributes have each field without a column: the rewritten description, then data and the other fields in the line's
+order with the producer's own text. A header has `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer
+`{"totals":{…},…}`. A line keeps its whole text under `$line` instead in three cases: a key is repeated (the last value
+is used), a key begins with "$", or a key is one that the decoder itself adds.
 
-A readable line that violates a rule is kept with a flaw. A line of an unknown type is such a line, because later versions may
-add types. A line of an unknown type becomes a session record instead of an
-annotation, because the footer's total counts annotations. A record with several flaws gets
-the first of these: byte_order_mark, duplicate_key, flaws of its own fields, flaws of its position. Rules about ids
-(references, duplicates, order) depend on earlier ids. The ingest stage checks these rules (`ingest.spans`).
+A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type also has a flaw, and is not
+malformed, because later versions may add types. Its record is a session record, because the footer's total counts
+annotations. A record with several flaws gets the first of these: byte_order_mark, duplicate_key, flaws of its own
+fields, flaws of its position. Rules about ids (references, duplicates, order) depend on earlier ids. The ingest stage
+checks these rules (`ingest.spans`).
 
-Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines".
-A last line without a newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line
-come from a log rotation that empties a file while the producer continues to write. These NULs are
-malformed as `nul_bytes`, and the line after them is read.
+Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
+newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line come from a
+log rotation that empties a file while the producer continues to write. These NULs are malformed as `nul_bytes`, and the
+line after them is read.
 
-Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. The decoder
-reports a `truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next producer. Connections
-and datagrams may end without a footer.
+Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. The
+decoder reports a `truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next
+producer. Connections and datagrams may end without a footer.
 
-Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
-"""
+Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting."""
 
 from __future__ import annotations
 
@@ -77,8 +74,8 @@ class JetsState(msgspec.Struct):
     """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session.
 
     `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a
-    footer). `file`: whether the input is a file, and its missing footer has not been reported.
-    """
+    footer).
+    `file`: whether the input is a file that has not ended. At its end, the decoder reports a missing footer."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     stage: str = "start"

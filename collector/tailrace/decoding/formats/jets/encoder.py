@@ -179,7 +179,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # These fields must come from the end line, because columns store their values if they come from a begin line.
+    ]  # The end line had these fields: the begin line's fields with these keys are columns.
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False

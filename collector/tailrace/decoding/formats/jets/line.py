@@ -47,7 +47,8 @@ class _MalformedError(Exception):
 class _LineReading(NamedTuple):
     """The columns and attributes of a line that was read.
 
-    `ours`: the attributes that the decoder adds. `theirs`: the attributes with the producer's own text."""
+    `ours`: the attributes that the decoder computes. `theirs`: the attributes that are fields of the line, with the
+    producer's own text."""
 
     kind: Kind
     theirs: Texts

@@ -245,7 +245,8 @@ def _with_ids(
     decoded: Sequence[_Line | _Spelled | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
-    """Return the further fields of each line together with the ids that are strings, in the order of the line."""
+    """Return the JSON members of each line that have no column, in the order of the line: the fields in `further`, and
+    each id that is a string. The id column has only a number for such a string."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
         # The `id` of an event is a further field.

@@ -30,8 +30,8 @@ FORMAT = Format(
             "mark_conflict",  # Two metadata files give the same mark different names.
             # The event belongs to an earlier run, whose file a later run overwrote only in part.
             "stale_tail",
-            "unknown_event",  # The event's model, category and value are unknown.
-            "unmatched_end",  # No open span matches the end.
+            "unknown_event",  # The event has an unknown model, category or value.
+            "unmatched_end",  # The event ends a span, but no open span matches it.
         }
     ),
     malformed=frozenset(

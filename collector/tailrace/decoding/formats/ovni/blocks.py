@@ -114,16 +114,17 @@ class OvniBlockDecoder(OvniDecoder):
     def _copied(self) -> int:
         """Minimum number of bytes that the Python decoder gets after an event that the compiled kernel cannot read.
 
-        Python decodes so many bytes in the time in which the kernel copies the open spans. The kernel copies the open
-        spans on each call, even if it then packs no event."""
+        Each call of the kernel copies the open spans, even if the kernel then packs no event. This number of bytes is
+        chosen so that Python decodes them in about the time of the copy."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that the Python decoder gets next, so that the waiting bytes become a whole record.
+        """Number of bytes that the Python decoder gets next, to complete the record whose beginning waits.
 
-        As soon as the size of this record is known, the number does not exceed the record's missing bytes."""
+        If the size of the record is known, these are its missing bytes. Otherwise they are the missing bytes of the
+        fields that show the size. After unreadable bytes, and in late events, the number is `_SEARCHED`."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED

@@ -105,8 +105,8 @@ class OvniDecoder:
         self._waiting = bytearray(state.waiting)
         self._searched = 0  # Number of waiting bytes that certainly begin no event.
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._gathered = 0  # Number of waiting bytes that are whole late events.
-        self._over = False  # Whether to decode late events without a wait for more.
+        self._gathered = 0  # Size (bytes) of the whole late events among the waiting bytes.
+        self._over = False  # Whether to decode the waiting late events at once.
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -282,8 +282,10 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the whole late events that wait for further late events. The caller calls this when no further bytes
-        come, or memory is short."""
+        """Decode the waiting late events that are whole. Late events stand between `OU[` and `OU]`, and wait for each
+        other, because the decoder sorts them by clock.
+
+        The caller calls this when no further bytes come, or memory is short."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -292,11 +294,11 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the position after the late events from `at` on that are sorted at once, or None if more bytes are
-        necessary.
+        """Return the end position of the late events from `at` on that the decoder sorts by clock together. Return None
+        if the decoder must wait for more bytes.
 
-        The range ends before `OU]`, before bytes that are not an event, and before an event that would make it larger
-        than `LATE_MAX`."""
+        Late events stand between `OU[` and `OU]`. The range ends before `OU]`, before bytes that are not an event, and
+        before an event that would make the range larger than `LATE_MAX`."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered

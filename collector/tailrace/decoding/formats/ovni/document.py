@@ -34,8 +34,8 @@ OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Maximum number of lines of the table of clock offsets in the record about a missing host, and maximum number of
-characters of each of these lines."""
+"""Limits of the record that reports a missing host: the table of clock offsets has no line for this host. The record
+shows at most `HOSTS_MAX` lines of the table, and at most `LINE_MAX` characters of each line."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 

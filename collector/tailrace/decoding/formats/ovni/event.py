@@ -33,7 +33,7 @@ KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""Kind of the record of an event that belongs to no pair, by the event's role."""
+"""Record kinds of the events that neither begin nor end a span, by the role of the event in the module `table`."""
 
 STATES = {
     "x": "running",
@@ -43,7 +43,8 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""The state of the thread after an event of the role `state`, by the value, the third character of the MCV."""
+"""The state of the thread after an event of the role `state`. The key is the third character of the event's MCV (model,
+category and value)."""
 
 USUAL_JUMBO = JUMBO | 3
 """The flags that libovni writes for a jumbo event."""

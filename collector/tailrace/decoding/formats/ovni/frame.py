@@ -26,11 +26,13 @@ ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
 """The byte order of the numbers in a stream ("<" little-endian, ">" big-endian), by the stream's header."""
 
 HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
-"""Size (bytes) of the stream header, of an event without payload, and of a jumbo without data."""
+"""Size (bytes) of the stream header, of an event without payload, and of a jumbo (an event that states the size of its
+data) without data."""
 
 JUMBO = 0x10
 JUMBO_MAX = 2097135
-"""Maximum size (bytes) of the data in a jumbo. A whole jumbo must fit into libovni's buffer of 2 MiB."""
+"""Maximum size (bytes) of the data in a jumbo, an event that states the size of its data. A whole jumbo must fit into
+libovni's buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
 """Upper limit of a valid clock (ns): 9 years after the start of the node."""

@@ -29,10 +29,12 @@ its key instead of its name."""
 MARKED_MAX = 64
 """Maximum number of marks whose name and JSON members are cached."""
 NAME_MAX = 256
-"""Maximum number of characters of a stored name. Events have the key of a longer name."""
+"""Maximum number of characters of a stored name. A longer name is not stored: the events that refer to it get its key
+instead."""
 
 Named = tuple[str | None, str]
-"""A name or None, and JSON members for the attributes. If the name is None, the members have the key of the name."""
+"""The name of an event, and JSON members for its attributes. If the name is unknown, it is None, and a member has the
+key under which the name can be found later."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 """A function that names an event. It returns the name and JSON members, given the names of the stream, the type of the
@@ -178,9 +180,10 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
     def _title(self, type_: int) -> str | None:
-        """Return the title of a mark's type, or None if it is unknown.
+        """Return the title of a mark's type, or None if the title is unknown.
 
-        If it is unknown, note the key as asked for: a thread must define each title. Labels of values are optional."""
+        Add the key of an unknown title to the keys without a known name (`asked`), because a thread must define each
+        title. Labels of values are optional, so their keys are not added."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -205,7 +208,7 @@ def naming(event: EventType) -> Naming | None:
 
 
 def gives(key: str) -> str:
-    """Return the JSON members by which a `name` row states the key that it names."""
+    """Return the JSON members of a `name` row for the key to which the row gives a name, and for the name's scope."""
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 

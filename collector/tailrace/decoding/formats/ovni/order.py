@@ -20,9 +20,8 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number of stored buffer beginnings, including the beginning of the stream, and maximum size (bytes) of each
-stored beginning.
-"""
+"""Limits of the stored buffer beginnings, with which later events are compared. `OPENINGS_MAX` is their maximum number,
+including the beginning of the stream. `OPENING_MAX` is the maximum size (bytes) of each."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """MCVs (model, category and value) of the events that change the state of the thread."""
@@ -30,7 +29,7 @@ STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 
 TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
-"""MCVs of the events that change how `EventOrder` checks later events."""
+"""MCVs (model, category and value) of the events that change how `EventOrder` checks later events."""
 
 CLOCK_MIN = -(2**63)
 
@@ -45,9 +44,9 @@ class EventOrderState(msgspec.Struct):
     `ended`: whether the last state of the thread is dead.
     `stale`: whether the events belong to an earlier run, whose file a later run has overwritten in part.
     `cut`: whether the events of the earlier run begin before the later run has ended.
-    `openings`: the stored beginnings of buffers.
-    `copy`: if events are being repeated, the index of the stored beginning that has them, and the next position in it.
-    """
+    `openings`: the stored events at the beginnings of the stream and of the last few buffers.
+    `copy`: None, or while the stream repeats events: the index in `openings` of the buffer beginning with these events,
+        and the position in it of the next repeated event."""
 
     first: int = 0
     last: int | None = None
@@ -90,9 +89,8 @@ class EventOrder:
             self.state.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
-        """Store the events in `buffer[begin:stop]` as a part of the current buffer's beginning. Later events are
-        compared with them.
-        """
+        """Append the events in `buffer[begin:stop]` to the stored beginning of the current buffer, up to `OPENING_MAX`
+        bytes. A later event that equals a stored event is a repetition."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:

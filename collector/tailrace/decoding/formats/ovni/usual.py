@@ -87,11 +87,11 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events from `at` on, up to the first event that is incomplete or has no plan (`PLANS`). Return the
-        position of this event, and the clock of the event before it.
+        """Read events from `at` on. Stop before the first event that is incomplete, has no plan (`PLANS`), has a lower
+        clock than the event before it, or ends no open span. Return the position of this event, and the clock of the
+        event before it.
 
-        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of an event in
-        order.
+        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of the first event.
         """
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state

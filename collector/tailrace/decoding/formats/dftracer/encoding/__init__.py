@@ -1,12 +1,12 @@
 """Turn DFTracer records back into lines.
 
-The table keeps the fields of a record with the producer's own text. The table does not keep the spelling of the common fields,
-with two exceptions: whether the phases of a process are numbers, and whether numbers are in quotes so that arguments are names
-instead of hashes. All other text is written like the tracer writes it, without spaces.
+The table keeps the fields of a record with the producer's own text. The table does not keep the spelling of the common
+fields (name, cat, pid, tid, ts, dur, ph), with two exceptions: whether `ph` is a number or a text, and whether numbers
+are in quotes, as in releases before 1.0, which wrote names instead of hashes into the arguments. All other text is
+written like the tracer writes it, without spaces.
 
-A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the release
-writes brackets.
-"""
+A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the
+release writes brackets."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
     """Return the value of the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
 
-    `theirs` has the fields that the table keeps in the producer's own text. If it has no arguments, add the arguments
-    to it: the hash and its name."""
+    `theirs` has the fields that the table keeps in the producer's own text. If the field `args` is not among them, add
+    it to `theirs`, with the hash of the host, the name, and the hash that gets the name."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

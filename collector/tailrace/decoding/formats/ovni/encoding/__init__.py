@@ -127,7 +127,8 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # The record for a host without a line in the table of clock offsets may have truncated lines.
+                # These lines may be truncated: a record that reports a missing host shows only the beginnings of the
+                # table's lines.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""

@@ -18,7 +18,8 @@ Members = dict[str, Any]
 
 USUAL_JUMBO = JUMBO | 3
 PAYLOAD_MAX = 16
-"""Maximum size (bytes) of the payload of an event that is not a jumbo."""
+"""Maximum size (bytes) of the payload of an ordinary event. A jumbo (an event that states the size of its data) has no
+such payload."""
 
 _read = msgspec.json.Decoder(Members).decode
 

@@ -18,7 +18,7 @@ MODELS = {
     "ovni": "1.1.0", "nanos6": "1.1.0", "nosv": "2.7.0", "nodes": "1.0.0", "tampi": "1.0.0", "mpi": "1.0.0",
     "kernel": "1.0.0", "openmp": "1.2.1",
 }  # fmt: skip
-"""The versions of the models whose events are in `table`."""
+"""Versions of the event models, such as `nosv`, whose events the module `table` lists."""
 
 VERSION = 3
 """The version of ovni's metadata in which each thread has a single document."""
