@@ -34,11 +34,11 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Number of datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns).
+    """Number of datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns),
+    without the datagrams that already explain a hole (missing event numbers).
 
-    Datagrams that already explain a hole are subtracted. `shared` states whether there are such datagrams, or whether
-    two intervals were merged.
-    """
+    `shared` is true if the interval had such datagrams, or if it was merged from two intervals. An assignment of the
+    other drops to a hole is then an estimate."""
 
     since: int
     until: int
@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Intervals with drops that explain no hole yet, oldest first."""
+    """Intervals with dropped datagrams that are not assigned to missing events yet, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
@@ -65,9 +65,8 @@ class Share(NamedTuple):
 
 
 class Drops:
-    """Assigns datagrams that the operating system's kernel dropped for one source to the holes that these drops
-    explain.
-    """
+    """Assigns the datagrams that the operating system's kernel dropped for one source to holes (missing event numbers),
+    as the cause of the loss."""
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -116,11 +115,11 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Use up to `wanted` drops from the intervals that overlap the time from `since` to `until`. Return the number
-        of used drops, and whether the current hole certainly explains them.
+        """Use up to `wanted` dropped datagrams of the intervals that overlap the time from `since` to `until` (Unix
+        ns). Return how many were used, and whether they are certainly the cause of the current loss.
 
-        This is certain if the hole used all drops of these intervals and no other hole had used any of them.
-        """
+        The cause is certain if the current loss uses all drops of these intervals, and no earlier loss has used any of
+        them."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:

@@ -161,9 +161,9 @@ class Counters:
     ) -> None:
         """Restore the counters of the session `name` from `state`.
 
-        Processing another session may take slots for streams from this session, which closes holes here. Then these
-        counters call `report(now)`, so that the caller fetches the new findings.
-        """
+        If a limit is reached, another session may take slots for streams away from this session. The holes (missing
+        numbers that may still arrive) of these streams then become gaps. In this case, these counters call
+        `report(now)`, so that the caller fetches the new findings."""
         self.state = state
         self.name = name
         self.report = report
@@ -206,10 +206,10 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client states only the total of its discarded events. The ledger subtracts all missing numbers from the
-        total, because each of them may be a discarded event. If the numbers of some streams are not checked, their
-        losses are already reported by a gap of unknown size. In this case the returned number never grows.
-        """
+        The client reports only the total of its discarded events. The ledger subtracts all missing numbers from the
+        total, because each of them may be a discarded event. If the numbers of some streams are not checked, a gap of
+        unknown size already reports the losses of these streams. In this case, return at most the number that gaps have
+        reported so far."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -227,14 +227,12 @@ class Counters:
         marks: Sequence[int],
         now: int,
     ) -> tuple[list[int | None], bool]:
-        """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether counting stopped
-        at a restart of the producer.
+        """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether the producer has
+        restarted. After a restart, the list ends before the first event of the restarted producer.
 
         `streams`, `counts` (numbers as sent) and `marks` have one item for each event. A mark is the sum of the event's
-        start, end and size, and tells events with the same number apart. A duplicate gets the number DUPLICATE. An
-        event of a stream for which a limit leaves no slot, or of a stream whose numbers are no counter, gets None. If
-        the producer restarted, the list ends before the first event after the restart.
-        """
+        start, end and size, and distinguishes events with the same number. A duplicate gets the number DUPLICATE. An
+        event gets None if a limit leaves no slot for its stream, or if the stream's numbers do not count its events."""
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -243,12 +241,11 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events as `observe` does, but without the steps that need the whole chunk: afterwards the caller calls
-        `hear` and `note_seen` once for the chunk. Return the sequence numbers.
+        """Count events like `observe`, and return their sequence numbers. If a chunk is counted in several parts, the
+        caller afterwards calls `hear` and `note_seen` once for the whole chunk.
 
-        The share of missing events that dropped datagrams explain is estimated from the session's number of received
-        events. If this number changed within a chunk, the estimate would depend on how the chunk is divided into parts.
-        """
+        The number of received events must not change within a chunk. The share of missing events that dropped datagrams
+        explain is estimated from it, and would otherwise depend on how the chunk is divided into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -305,8 +302,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # Write back the state of one known stream. For a new stream, write back that of all streams: the new stream
-            # may take the slot of another stream of the session.
+            # Write the state of a known stream back to the table. For a new stream, write all states back, because the
+            # new stream may take the slot of another stream of the session.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -331,14 +328,15 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Record that the last events of all streams of a block arrived, as `hear` does, in the compiled kernel."""
+        """Do the work of `hear` for all streams of a block, in the compiled kernel: record when their last events
+        arrived."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Add `events` to the session's number of received events.
 
-        Close each hole of the streams `names` that is due at time `now`.
-        """
+        Close the holes (missing numbers) of the streams `names` that have waited long enough at the time `now`
+        (`reorder_time`, `reorder_events`). A closed hole is reported as a gap."""
         self.state.seen += events
         self.windows.heard(names, now)
 
@@ -433,7 +431,8 @@ class Counters:
         self.earlier = self.report = _nobody
 
     def release(self) -> None:
-        """Subtract the finished session's streams, holes and gaps from the source's totals."""
+        """Subtract the finished session's streams, and its ranges of missing or discarded numbers, from the source's
+        totals."""
         self._commons.remove_streams(self, len(self.state.streams))
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
@@ -499,12 +498,11 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event whose number is not known to be missing may be a different event than the one that
-        had this number before.
+        """Return whether an event may differ from the earlier event with the same number. The ledger does not know this
+        number as missing.
 
-        Below `floor`, the ledger has forgotten which numbers are missing, so the event may fill a forgotten gap. A
-        client that announced its session never uses a number twice. Therefore its event counts as a duplicate there.
-        """
+        Below `floor`, the ledger has forgotten which numbers are missing, so the event may be a missing event. But a
+        client that announced its session never uses a number twice, so its event counts as a duplicate there."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER

@@ -60,8 +60,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     unresolved: dict[int, None] = {}
     """The ids that were reported as missing most recently, at most `references_max`.
 
-    A record with such an id heals its gap.
-    """
+    If a record with such an id arrives, its gap is taken back (a heal)."""
     given_up: int = 0
     """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
@@ -81,9 +80,10 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that may still be the records that a footer's total shows to be missing."""
+    """Number of malformed records that are not matched with missing records of a footer's total so far."""
     explained: dict[str, int] = {}
-    """For each kind, how many records of a footer's total are taken to be among the malformed records."""
+    """For each kind, the number of records that are missing according to a footer's total and were matched with
+    malformed records."""
 
 
 class References:
@@ -145,12 +145,11 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind. If an earlier footer's total showed records of this kind to be
-        missing, heal this gap by as many records.
+        """Count `records` received records of a kind. If an earlier footer's total showed that records of this kind are
+        missing, report so many of them as arrived (a heal).
 
-        `ids` are the records' ids. A record whose id was reported as missing does not count for this heal: `define`
-        heals the gap that reported its id.
-        """
+        `ids` are the records' ids. A record whose own id was reported as missing does not count here, because `define`
+        reports its arrival."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -214,8 +213,9 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            # The id counts as defined only because it lies between the ids of `hull`. Records refer to it as not
-            # defined yet, so this record is no duplicate.
+            # The id was not received: it counts as defined only because it lies within `hull`, the range of ids that
+            # were joined to save memory. Earlier records refer to it, so this record is its definition and no
+            # duplicate.
             return "duplicate_id"
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
@@ -345,8 +345,7 @@ class References:
     def _forget_unresolved(self, count: int) -> None:
         """Forget the `count` ids that were reported as missing longest ago.
 
-        If their records arrive, they no longer heal the gaps.
-        """
+        If their records arrive later, the reported gaps remain in place."""
         first = list(islice(self.state.unresolved, max(0, count)))
         for id_ in first:
             del self.state.unresolved[id_]

@@ -47,12 +47,15 @@ class HeldPiece(msgspec.Struct, array_like=True):
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
-    """A run of a producer, and its pieces by session. `ranges` contains the received ids.
+    """A run of a producer, and its pieces (the parts in one file each) by session.
 
-    `ends` is the session whose file contains the last event of the run. `claims` contains the ids that gaps of this
-    session report as missing. `late` lists the sessions whose file lacks the events before its piece, and `cut` those
-    whose file lacks the events after it; each of these sessions has a gap of unknown size that has not healed.
-    """
+    `ranges`: the received ids.
+    `ends`: the session whose file contains the last event of the run, or "".
+    `claims`: the ids that are reported as missing, by gaps of the session `ends`.
+    `late`: the sessions with a gap of unknown size before their piece.
+    `cut`: the sessions with a gap of unknown size after their piece.
+
+    `late` and `cut` contain only sessions whose gap has not been taken back (healed)."""
 
     pid: str
     host: str
@@ -68,9 +71,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     judged: bool = False
     """Whether gaps have been reported for the ids that no piece contains."""
     doubted: bool = False
-    """Whether a piece without ids shows that ids do not count the events of this process, so that no id is reported as
-    missing.
-    """
+    """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because ids
+    do not count the events of this process."""
 
     @property
     def begins(self) -> bool:
@@ -91,9 +93,11 @@ class DoneRun(msgspec.Struct, array_like=True):
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """The runs whose files are not all closed or not complete, by number, oldest first; the number of the next new run;
-    and the complete runs.
-    """
+    """The runs of a source. A run is complete if no id is missing from its first to its last event.
+
+    `runs`: the incomplete runs and the runs with an open file, by number, oldest first.
+    `following`: the number of the next new run.
+    `done`: the complete runs whose files are all closed."""
 
     runs: dict[int, SplitRun] = {}
     following: int = 0
@@ -122,13 +126,15 @@ class RunIndex:
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether ids before and behind a session's piece are known, or the run's beginning or end."""
+        """Return whether the run is known at both ends of a session's piece. An end is known if other pieces contain
+        ids beyond it, or if the run begins or ends there."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
         """Return whether the run already has a piece from the file of a session.
 
-        A second run of the same process in one file has other events."""
+        One file can have several runs of a process. A second piece from the same file therefore belongs to another run,
+        even if its ids are equal."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:

@@ -55,7 +55,7 @@ Each takes about 200 bytes of memory.
 """
 
 DONE_MAX = 2**12
-"""Maximum number of pieces that a source remembers for finished runs."""
+"""Maximum number of pieces (parts of a run in one file each) that a source remembers for finished runs."""
 
 GAPS_MAX = 256
 """Maximum number of gaps that are reported for the missing ids of one run.
@@ -75,7 +75,8 @@ _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings (gaps and heals), each with the name of the session to which it belongs."""
+"""Findings, each with the name of its session: a gap (missing events), or a heal (a gap or a part of it is taken back).
+"""
 
 
 class SplitRuns:
@@ -97,7 +98,7 @@ class SplitRuns:
         """Open sessions whose rest row (what the file lacks) must be rewritten: other files now continue their run."""
         self._places = 0
         self._copies: set[str] = set()
-        """Open sessions whose file is a copy: a complete run already contains its part of the run."""
+        """Open sessions whose file repeats a part of a complete run, so that the part is a copy."""
         self._done_of: dict[str, list[DoneRun]] = {}
         """Complete runs by PID, oldest first."""
         for done in state.done:
@@ -110,8 +111,8 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether a session's run is known on both sides of the session's piece: other pieces contain earlier
-        or later ids, or the run's beginning or end is known."""
+        """Return whether the run is known at both ends of a session's piece (the part of the run in its file). An end
+        is known if other pieces contain ids beyond it, or if the run begins or ends there."""
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
@@ -127,14 +128,17 @@ class SplitRuns:
         return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Rewrite the rest row (what the file lacks) of each silent file whose run other files continue."""
+        """Write the rest row of a silent file anew if other files contain a later part of its run. A rest row states
+        which events the file lacks at its end."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the part of a run in a session's file, which has the whole run, unless other files have parts of it."""
+        """Forget the part of a run that a session's file contains, unless other files contain parts of the run, too.
+
+        The caller has found that no other file can have further parts."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
@@ -347,11 +351,10 @@ class SplitRuns:
         return found
 
     def _counts(self, number: int) -> bool:
-        """Return whether the run's process gave an id to every event, so that an id that no piece contains shows a
-        missing event.
+        """Return whether each event of the run's process has an id, so that a missing id shows a missing event.
 
-        At least one piece must be known to count its events by id, and each piece of the process must have ids.
-        """
+        This is so if at least one piece (the part of a run in one file) is known to count its events by id, and if each
+        piece of the process has ids."""
         alike = self._alike(self.state.runs[number])
         return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
@@ -436,10 +439,9 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gaps that a session's decoder reported for its part of a run.
+    """Return findings that take back the gaps that a session's decoder reported for its part of a run.
 
-    `said` is the reason of these gaps; if it is empty, there are none.
-    """
+    `said` is the reason of these gaps. If it is empty, the decoder has reported none, so return an empty list."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []

@@ -103,10 +103,10 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Heal as much of the gap without a number as possible.
+        """Take back a part of the gap for discarded events without a sequence number.
 
-        Each missing sequence number that was found since then may be one of the discarded events in this gap.
-        """
+        Each sequence number that was found missing after this gap was reported may belong to one of the discarded
+        events. Such an event must not be missing twice."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:

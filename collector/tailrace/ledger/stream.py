@@ -81,8 +81,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     heard: int = 0
     """Time (Unix ns) at which the stream's last event arrived.
 
-    While a chunk is counted, this is still the time before the chunk.
-    """
+    The time is updated after a chunk is counted. During the count, it is the arrival time of the last event of an
+    earlier chunk."""
     counted: bool = True
     repeats: int = 0
     extra: int = 0
@@ -184,7 +184,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
-        """Return whether a number is missing, as far as the stream remembers: it is in an open hole or a gap."""
+        """Return whether a number is missing, as far as the stream remembers: it is in a hole (missing numbers that may
+        still arrive) or in a gap (missing numbers that were reported)."""
         return self._missing_at(seq) is not None
 
     def came(self, seq: int) -> bool:
@@ -224,10 +225,10 @@ class CountersState(msgspec.Struct):
     """Number of received events of streams for which a limit leaves no slot. The ledger does not check the numbers of
     these events."""
     unfollowed: dict[str, int] = {}
-    """Names of the streams for which a limit leaves no slot, in the order in which they lost or failed to get one.
+    """For each stream without a slot because of a limit: the number of events that arrived since the stream lost its
+    slot or got none.
 
-    The value is the number of events that have arrived in the stream since then.
-    """
+    The streams are in the order in which this happened."""
     others: bool = False
     """Whether there are further streams for which a limit leaves no slot, and whose names are not remembered."""
     let_go: int = 0
@@ -247,13 +248,13 @@ class CountersState(msgspec.Struct):
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether an event ended in the first half of the time from 0 to the end of another event. `mark` and
+    """Return whether the end time of an event is certainly less than half the end time of another event. `mark` and
     `other` are the marks (fingerprints) of the two events.
 
-    Within one run of a producer, the end times of a stream's events increase. A mark is the sum of start, end and size
-    of an event. Therefore it is at least the end, and at most twice the end plus the size. The comparison allows for
-    the largest difference of sizes, so that the result is False for very small times.
-    """
+    A low end time shows a restart, because the end times of a stream's events increase within one run of a producer. A
+    mark is the sum of start, end and size of an event. Therefore it is at least the end, and at most twice the end plus
+    the size. The comparison allows for the largest difference of sizes, so that the result is False for very small
+    times."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
@@ -408,11 +409,10 @@ class StreamNumbers:
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the number after a stream's last event, whether this event was received, missing or discarded, and the
-        mark (fingerprint) of the last received event.
+        """Return the next number of a stream, and the mark (fingerprint) of its last received event. The next number
+        follows all numbers that were received, are missing, or were discarded by the client.
 
-        Return None if the stream is unknown, its numbers are not checked, or it has no events.
-        """
+        Return None if the stream is unknown, its numbers are not checked, or it has no events."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None

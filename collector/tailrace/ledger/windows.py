@@ -79,7 +79,9 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of holes, gaps and discarded ranges of this session. It is part of the source's total."""
+        """Number of ranges of event numbers that this session remembers. Each is a hole (missing numbers that may still
+        arrive), a gap (missing numbers that were reported) or a range of numbers that the client discarded. The
+        source's total includes this number."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
@@ -98,12 +100,11 @@ class Windows:
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Open a hole: record that its numbers are missing. A hole begins at the stream's next number, or ends directly
-        before the stream's first number.
+        """Open a hole: record that its numbers are missing, but may still arrive.
 
-        If the hole begins at the next number, the stream's next number becomes the one after the hole. Numbers that the
-        client reported as discarded get the reason `sender`.
-        """
+        If the hole begins at the stream's next number, move the next number behind the hole. Otherwise the hole must
+        end directly before the stream's first number. Numbers that the client reported as discarded get the reason
+        `sender`."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -116,11 +117,11 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
-        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing, as far as they are in the
-        same hole or gap as `seq`. If they were in a gap, append a heal to the findings.
+        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing. Stop at the end of the hole
+        or gap that contains `seq`. If it is a gap (reported numbers), append a heal, which takes these numbers back, to
+        the findings.
 
-        Return how many of the numbers were missing; 0 if `seq` is not missing.
-        """
+        Return how many of the numbers were missing; 0 if `seq` is not missing."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed
@@ -161,9 +162,8 @@ class Windows:
             self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Extend the time for late events by a pause of `time` ns in which the collector could receive nothing: move
-        the start of all holes and gaps forward.
-        """
+        """Extend the time for late events by `time` ns, because the collector could receive nothing for so long. For
+        this purpose, move the start of all holes and gaps (ranges of missing numbers) forward."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
@@ -182,7 +182,8 @@ class Windows:
         self._open.discard(name)
 
     def forget(self) -> None:
-        """Forget which streams have open holes, because all streams were removed from the session."""
+        """Forget which streams have holes (missing numbers that may still arrive), because all streams were removed
+        from the session."""
         self._open.clear()
         self._due = _NEVER_DUE
 
@@ -228,10 +229,9 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Close holes and forget gaps until `size` bytes are free.
+        """Free `size` bytes: report holes (missing numbers that may still arrive) as gaps, and forget gaps.
 
-        Begin with the streams that have had no event for the longest time.
-        """
+        Begin with the streams that have had no event for the longest time."""
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:
@@ -252,10 +252,11 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Enforce the limits on the numbers of holes and gaps, after a stream has changed.
+        """Enforce the limits on the ranges of missing numbers, after a stream has changed. A hole has numbers that may
+        still arrive, and a gap has numbers that were reported.
 
-        If the stream has too many holes, close its oldest ones; if it has too many gaps, forget its oldest ones. If the
-        source has too many ranges, drop ranges of this stream.
+        If the stream has too many holes, report its oldest ones as gaps. If it has too many gaps, forget its oldest
+        ones. If the source has too many holes, gaps and ranges of discarded numbers, drop some of this stream's ranges.
         """
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
