@@ -73,7 +73,7 @@ class Restart(StrEnum):
     """States how a restart of the daemon changes the value of a metric."""
 
     KEPT = "goes on"
-    """The value continues, because checkpoints of the ingest contain it."""
+    """The value continues after a restart, because checkpoints of the ingest contain it."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
@@ -143,7 +143,7 @@ class Law(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all metrics on both sides of the law."""
+        """Return the names of all metrics in `left` and `right`."""
         return [w for w in f"{self.left} {self.right}".split() if w.startswith("tailrace_")]
 
 
@@ -285,9 +285,11 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # The right side may be greater: missing events in an open hole are counted as missing, but have no gap yet.
+    # `tailrace_ledger_missing_events` may be greater: it includes missing events that may still arrive (a hole), and
+    # for which no gap is reported yet.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
-    # The right side counts missing events in an open hole as awaited, because they have no gap yet.
+    # `tailrace_ledger_awaited_events` includes the missing events for which no gap is reported yet, because they may
+    # still arrive.
     Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
@@ -317,7 +319,7 @@ def type_of(metric: Metric) -> str | None:
 
 
 def laws_of(metric: Metric) -> Iterator[Law]:
-    """Return all laws in which this metric occurs."""
+    """Return all laws (relations that hold between metrics, such as `<=`) in which this metric occurs."""
     return (law for law in LAWS if metric.name in law.names)
 
 
