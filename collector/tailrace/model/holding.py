@@ -43,7 +43,8 @@ class Evicted(StrEnum):
     If a fingerprint is evicted, the next event with the same number counts as a duplicate, even if it is another event.
     """
     GAPS = "gaps"
-    """Holes and gaps. Late events can no longer fill an evicted hole or heal an evicted gap."""
+    """Ranges of missing event numbers: holes, whose numbers may still arrive, and gaps, whose numbers were reported. A
+    late event can no longer fill an evicted hole, or take back a part of an evicted gap."""
     COPIES = "copies"
     """Digests of datagrams. A duplicate of a datagram whose digest was evicted is no longer recognised."""
     FRAMES = "frames"

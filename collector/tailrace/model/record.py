@@ -21,12 +21,13 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of attributes with which an event refers to names that are not known when the event is decoded.
+"""Names of the attributes with which an event refers to names that are not known when the event is decoded. The event
+has a key in place of each such name.
 
-The value of `$name` is a key of the event's own name. It may also be several keys, one a line: then the name of the
-first key that has one is used. The value of `$late` is an object that maps attributes of the event to keys; the name of
-each key is the value of the attribute.
-"""
+`$name`: the key of the event's own name, or several keys, one a line. The name of the event is the name of the first
+key that has one.
+`$late`: an object with one member for each attribute that is a name. The member has the attribute's name and the key of
+its value."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute that contains the rule of the format that a record breaks.
@@ -129,12 +130,14 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a producer's run (program execution) that one input contains. The ids of the run's events are 1, 2,
     3, …, and other inputs may contain other parts.
 
-    `pid` and `host` identify the producer; `host` is empty if unknown. `ranges` has the received ids in order; it is
-    empty if ids prove nothing here. `last` is the id of the run's last event, or 0 if this event has not arrived.
-    `counts` states that in this input the ids really count events. `unnumbered` is the number of malformed records,
-    whose ids are unknown. `settled` states that the decoder has reported all missing ids between the first and the last
-    event. `waits` states that the decoder has both events, but later input may still show that ids prove nothing.
-    """
+    `pid`, `host`: the producer. `host` is empty if unknown.
+    `ranges`: the received ids in order. It is empty if missing ids do not show missing events in this input.
+    `last`: the id of the run's last event, or 0 if this event has not arrived.
+    `counts`: whether the ids in this input certainly count the run's events.
+    `unnumbered`: the number of malformed records, whose ids are unknown.
+    `settled`: whether the decoder has reported all missing ids between the first and the last event.
+    `waits`: whether the first and the last event have arrived, but later input may still show that the ids do not count
+        the events."""
 
     pid: str
     host: str
@@ -149,10 +152,12 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts of a gap record that have no column.
 
-    `count` is the number of missing events (0 if unknown). `of` is the kind of the missing events. `detail` is the
-    evidence as a term of the format. `piece` is set if other inputs may contain the missing events: it is the part of
-    the run before the gap. `last` is the last number of a gap in which only some numbers are missing.
-    """
+    `count`: the number of missing events, or 0 if unknown.
+    `of`: the kind of the missing events.
+    `detail`: a word for the sign that shows the loss, such as `no_end`. Each format has its own words.
+    `piece`: the part of the run that this input contains so far. It is set if other inputs may contain the missing
+        events.
+    `last`: the last number of the gap. It is set only if some numbers within the gap are not missing."""
 
     count: int
     of: str | None = None
