@@ -28,7 +28,7 @@ if TYPE_CHECKING or not active():
 LARGE = 4096
 """Minimum number of rows of a block that is not joined with other parts.
 
-To copy such a block would cost about as much time as its own arrays, and more memory."""
+Its own arrays take about as much time as a copy of the block, and need less memory."""
 
 ENOUGH = 65536
 """Minimum number of rows at which a group of parts to join is complete. The next part begins a new group."""
@@ -180,7 +180,8 @@ class Coding:
         return list(self._codes)
 
     def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes in this dictionary of the texts in the first `rows` rows; 0 for a row without a text."""
+        """Return the codes of the texts in the first `rows` rows of `words`, as this dictionary defines them. Add
+        unknown texts to the dictionary. A row without a text gets the code 0."""
         codes, texts = self._codes, words.texts
         if not active():
             # each text occurs in some row, because the list was made from the rows
