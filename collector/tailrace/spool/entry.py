@@ -56,8 +56,8 @@ _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 
 class EntryKind(IntEnum):
-    """The kinds of log entries. The numbers are part of the disk format. No kind is 0, so that zeros are no
-    entry."""
+    """The kinds of log entries. The numbers are part of the disk format. No kind has the number 0, so that zero bytes
+    are never a valid entry."""
 
     START = 1
     """A daemon started. The payload is msgpack."""

@@ -22,9 +22,9 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """A position in a compressed file at which decompression can start: the begin of a gzip member."""
 
     raw: int
-    """Offset of the position in the compressed file (bytes)."""
+    """Offset (bytes) of the gzip member in the compressed file."""
     content: int
-    """Offset of the position in the decompressed content (bytes)."""
+    """Offset (bytes) of the gzip member's content in the decompressed content of the file."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):

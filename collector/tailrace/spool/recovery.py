@@ -66,7 +66,7 @@ class _Run(NamedTuple):
 def survey(segment: Segment) -> SpoolRecovery:
     """Read the newest segment, and find where the log ends. Do not change the file."""
     data_end = _data_end(segment)
-    # The last frame may end with zeros, which `_data_end` ignores.
+    # The last frame may end with zero bytes. It then extends beyond `data_end`, by less than `FRAME_MAX` bytes.
     stop = min(data_end + FRAME_MAX, segment.first + segment.size - HEADER_SIZE)
     runs = [_run(segment, segment.first, stop)]
     faults: list[DamagedRange] = []

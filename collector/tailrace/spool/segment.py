@@ -61,8 +61,11 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class Header(NamedTuple):
-    """The header of a segment: the spool's identity, the segment's first position, and a time (Unix ns) not
-    after its entries."""
+    """The header of a segment.
+
+    `identity`: the identity of the spool.
+    `first`: the segment's first position.
+    `time_ns`: a lower bound (Unix ns) on the times of the segment's entries."""
 
     identity: bytes
     first: int

@@ -75,8 +75,10 @@ Within these bounds, the log keeps as many files as the last release freed: one 
 sessions hold much state."""
 
 RECENT_MAX = 16 * 2**20
-"""Maximum size (bytes) of durable entries that stay in memory for the reader. Files wait while as much is undecoded
-(`daemon.loops.sync.BEHIND_MAX`), so no entry of a file is read back from the disk at full rate."""
+"""Maximum size (bytes) of durable entries that stay in memory for the reader.
+
+Sources stop reading files while more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded. `RECENT_MAX` is not
+smaller, so entries of files are normally decoded from memory, without a read from the disk."""
 
 SYNC_EARLY = 4 * 2**20
 """If more received bytes are not synced yet, the next sync begins before `sync_interval` has passed."""
@@ -193,9 +195,9 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # Remove nothing if a name was lost, because the name may now belong to another program's file.
-                # After another error, the preallocated room stays, and the close after the next start removes
-                # it.
+                # Remove nothing if a file of the spool was removed or renamed, because its name may now belong to
+                # another program's file. After another error, the preallocated room stays until the spool is closed the
+                # next time.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -454,7 +456,7 @@ class Spool:
     def _give_back(self) -> None:
         """Remove preallocated room, and all files except those with the log's entries.
 
-        If a power cut restores removed files, the close after the next start removes them again."""
+        If a power cut restores removed files, they are removed when the spool is closed the next time."""
         self._writer.cut()
         with self._disk.naming(self.directory):
             if self._spare is not None:
@@ -478,8 +480,10 @@ class Spool:
         )
 
     def _check_names(self) -> None:
-        """Check that the directory and the segments still have their names, as `check` does, but also after a
-        SyncError."""
+        """Check that the directory and the segments still have their names. In contrast to `check`, do this even after
+        a SyncError.
+
+        Raise LostError if a name is missing or belongs to another file."""
         self._locked.check()
         for segment in list(self._segments):
             try:
