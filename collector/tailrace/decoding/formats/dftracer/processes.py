@@ -159,7 +159,10 @@ class Processes:
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
         """Map from the number of a process to the part of the process's last run (program execution) that is in this
-        file. The map has only the processes of which other files may have further parts."""
+        file.
+
+        The map contains a process only if other files may have further parts of its run. The value is None if a part is
+        missing, but the event ids cannot show which other file has it."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -190,8 +193,8 @@ class Processes:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
         this is another process than before.
 
-        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the rest, which stands
-        for all further processes, if the file has a rest."""
+        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the rest, if the file
+        has a rest. The rest is a single entry that stands for all processes beyond a limit."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)

@@ -47,10 +47,10 @@ class WrittenLine(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """The form of the lines that the encoder writes for a trace.
+    """How the encoder writes the lines of a trace.
 
-    `agent`: whether the last field of a line is the thread instead of the clock.
-    `hexadecimal`: whether numbers are hexadecimal."""
+    `agent`: whether the last field of a line is the thread instead of the clock. `hexadecimal`: whether numbers are
+    hexadecimal."""
 
     agent: bool
     hexadecimal: bool = False

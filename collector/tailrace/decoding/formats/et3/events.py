@@ -87,7 +87,8 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
-    """Return a gap record for missing lines. If the lines have come late (`loss.heal`), return a heal record."""
+    """Return a gap record for missing lines. If the lines have come late (`loss.heal`), return a heal record, which
+    takes a gap back."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,

@@ -91,7 +91,7 @@ The open frames are None for a line that is out of order. Such a line cannot ope
 
 
 class MissingLines(NamedTuple):
-    """A number of lines that are missing, or that have come late and heal a gap (`heal`).
+    """A number of lines that are missing, or of lines that were reported as missing and have come late (`heal`).
 
     `first` is the clock time of the first of these lines, if the time is known."""
 
@@ -367,7 +367,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 HOLES_MAX = 256
 """Maximum number of stored ranges of missing clock times. Beyond the maximum, the oldest ranges are removed. A late
-line heals a gap only if its range is stored."""
+line takes a part of a reported gap back only if its range is stored."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):

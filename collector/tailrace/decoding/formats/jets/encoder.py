@@ -1,10 +1,9 @@
 """Turn JETS records back into lines.
 
-The table keeps the fields of a line with the producer's own text of each value, but not the order of keys and the spaces.
-The encoder uses the order of the specification (dialect C): `clk` first, and no spaces.
+The table keeps the fields of a line with the producer's own text of each value, but not the order of keys and the
+spaces. The encoder uses the order of the specification: `clk` first, and no spaces.
 
-A repair ends open records, the last one first, at the latest `clk`, and writes a footer if the footer is missing.
-"""
+A repair ends open records, the last one first, at the latest `clk`. If the footer is missing, the repair writes one."""
 
 from __future__ import annotations
 

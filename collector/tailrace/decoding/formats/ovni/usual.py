@@ -71,7 +71,7 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""Plans (`EventPlan`) of the usual events, by byte order, then by flags and MCV."""
+"""Plans (`EventPlan`) of the usual events, by byte order, then by flags and MCV (model, category and value)."""
 
 
 class UsualReader:
