@@ -58,7 +58,7 @@ class DropsState(msgspec.Struct, omit_defaults=True):
 
 
 class Share(NamedTuple):
-    """Number of a hole's events that the operating system's kernel dropped, and whether this number is an estimate."""
+    """Number of missing events that the operating system's kernel dropped, and whether this number is an estimate."""
 
     events: int
     estimate: bool = False
@@ -101,11 +101,10 @@ class Drops:
     ) -> Share:
         """Return how many of `events` lost events were in datagrams that the operating system's kernel dropped.
 
-        The events were lost between `since` and `until` (Unix ns). The drops are used up and explain no further hole.
+        The events were lost between `since` and `until` (Unix ns). The drops are used up and explain no further loss.
         The session has received `seen` events in `datagrams` datagrams; the ratio estimates the events per dropped
         datagram. `alone` states that all datagrams of the source held one event each, all of the same stream, so that
-        each drop is one event of this stream.
-        """
+        each drop is one event of this stream."""
         if not self.state.samples:
             return Share(0)
         packed = seen > datagrams > 0

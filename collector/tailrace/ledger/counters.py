@@ -131,7 +131,8 @@ _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
-"""Memory (bytes) of a followed stream, excluding its marks, holes and gaps."""
+"""Memory (bytes) of a followed stream, excluding its marks (fingerprints of events) and its ranges of missing numbers.
+"""
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
 """Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
@@ -396,8 +397,7 @@ class Counters:
         """Release the slots of those `count` streams whose last events are the oldest, because another session needs
         slots for its streams.
 
-        First the open holes of these streams become gaps.
-        """
+        First report the holes of these streams (missing numbers that may still arrive) as gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)

@@ -32,10 +32,8 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""Maximum number of missing records that one footer, one hole or one clock record can report.
-
-This many records would take about 100 TB, so a greater number is a damaged value.
-"""
+"""Maximum number of missing records that one footer, one range of missing ids or one clock record can report. This many
+records would take about 100 TB, so a greater number is a damaged value."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72

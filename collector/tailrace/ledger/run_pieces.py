@@ -1,7 +1,7 @@
-"""Hold the pieces of a producer's runs, and find them by their ids and times.
+"""Hold the pieces of a producer's runs (program executions), and find them by their ids and times. A piece is the part
+of a run in one file.
 
-`split_runs` joins the pieces.
-"""
+`split_runs` joins the pieces."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ first_of = attrgetter("first")
 """Key of a range in sorted ranges."""
 
 PiecePlace = tuple[int, int, int, int]
-"""First id, last id, start time and end time of a piece."""
+"""First id, last id, start time and end time of a piece (the part of a run in one file)."""
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in one or more pieces.
+    """Range of ids that arrived in one or more pieces (parts of a run in one file each).
 
-    `since` is the latest of the start times of these pieces, `until` the earliest of their end times.
-    """
+    `since` is the latest of the start times of these pieces, `until` the earliest of their end times."""
 
     first: int
     last: int
@@ -69,7 +68,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     open: int = 0
     """Number of sessions of this run that may receive more data."""
     judged: bool = False
-    """Whether gaps have been reported for the ids that no piece contains."""
+    """Whether gaps have been reported for the ids that no file contains."""
     doubted: bool = False
     """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because ids
     do not count the events of this process."""
@@ -164,14 +163,15 @@ class RunIndex:
                 each.until = next(at for at, of in self._ends if self._is_in(each, of))
 
     def place(self, session: str) -> list[str]:
-        """Note where a session's piece lies in the run, which has only grown since the last call. Return the other
-        sessions whose pieces now go on, in the order of their first pieces.
+        """Note where a session's piece (the part of the run in its file) lies in the run. The run must only have grown
+        since the last call.
 
-        Each piece leaves each side once. All calls together therefore take linear time."""
+        Return the other sessions whose pieces are now known at both ends (`goes_on`), in the order of their first
+        pieces. Each piece becomes known only once at each end. All calls together therefore take linear time."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
-        # Mirrored, the end of the run is its beginning.
+        # With negative ids, the end of the run is its beginning.
         freed |= self._behind.place(
             session, -ids[-1][1] if ids else None, None if run.ends else -high
         )
@@ -186,9 +186,8 @@ class RunIndex:
 
 
 class _Side:
-    """The pieces of a run that have no known ids on one side, by session, each with its own id nearest to this side.
-
-    A piece without ids has None instead."""
+    """The pieces of a run (parts in one file each) for which no ids of other pieces are known on one side. For each
+    session: the outermost id of its piece on this side, or None for a piece without ids."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}

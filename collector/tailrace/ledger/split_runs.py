@@ -196,8 +196,8 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # The run may have been forgotten and created again. Other pieces may then have healed some of these gaps
-            # already. Heal only gaps that the decoder reports with this piece.
+            # The run may have been forgotten and created again. Other pieces may then have taken back some of these
+            # gaps already. Take back only gaps that the decoder reports with this piece.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -216,11 +216,10 @@ class SplitRuns:
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
         """Record the ids that a decoder reported as missing in a file with the beginning and the end of the run. Return
-        heals for those ids that other files contain.
+        heals, which take these gaps back, for the ids that other files contain.
 
         If gaps for the run's missing ids were already reported, return heals for all gaps of this decoder, so that no
-        id is missing twice.
-        """
+        id is missing twice."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -302,10 +301,9 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a session's piece to a run, or replace its earlier piece.
+        """Add a session's piece (the part of the run in its file) to a run, or replace its earlier piece.
 
-        Return heals for the ids in the piece that were reported as missing.
-        """
+        Return heals, which take reported gaps back, for the ids in the piece that were reported as missing."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -325,9 +323,10 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings that the pieces of a run now prove: heals for pieces whose preceding or following events
-        were found in other files, and gaps for ids that no file contains.
-        """
+        """Return the findings that the pieces (the parts of a run in one file each) now prove.
+
+        A finding is a gap for ids that no file contains, or a heal, which takes a gap before or after a piece back
+        because other files contain the events there."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (

@@ -165,12 +165,11 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End an incarnation (program run of the client) without a goodbye. Open a hole in each stream of which the
-        client discarded events after the last received one. The hole ends at the last discarded number.
+        """End an incarnation (program run of the client) without a goodbye packet. If the client discarded events after
+        the last received event of a stream, count all numbers up to the last discarded number as missing.
 
         `comes_back` states that the client goes on, at another collector or in a new session. The client then reports
-        the discarded events there by number, so their total no longer counts here.
-        """
+        the discarded events there by number, so their total no longer counts here."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -195,10 +194,10 @@ class Statements:
         return stream.next + distance - (self._range if distance >= self._half else 0)
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
-        """Open a hole from a stream's next number up to `final` (exclusive).
+        """Count the numbers from a stream's next number up to `final` (exclusive) as missing (a hole: they may still
+        arrive).
 
-        If too many events would be missing, report a gap of unknown size instead.
-        """
+        If too many events would be missing, report a gap of unknown size instead."""
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -224,10 +223,8 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Change the reason of the missing numbers in the range `said` to the reason that the client states.
-
-        If a gap row was already written with another reason, heal it and report the gap again.
-        """
+        """Change the reason of the missing numbers in the range `said` to the reason that the client states. If a gap
+        row was already written with another reason, take it back (a heal row) and report the gap again."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):

@@ -60,12 +60,11 @@ _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ign
 
 
 class SeqRange(msgspec.Struct, array_like=True):
-    """Range of numbers of one stream, from `first` to `last`: an open hole, a closed gap, or numbers that the client
-    discarded.
+    """Range of numbers of one stream, from `first` to `last`: a hole (missing numbers that may still arrive), a gap
+    (missing numbers that were reported), or numbers that the client discarded.
 
     `since` is the time at which the ledger noticed the loss. `before` is the time at which the stream's last event
-    before the loss arrived (both Unix ns).
-    """
+    before the loss arrived (both Unix ns)."""
 
     first: int
     last: int
@@ -101,7 +100,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Sequence number (unwrapped to 64 bits) of the latest event, received or missing, whose number as sent was 0."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
-    """Closed gaps, in ascending order of their numbers. `holes` has the same order."""
+    """Ranges of missing numbers that were reported, in ascending order. `holes`, the missing numbers that may still
+    arrive, has the same order."""
     discarded: list[SeqRange] = []
     """Ranges of numbers at or above `next` that the client reported as discarded, in ascending order."""
 
@@ -193,7 +193,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.base <= seq < self.next and not self.lacks(seq)
 
     def _missing_at(self, seq: int) -> SeqRange | None:
-        """Return the open hole or remembered gap that contains a number."""
+        """Return the range of missing numbers that contains a number: a hole (they may still arrive) or a gap (they
+        were reported). Return None if no range contains it."""
         for ranges in (self.holes, self.gaps):
             if (at := find(ranges, seq)) is not None:
                 return ranges[at]
@@ -202,13 +203,12 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     def suits(self, seq: int, mark: int, window: int) -> bool:
         """Return whether an event with the missing number `seq` may really be the missing event.
 
-        It may not if its time lies far before the time of the last event before the hole.
-        """
+        It may not if its time lies far before the time of the last event before the missing numbers."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
     def forget_gap(self) -> None:
-        """Forget the gap with the lowest numbers. Late events can no longer heal it."""
+        """Forget the gap (reported missing numbers) with the lowest numbers. Late events can no longer take it back."""
         gap = self.gaps.pop(0)
         self.floor = max(self.floor, gap.last + 1)
         if gap.reason not in OF_CLIENTS:
@@ -220,7 +220,8 @@ class CountersState(msgspec.Struct):
     seen: int = 0
     duplicates: int = 0
     missing: int = 0
-    """Number of events that are in open holes or in gaps that have not healed."""
+    """Number of missing events: those that may still arrive (holes), and those that were reported and have not arrived
+    (gaps)."""
     uncounted: int = 0
     """Number of received events of streams for which a limit leaves no slot. The ledger does not check the numbers of
     these events."""

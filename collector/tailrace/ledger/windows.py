@@ -21,7 +21,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Memory (bytes) of a hole, a gap or a range of discarded numbers."""
+"""Memory (bytes) of a range of missing or discarded numbers (a hole, a gap or a range that the client discarded)."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -29,10 +29,9 @@ def _heard(named: tuple[str, StreamCounter]) -> int:
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole at the sorted `ranges`, and return the parts in order.
+    """Split a hole (a range of missing numbers) at the sorted `ranges`, and return the parts in order.
 
-    Parts that lie in one of the ranges get the reason `reason`.
-    """
+    Parts that lie in one of the ranges get the reason `reason`."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -67,7 +66,7 @@ def take(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
 
 
 class Windows:
-    """Opens and closes the holes of one session's streams."""
+    """Opens and closes holes (missing numbers that may still arrive) in the streams of one session."""
 
     what = Evicted.GAPS
 
@@ -91,11 +90,13 @@ class Windows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether holes are open, so that the passing of time alone may close one."""
+        """Return whether the session has holes (missing numbers that may still arrive), so that the passing of time
+        alone may close one."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the name of each stream with open holes, and the number of events that are missing in these holes."""
+        """Yield the name of each stream with holes (missing numbers that may still arrive), and the number of events
+        that are missing in these holes."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
@@ -134,17 +135,18 @@ class Windows:
         return count
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Close the holes that are due at time `now`, after events of the streams `names` arrived."""
+        """Close the holes (ranges of missing numbers) that have waited long enough at time `now`, after events of the
+        streams `names` arrived."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
             self.expire(now, self._open.intersection(names))
 
     def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
-        """Close those holes of the streams `names` that are due at time `now`; None stands for all streams.
+        """Close those holes (ranges of missing numbers) of the streams `names` that are due at time `now`. None stands
+        for all streams.
 
-        A hole is due when `reorder_events` later events of its stream have arrived, or `reorder_time` has passed.
-        """
+        A hole is due when `reorder_events` later events of its stream have arrived, or `reorder_time` has passed."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(self._open if names is None else names):
             stream = self._state.streams[name]
@@ -170,12 +172,12 @@ class Windows:
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Close the holes of all streams of the session."""
+        """Close the holes (missing numbers that may still arrive) of all streams of the session."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
     def close_stream(self, name: str, stream: StreamCounter) -> None:
-        """Close all holes of one stream."""
+        """Close all holes (missing numbers that may still arrive) of one stream."""
         holes, stream.holes = stream.holes, []
         for hole in holes:
             self._close(name, stream, hole)
@@ -193,9 +195,8 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Turn a hole into one gap, or into two: first the events that the operating system's kernel dropped, then the
-        others.
-        """
+        """Report a hole (missing numbers) as one gap, or as two: first the events that the operating system's kernel
+        dropped, then the others."""
         self.count(-1 - len(stream.gaps))
         share, commons = Share(0), self._commons
         if hole.reason == Reason.NETWORK:
