@@ -11,7 +11,7 @@ import msgspec
 
 class Reason(StrEnum):
     NETWORK = "network"
-    """The producer's counters or totals show a hole that nothing else explains."""
+    """The producer's counters or totals show missing events that nothing else explains."""
     KERNEL = "kernel"
     """The receive buffer of a socket overflowed, and the operating system's kernel counted the dropped datagrams."""
     SENDER = "sender"
