@@ -73,10 +73,11 @@ def total_loss(*losses: LostCount) -> LostCount:
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration that a lost span can have. `least` is the least duration of the seen spans, or None.
+    """Return the least duration that a lost span can have, or None if there is no lower bound. `least` is the least
+    duration of the seen spans, or None.
 
-    Return 0, or None for no bound if a seen duration is negative: a clock that was set back once may have been set back
-    more often."""
+    The bound is 0. There is no bound if a seen duration is negative: a clock that was set back once may have been set
+    back more often."""
     return None if least is not None and least < 0 else 0
 
 
@@ -85,10 +86,11 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks (from 1, in ascending order) of two seen durations. The quantile `share` of all spans, including
-    the lost ones, lies between these durations.
+    """Return two ranks of the seen durations, sorted and counted from 1. The quantile `share` of all spans, including
+    the lost ones, lies between the durations with these ranks. `seen` and `lost` are numbers of spans.
 
-    A rank below 1 stands for the least duration that a span can have, and a rank above `seen` for no bound."""
+    A rank below 1 stands for the least duration that a span can have. A rank above `seen` means that there is no upper
+    bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 

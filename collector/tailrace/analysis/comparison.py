@@ -96,9 +96,9 @@ class FigureChange(NamedTuple):
     figure: str
     """Name of the compared figure, a key of `FIGURES`."""
     absent: bool
-    """Whether a run without the group certainly has no span of the group."""
+    """Whether one run has no span of the group, and cannot have lost one either."""
     elsewhere: bool
-    """Whether a run without the group has spans of it with durations in another unit."""
+    """Whether one run has spans of the group only with durations in another unit (`ns` or `ticks`)."""
 
     @property
     def from_(self) -> int | None:
@@ -110,7 +110,8 @@ class FigureChange(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Interval | None, Interval | None]:
-        """Return the intervals of the figure in both runs; None for a run without the group or without the figure."""
+        """Return the intervals in which the true value of `figure` lies, for the run before and the run after. An
+        interval is None if the run does not have the group or the figure."""
         before, after = (side and side.bounds[self.figure] for side in (self.before, self.after))
         return before, after
 
@@ -125,8 +126,8 @@ class FigureChange(NamedTuple):
 
     @property
     def growths(self) -> GrowthInterval | None:
-        """Return the interval of the relative growth of the figure of all spans; None if one run does not have the
-        figure."""
+        """Return the interval in which the true relative growth of `figure` lies. Return None if one run does not have
+        the figure."""
         before, after = self.bounds
         if before is None or after is None:
             return None
@@ -134,7 +135,7 @@ class FigureChange(NamedTuple):
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
             return GrowthInterval(None, None)
-        # The divisor is not negative. A figure that may have been 0 before has no greatest growth.
+        # No lower bound is negative here. If the figure may have been 0 before, its growth has no upper bound.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
         high = None if after.high is None or before.low == 0 else _growth(before.low, after.high)
         return GrowthInterval(low, high)

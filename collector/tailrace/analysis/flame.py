@@ -25,8 +25,8 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended, as one of the spans of a lane (a stream and substream). While it is the innermost open
-    span of its lane, the time counts for `owner`, which is a group or a node of spans.
+    """A span that has ended, in a lane (a stream and substream). The time during which the span is the innermost open
+    span of its lane counts for `owner`, a group or a node of spans.
     """
 
     start: int
@@ -53,8 +53,9 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Go through the time from `now` to `moment`, and add each part of it in `shared` to the owner (group or node) of
-    the span that is then the innermost open one. Remove spans that end by `moment` from `open_spans`. Return `moment`.
+    """Divide the time from `now` to `moment` among the owners (groups or nodes) of spans. Each part of the time counts
+    for the innermost open span, and is added to the sum of this span's owner in `shared`. Remove spans that end by
+    `moment` from `open_spans`. Return `moment`.
     """
     while open_spans:
         innermost = open_spans[-1]
@@ -202,8 +203,8 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition for spans that overlap the window. A span that has not ended counts as a span without
-    end.
+    """Return the SQL condition for spans that overlap the window. An open span overlaps each window that ends after the
+    span's begin.
     """
     conditions = [window.selection.condition]
     if window.since is not None:

@@ -1,13 +1,15 @@
 """Count the lost events that may belong to each group of spans, and find the spans in the table whose duration is in
 doubt.
 
-A gap *touches* a selection if an event that it lacks may be a selected span. A gap has a source and mostly a session and
-a stream. It has a time only where its format numbers the events of a stream in the order of a time (`ORDERS`). A range
-of time selects spans by their begins. A gap that lies before the range therefore does not touch it: its events ended,
-and so began, before the range. A gap behind the range touches it, because a long span that is lost there may have begun
-within the range. The times of seen events exclude no gap, since they bound no lost event: a session may open after its
-events, and its clock may differ from the collector's. Only a session that ended long before the range (`MARGIN`) touches
-nothing.
+A gap *touches* a selection if one of the gap's missing events may be a selected span. A gap has a source and mostly a
+session and a stream. It has a time only where its format numbers the events of a stream in the order of a time
+(`ORDERS`).
+
+A range of time selects spans by their begins. A gap before the range does not touch it: the missing events ended, and
+so began, before the range. A gap behind the range touches it: a long span that is missing there may have begun within
+the range. A gap without a time touches the range even if all seen events of the session lie outside the range. A
+session may open after its events, and its clock may differ from the collector's. Only a session that ended long before
+the range (`MARGIN`) has no gap that touches it.
 
 The duration of two kinds of spans is in doubt, so that they count as lost in their groups:
 
@@ -65,11 +67,11 @@ UNNUMBERED_ENDS = ("jets",)
 """Formats in which the ends of spans have no number, so that the loss of an end does not show."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of records that are not parts of spans. A gap that lacks records of these kinds lacks no span."""
+"""Kinds of records that are not parts of spans. If a gap lacks only records of these kinds, no span is missing."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for grouping spans that are also columns of gaps. A gap counts only for the groups of spans that have the same
-values of these keys as the gap."""
+"""Keys that group spans and that gaps have, too. A gap counts only for groups of spans with the same values of these
+keys."""
 
 RENAMED = ("name", "category")
 """Keys for grouping spans whose values may be in other records than the span itself. If such a record is missing, the
@@ -82,8 +84,9 @@ COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""Time (ns) after which a session can have no more lost events, counted from its close and from its last seen event. If
-the clocks of producer and collector differ by more, the times of seen events show this."""
+"""Minimum time (ns) between the end of a session and a range of time, so that no lost event of the session lies in the
+range. The session ends with its close or its last seen event, whichever is later. If the clocks of producer and
+collector differ by more than this time, the times of seen events show the difference."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
@@ -197,8 +200,9 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gap after its begin: by offset and, if the gap has numbers, by ticks. If only a
-later record showed that events are missing, the gap may lie anywhere before that record."""
+"""SQL that joins to each span the next gap after the span's begin. A gap with numbers is compared by ticks, any other
+gap by its offset. If only a later record showed that events are missing, the gap may lie anywhere before that
+record."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
@@ -246,8 +250,8 @@ FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "
 """  # noqa: S608 - our own words
 """SQL for the gaps whose missing events may be spans.
 
-If the count of a gap without numbers is an estimate, the number of its missing events counts as unknown. If the gap has
-the numbers of the missing events, only its reason is an estimate."""
+`unknown` is true if the number of missing events is not known exactly. An estimate makes it true only for a gap without
+numbers. In a gap with numbers, an estimate concerns only the gap's reason."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:

@@ -261,7 +261,8 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[_GroupUnit, FigureBounds]:
-    """Return the intervals of the figures of all groups that may lack spans, by group and unit."""
+    """Return the intervals in which the true figures of groups lie, by group and unit. Leave out groups that lack no
+    spans."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
@@ -375,8 +376,9 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return a time (Unix ns). Each span that lies inside a span of the window begins before this time. Return None if
-    the window has no end."""
+    """Return a time (Unix ns) after the last end of the window's spans. Return the end of the window if none of these
+    spans has ended, or None if the window has no end. Each span that lies inside one of these spans begins before this
+    time."""
     if window.until is None:
         return None
     rows = window.rows
