@@ -58,7 +58,7 @@ SELECT {{columns}} FROM (
 WHERE {{events}}
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the few spans for which the table has a begin row, but no row of the whole span."""
+"""SQL for spans for which the table has a begin row, but no row of the whole span. A table has few such spans."""
 
 _EXTENTS = """
 SELECT source, session, any_value(format), min(time),
@@ -167,7 +167,8 @@ class DrawnRows:
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return the clock of a session. If the session has only gaps, return a clock without known facts."""
+        """Return the clock of a session. If the session has only gaps, its clock is unknown: return a `SessionClock`
+        with default values."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
@@ -256,8 +257,8 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Return the member name and the value of one number of a counter. The value is None if msgspec cannot represent
-    the number."""
+    """Decode one number of a counter. Return the name of the counter's member (None if the number has no member name)
+    and the value. The value is None if msgspec cannot represent the number."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:

@@ -40,10 +40,11 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Compare an event with the nearest ones so far. Store it for the next higher position in `lows` if it is
-        nearest below this position, and for the next lower position in `highs` if it is nearest above that one.
+        """Record an event at the position `number`, with its start `time` (ns).
 
-        For positions farther away, `below` and `above` find the event in the entries of the positions between."""
+        Compare the event with only two positions: the next higher one in `lows`, and the next lower one in `highs`.
+        Each of the two stores the event if it is the nearest one so far. `below` and `above` also search the entries of
+        positions farther away."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]

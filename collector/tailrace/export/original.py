@@ -346,13 +346,14 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses bytes with gzip, and reproduces the offsets at which the original file was truncated, and its damaged
+    """Compresses bytes with gzip. The file is truncated at the same offsets as the original file, and has its damaged
     bytes.
 
-    For losses of other kinds, it writes a statement that `sources.tail.stated` reads. Equal input gives equal files.
+    For losses of other kinds, the class writes a statement that `sources.tail.inflate` reads. Equal input gives equal
+    files.
 
-    An empty gzip member follows each truncated or damaged place. Otherwise readers would report a short truncated
-    member after another truncated member as damage."""
+    An empty gzip member follows each truncated or damaged place. Without it, a reader would report damage where a short
+    truncated member follows another truncated member."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out

@@ -102,8 +102,8 @@ def records(
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # A row that is not a record may have any offset. Only the last such row shows where the last record
-                # ends.
+                # A row without a record may have any offset, so it does not mark the end of a record. Only the last
+                # such row does: it marks the end of the last record.
                 at
             )
             continue
