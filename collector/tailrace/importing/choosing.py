@@ -2,20 +2,21 @@
 
 A file is compared with the other given files, and with the files that earlier imports read:
 
-- It has the same content, and the same metadata files beside it (`Files.documents`): it is a copy and is left out,
-  whatever its directory.
-- It has the same inode, or its name and the other name belong to one stream (`Files.copy`), and its content begins with
-  the content of the other file: it is a later state of that file. It is read again, and its new session replaces the
-  earlier session.
-- Its content is different: it is read into a session of its own.
-- A tool that splits traces may have made it (`Files.pieces`), and other files contain all its lines: it is left out.
+- Copy: both files have the same content, and the same metadata files beside them (`Files.documents`). The file is left
+  out, whatever its directory.
+- Later state: the content of the file begins with the content of the other file, and both are the same file. They are
+  the same file if they have the same inode, or if their names belong to one stream (`Files.copy`). The file is read
+  again, and its new session replaces the earlier session.
+- Other content: the file is read into a session of its own.
+- Piece: other files contain all its lines, and a tool that splits traces may have made it (`Files.pieces`). The file is
+  left out.
 
 So a repeated import stores nothing, unless a file has changed.
 
-The first bytes alone prove little, because many traces begin alike. Two files in different directories are one stream
-only if at least `HEAD` bytes are equal, and so are two files of which one has the name of a rotated or packed copy of the
-other (`originals`). To save time, whole contents are compared only if the first bytes and, for uncompressed files, the
-sizes are equal.
+Many traces begin alike, so equal first bytes prove little. Two files in different directories are one stream only if at
+least `HEAD` bytes are equal. The same holds for two files of which one has the name of a rotated or packed copy of the
+other (`originals`), unless all bytes are equal. To save time, whole contents are compared only if the first bytes and,
+for uncompressed files, the sizes are equal.
 """
 
 from __future__ import annotations
@@ -365,7 +366,8 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether the file `other` contains the whole content of `file`, as the same stream."""
+        """Return whether `file` is a copy of the file `other`: `other` begins with all content of `file`, and the paths
+        or the metadata files beside both show that they are one stream."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False

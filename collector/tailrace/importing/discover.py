@@ -178,10 +178,10 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str]) -> LeftOut:
-    """Return the entry in the list of files left out for a file that is not a trace.
+    """Return the entry for a file that is left out because it is not a trace.
 
-    The file counts as an expected trace if its name is that of a trace of one of the formats, or if it is empty and has
-    the suffix of a trace that was found."""
+    The entry's `trace` is true if the file was expected to be a trace: the user named it, it has the name of a trace of
+    one of the formats, or it is empty and has the suffix of a trace that was found."""
     empty = is_empty(file)
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
@@ -228,8 +228,8 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
-    """Yield the paths of the trace files that the metadata file `document` describes alone. Yield nothing if this is
-    not the path of a metadata file."""
+    """Yield the path of each trace file to which the metadata file `document` belongs exclusively. Yield nothing if
+    `document` is not the path of a metadata file."""
     for each in formats:
         if stream := each.files.described(document):
             yield stream
@@ -260,8 +260,8 @@ def _is_directory(path: Path) -> bool:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yield the paths of all entries below a directory that are not directories. Links to directories are yielded, but
-    not followed."""
+    """Yield the paths of all files below a directory, but not of directories. Yield links to directories, too, but do
+    not follow them."""
     for place, directories, names in os.walk(directory, onerror=_raise):
         directories.sort()
         links = [name for name in directories if Path(place, name).is_symlink()]

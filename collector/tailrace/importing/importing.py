@@ -165,8 +165,8 @@ def run(
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     """Return the status `after` of a source, reduced by the counts in `before`, so that it counts this import alone.
 
-    Sessions that were open in `before`, and their bytes without records, count for this import, because it continues to
-    read them."""
+    Sessions that were open in `before` count for this import, because it continues to read them. So do their received
+    bytes that did not form a whole record yet."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
     # If earlier imports counted an event as missing, their expected events already include it. If the event comes now,
