@@ -189,15 +189,15 @@ def window_of(
 
 
 def gaps_of(question: Question) -> Question:
-    """Return the question for the gaps that may concern the answer to `question`."""
+    """Return a question (an SQL query) for gaps: those because of which the answer to `question` may be incomplete."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return the question for an SQL statement of the caller. Each gap of the table may concern its answer. Raise
-    QueryError unless `parameters` is a list, tuple or dict."""
+    """Return the question for an SQL statement of the caller. The statement may read any rows, so each gap of the table
+    may make the answer incomplete. Raise QueryError unless `parameters` is a list, tuple or dict."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
