@@ -74,10 +74,10 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of different conditions on start times, for one snapshot, for which the table with begin rows of spans
-is filled only with rows that the conditions select.
+"""Maximum number of different conditions on start times by which the table of begin rows of one snapshot is limited.
 
-For any further condition, the table gets all begin rows of the snapshot.
+The table has the rows that any of these conditions selects. After one more condition, it has all begin rows of the
+snapshot.
 """
 
 Pick = Callable[[list[Region] | None], None]
@@ -130,7 +130,7 @@ class ViewCatalog:
 
     @property
     def timed(self) -> bool:
-        """Whether each row certainly has a stored time, if the clock of the row's session determines one."""
+        """Whether it is certain that every row with a start tick (`start`) also has a stored time."""
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
@@ -217,7 +217,7 @@ class ViewCatalog:
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
         """Fill one table of `KEPT` from the table with the rows of rare kinds.
 
-        After the table of `name` rows, also fill the table in which names are looked up.
+        If it is the table with `name` rows, also fill the table in which views look up names (`part.known`).
         """
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
@@ -228,9 +228,10 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill two tables: one with all begin rows of spans, the other with those begin rows for which the whole span
-        has no row. Both have only rows in `regions` and in the regions of earlier statements.
+        """Fill two tables with begin rows of spans: `part.kept_begins` with all of them, and `part.kept_open` with
+        those whose span has no row of its own.
 
+        Both tables are limited to rows in `regions` (ranges of column values) and in the regions of earlier statements.
         Rows for earlier statements stay in the tables, because another cursor may still run one of these statements.
         """
         wanted = started_in(regions, timed=self.timed)

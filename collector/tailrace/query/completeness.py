@@ -175,8 +175,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
-    # Counting the events of all sessions reads the whole store. The statement names `part.kept_few` so that the catalog
-    # fills this table and, with it, `part.copies`.
+    # Counting the events of all sessions reads the whole store, so first look for any copy. Because the statement names
+    # `part.kept_few`, the catalog fills this table, and `part.copies` from it.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
@@ -244,7 +244,7 @@ class Window(NamedTuple):
 
     @property
     def rows(self) -> RowCondition:
-        """SQL condition for a view with a column `time`."""
+        """SQL condition for the selected rows, in a view with a column `time`."""
         return all_of([self.selection.condition, *self._times()])
 
     @property

@@ -97,8 +97,8 @@ def is_whole() -> bool:
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Other threads may have opened some of these descriptors at the same moment, and may close them. So the process
-    # counts as whole if half of the descriptors are unchanged.
+    # Other threads may have opened some of these descriptors for themselves at the same moment, and may have closed
+    # them since. So the database counts as intact if at least half of the descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()

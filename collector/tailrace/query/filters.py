@@ -119,7 +119,7 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> RowCondition:
-        """SQL condition for the gaps that may have cost the selected rows events.
+        """SQL condition for the gaps whose missing events may belong to the selected rows.
 
         The condition includes gaps whose stream or session is unknown.
         """
@@ -159,11 +159,10 @@ class OpenRange(NamedTuple):
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on the view `part.stated_times`, which has the times in session rows, so that DuckDB reads no
-        events.
+        """SQL condition for sessions that were open within the range according to their session rows.
 
-        The condition selects a part of the sessions that `by_times` selects: those that were open within the range
-        according to their session rows alone.
+        It applies to the view `part.stated_times`, which DuckDB computes without reading events. The condition selects
+        only a part of the sessions that `by_times` selects.
         """
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 

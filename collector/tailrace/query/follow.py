@@ -269,11 +269,11 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet. `given` has the mark (`Mark`) of each session and group of kinds:
-    the position up to which rows were yielded.
+    """Return whether a row has not been yielded yet. `given` has one entry for each session and group of kinds: the
+    greatest position of the rows that were yielded, and the hashes of those at this position (`Mark`).
 
-    A row exactly at this position has been yielded if its hash is among the mark's hashes. Remove this hash then, so
-    that it stands for one row only.
+    A row at this position has been yielded if its hash is among the hashes. Remove the hash then, because it stands for
+    one row only.
     """
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:

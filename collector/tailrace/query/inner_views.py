@@ -393,15 +393,16 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""The SQL that selects the rows of each table with copied rows, in the order in which the tables are filled.
+"""SQL for each table with copied rows: it selects the rows to copy. The order is the order in which the tables are
+filled.
 
 One pass over the data files copies the rows of all rare kinds into `part.kept_few`. All other tables are filled from
-this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`, so that DuckDB reads the other
-columns only for those pages of a file with a rare row. With `IN` and a list of kinds, DuckDB would read all columns.
+this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`. DuckDB then reads the other columns
+only for pages of a file that contain a rare row. With `IN` and a list of kinds, DuckDB would read all columns.
 
-If a statement reads only some regions, `kept_begins` and `kept_open` contain only the begins in these regions.
-`kept_ends` contains the ends whose begins the collector had forgotten to save memory. The other columns of such a span
-are in its begin row.
+If a statement reads only some regions (ranges of column values), `kept_begins` and `kept_open` contain only the begins
+in these regions. `kept_ends` contains the ends whose begins the collector had forgotten to save memory. The other
+columns of such a span are in its begin row.
 """
 
 FOUND = """

@@ -88,7 +88,7 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Limit the memory of this process to its present memory and the memory limit of a statement.
+    """Limit the memory of this process to the sum of its present memory and the memory that one statement may use.
 
     The limit cannot be removed again.
     """

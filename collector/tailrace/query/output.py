@@ -161,8 +161,8 @@ GAP = "  "
 LEAST = 6
 """Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
-"""Width (terminal cells) below which no column of a table is cut while the table still has columns that may be left
-out.
+"""Minimum width (terminal cells) of a column while other columns can be left out of the table. Once no more can be left
+out, columns may become narrower.
 """
 IDS = frozenset({"session", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""

@@ -251,8 +251,8 @@ SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that gives rows the names that arrived after the events with the same ids. The caller replaces `rows` by the name
-of a view.
+"""SQL that completes rows with late names, which arrived after the events. A late name belongs to the events with the
+same id. The caller replaces `rows` by the name of a view.
 """
 
 _TIMED = """
@@ -380,8 +380,8 @@ FROM part.moved
 """  # noqa: S608 - our own words
 """SQL that fills a table with the sessions of those clients that have several sessions, and returns these sessions.
 
-If an announcement arrived after events, it has a session of its own, which then resumes the session of these events.
-The table contains the session with the events instead.
+A client's announcement may arrive after its first events. The announcement then begins another session, which resumes
+the session of these events. In this case, the table contains only the session of the events.
 """
 
 MOVED_NUMBERS = """

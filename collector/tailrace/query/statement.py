@@ -198,8 +198,8 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""By name of each view that shows every stored row at most once: the names of those columns that show stored values. A
-condition on such a column can exclude data files by their statistics.
+"""Names of the columns that show stored values, by the name of their view. These views show every stored row at most
+once. A condition on such a column can exclude data files by their statistics.
 
 In a statement, a column with any other name is one that the statement itself has defined or that no statistics
 describe.

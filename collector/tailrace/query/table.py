@@ -55,10 +55,12 @@ Region = Mapping[str, Bounds]
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in the regions meet. If `timed` is true, which means that every row has a
-    time, the condition is on `time`, otherwise on `start`.
+    """Return an SQL condition that all rows in `regions` meet. A region is a range of values for some columns.
 
-    Return `true` if the regions do not limit these columns.
+    `timed` states that every row has a time. The condition then limits `time` to a region's range of times, if the
+    region has one. Otherwise it limits `start`.
+
+    Return `true` (SQL) if one of the regions does not limit the column.
     """
     conditions = []
     for region in regions or ():
