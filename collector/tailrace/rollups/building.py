@@ -46,8 +46,8 @@ STEP = 2
 
 HIGHEST = 52
 SAVES = 0.9
-"""Share, from 0 to 1. A sidecar has a level only if the number of the level's sums is at most this share of the number
-of sums in the next lower level that it has."""
+"""Maximum size of a level of a sidecar, as a share (0 to 1): the number of its sums, divided by the number of sums in
+the next lower level of the sidecar. A larger level is left out."""
 
 FEW = 16
 """If a level of a sidecar has at most this number of sums, no higher level is computed. Higher levels would have even

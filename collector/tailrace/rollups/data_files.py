@@ -134,9 +134,7 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the lanes of a data file without a sidecar from the cache. Return None if the cache does not have
-        them.
-        """
+        """Return the cached lanes of a data file that has no sidecar. Return None if they are not in the cache."""
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
@@ -227,8 +225,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each lane in `reached` (the lanes that may overlap the frame's window) the level of the file's sidecar
-    from which the frame's sums are read.
+    """Return the sidecar level from which the frame reads its sums, for each lane in `reached`. These are the lanes
+    that may overlap the frame's window.
 
     Return None if, for one of the lanes, the buckets of even the lowest level are wider than the frame's buckets."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
@@ -236,14 +234,14 @@ def levels(file: CachedFile, reached: Reach) -> Longs | None:
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane in `reached` the duration (ticks) below which the file's sidecar sums the spans of this lane
-    at its `level`.
+    """Return a duration (ticks) for each lane in `reached`. The lane's sums in the sidecar level `level` contain only
+    spans that are shorter.
     """
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
 class SidecarReader:
-    """Reads the sums and the long spans that one frame draws from the sidecar of one data file."""
+    """Reads from the sidecar of one data file what one frame draws: sums, and long spans."""
 
     def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
         self._cache = cache
@@ -272,8 +270,8 @@ class SidecarReader:
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
         """Yield the long spans that overlap the window of the frame.
 
-        For each lane, `least` has the minimum duration (ticks) of these spans, and `before` the limit (exclusive) of
-        their begins."""
+        `least` has, for each lane, the minimum duration (ticks) of these spans. `before` has, for each lane, a time or
+        tick before which these spans begin."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -345,10 +343,11 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Lookup tables for the rows of a sidecar. For each row, they return facts about the row's lane: its number in the
-    frame, and the bounds of the frame's window on its clock.
+    """Lookup tables for the rows of a sidecar. For each row, they return facts about the row's lane.
 
-    The index into each table combines the lane of the row, and whether the row has a stored time (`rows`)."""
+    `number` is the lane's number in the frame. `opens` and `closes` are the begin and the end of the frame's window, as
+    times or ticks of the lane. The method `rows` computes the index of a row into the tables. The index combines the
+    lane of the row, and whether the row has a stored time."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)

@@ -281,10 +281,10 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return for each span the row of its lane in which the span is drawn.
+    """Return the row in which each span is drawn, counted within the span's lane.
 
-    If the depth of a span was recorded, the span is drawn in the row of this depth. All other spans are stacked in the
-    rows from `deepest` on, which has for each lane the number of recorded depths."""
+    If the depth of a span was recorded, the span is drawn in the row of this depth. All other spans are stacked below
+    these rows. `deepest` is the number of rows for recorded depths in each lane."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -296,7 +296,7 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the sums of instants that a frame draws, sorted by lane and time."""
+    """Return the instants of a frame, summed for each bucket (slice of time), sorted by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 

@@ -64,7 +64,8 @@ UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """The spans that a frame draws, and its buckets of spans that are shorter than a bucket, as columns.
+    """The spans that a frame draws, as columns. Spans that are shorter than a bucket (a slice of time) are drawn as one
+    entry for each bucket.
 
     `lane` is an index into the frame's lanes. `name` is an index into the frame's names; a bucket has the name of its
     longest span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an open span. `busy`
@@ -243,7 +244,8 @@ class FrameNames:
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
         asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
-        # In different sessions, the same label with a question mark can stand for different names.
+        # A label that begins with a question mark contains an id, whose name must be looked up. The same id can have
+        # different names in different sessions.
         number = np.where(asked[label], pieces.number, NONE) if len(label) else label
         packed = ((number + 1) * len(labels) + label) * len(members) + member
         different, places = np.unique(packed, return_inverse=True)
@@ -383,8 +385,8 @@ class FileRows(NamedTuple):
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of spans that a frame will draw. It is computed from the numbers of sums in the
-    sidecars."""
+    """Return an estimate of the number of spans that a frame will draw. It is computed from the numbers of sums and
+    long spans in the sidecars, and from the numbers of events in files without a sidecar."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():

@@ -291,8 +291,8 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of SQL: an expression for the sequence number of an event, and a condition for the rows that have
-    their number there.
+    """Yield pairs of SQL: an expression for the sequence number of an event, and a condition for the events to which
+    the expression applies.
 
     `formats` are the formats of the gaps."""
     if not set(formats) <= set(_OTHERWISE):

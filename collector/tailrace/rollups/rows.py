@@ -109,7 +109,8 @@ class CodedRows(NamedTuple):
 class RowBlock:
     """Cached rows of some data files. For each lane, the block has all rows in one range of times or ticks.
 
-    The rows have the lane numbers of the frame for which the block was read. `within` replaces these numbers."""
+    The rows have the lane numbers of the frame for which the block was read. For another frame, `within` returns them
+    with the lane numbers of that frame."""
 
     def __init__(
         self,

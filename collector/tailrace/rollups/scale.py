@@ -177,8 +177,8 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of a factor. If a frame has too many rows, its buckets can become wider by this factor without
-reading rows and sums again."""
+"""Base-2 logarithm of the factor by which a frame can widen its buckets without reading rows and sums again. A frame
+with too many rows does so."""
 
 
 class Scales:
@@ -201,7 +201,8 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Begin and end of the window for each lane. The key True has stored times, and the key False has ticks.
+        """Begin and end of the window, as two arrays with one entry for each lane. The arrays of the key True contain
+        stored times, those of the key False contain ticks.
 
         The window is extended to whole buckets of the greatest width that needs no new read (`SPARE`)."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
@@ -227,9 +228,10 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Return the times (ns) of `at`, which has a stored time or a tick for each piece.
+        """Convert `at` to times (ns) on the axis. `at` has a stored time or a tick for each entry of `pieces` (a row or
+        a partial sum).
 
-        If a time cannot be drawn, return `NOWHERE` for it."""
+        Return `NOWHERE` for a time that cannot be drawn."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]

@@ -141,8 +141,8 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of the sidecar's data file. For comparisons of durations in ticks with nanoseconds, a tick counts as 2 **
-    `scale` ns."""
+    """A lane of the sidecar's data file. A tick counts as 2 ** `scale` ns where a duration in ticks is compared with a
+    duration in nanoseconds."""
 
     scale: int
     extent: LaneExtent

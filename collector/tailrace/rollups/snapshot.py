@@ -71,8 +71,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return those of these spans that are in the lanes which a frame draws. `numbers` has the number of a lane in
-        the frame, by the lane's id."""
+        """Return the begun spans that are in lanes of a frame. `numbers` has, by the id of a lane, the lane's number in
+        the frame, or `NONE` if the frame does not draw the lane."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -140,7 +140,7 @@ class TimelineLane(NamedTuple):
     key: LaneKey
     format: str
     depths: int
-    """Number of rows of the drawing that the lane's spans with a recorded depth need. All other spans are drawn below
+    """Number of drawing rows for spans of the lane with a recorded depth. All other spans of the lane are drawn below
     these rows."""
     events: int
     open: int
@@ -238,7 +238,7 @@ class TimelineSnapshot:
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return for each of the given lanes how many rows of the drawing its spans with a recorded depth need."""
+        """Return the number of drawing rows for spans with a recorded depth, for each of the given lanes."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
