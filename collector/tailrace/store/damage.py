@@ -100,8 +100,8 @@ def losses(
     """Return the lost events of a damaged data file, by stream.
 
     `noted` is the number of rows by group (source, format, session, stream and kind) that the journal states for the
-    file, or None. `sessions` are the sessions in the other files of the table. `same` has the columns with one value in
-    all rows of the file, with this value, from the statistics in the Delta log.
+    file, or None. `sessions` are the sessions in the other files of the table. `same` maps a column to its value if all
+    rows of the file have the same value in this column. These values come from the statistics in the Delta log.
     """
     if noted is not None:
         return list(_by_stream(noted))

@@ -44,8 +44,8 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 clean-up (rule 1)."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that may not be synced yet: one of each writer, and at most two of an upkeep (a process
-that merges and cleans up).
+"""Maximum number of newest versions that their writers have not synced yet: one of each writer, and at most two of an
+upkeep (a process that merges and cleans up).
 
 An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of newest
 versions. If a store has many collectors, `unsynced_max` returns a higher number.
@@ -97,7 +97,7 @@ def sync_new(root: Path) -> None:
 
 
 def sync_newest(root: Path) -> int:
-    """Sync all versions that may not be synced yet (rule 2), and return the newest version.
+    """Sync the newest versions, which another writer may not have synced yet (rule 2), and return the newest version.
 
     Raise SyncError if a sync fails."""
     versions = DeltaLog(root).versions()
@@ -207,8 +207,8 @@ takes 13 to 33 ms of CPU (D100).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint of the log from which on a collector writes a checkpoint even if another
-collector wrote the last one.
+"""Number of versions in the log since the last checkpoint. From this number on, a collector writes a checkpoint even if
+another collector wrote the last one.
 """
 
 
@@ -241,7 +241,7 @@ class LocalVersions:
         self._checkpoint = -1
         """The newest checkpoint of the log that this collector has written.
 
-        Before its first one, the newest that it found when it started.
+        Until it writes one, this is the newest checkpoint that existed when it started.
         """
 
     def since_checkpoint(self) -> int:
@@ -271,8 +271,8 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync all versions that may not be synced yet. Add those to the journal (the second record of the table's
-        versions and checksums) that are missing there.
+        """Sync the newest versions, which another writer may not have synced yet. Add those to the journal (the second
+        record of the table's versions and checksums) that are missing there.
 
         Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """

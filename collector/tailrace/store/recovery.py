@@ -53,7 +53,7 @@ If the position is None, it returns whether the spool has all rows that the coll
 """
 
 Others = Mapping[str, Refills]
-"""A function `Refills` for each other collector of the store. The key is the identity of its spool."""
+"""The functions `Refills` of the other collectors of the store, by the identity of the collector's spool."""
 
 
 class EndRepair(NamedTuple):
@@ -67,7 +67,7 @@ class EndRepair(NamedTuple):
 
 
 class EndOfLog:
-    """The versions of a table above its newest checkpoint of the log."""
+    """The end of a table's Delta log: the versions after the newest checkpoint."""
 
     def __init__(
         self,

@@ -74,8 +74,8 @@ class PreparedRows(Sized):
     def __init__(
         self, count: int, rows: list[DayRows], added: list[Add], root: Path | None, clock: Clock
     ) -> None:
-        """Hold `count` rows: those in the data files `added` of the table in the directory `root`, or `rows` for
-        a table at a URL."""
+        """Hold the `count` rows of a commit. For a local table, the rows are in the data files `added` below the
+        directory `root`. For a table at a URL, the rows are in `rows`, and `root` is None."""
         self._count = count
         self._rows = rows
         self._added = added
@@ -122,9 +122,9 @@ class PreparedRows(Sized):
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
         """Write a version of the table with these rows.
 
-        Return False if another writer has added a version in between, so that the caller must check the handle.
-        For a table at a URL, always return True. Raise the library's exceptions if the write fails; the version
-        may or may not be in the table then.
+        Return False if another writer has added a version since `table` was read. The caller must then check that
+        `table` still has this collector's newest commit. For a table at a URL, always return True. Raise the exceptions
+        of the Delta library if the write fails. The version may be in the table nevertheless.
         """
         if self._rows:
             write_deltalake(
@@ -179,7 +179,8 @@ class Table:
         """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        # epoch of this collector in the table before this instance's first commit, then this instance's own epoch
+        # The epoch of this collector in the table. Before this instance's first commit, it is that of an earlier
+        # instance.
         self._fence: int | None = None
         self._unsure = False  # whether the table may contain a commit whose write failed
         self._prepared: list[PreparedRows] = []
@@ -363,8 +364,9 @@ class Table:
     def upgrade(self) -> list[schema.SchemaStep]:
         """Upgrade the table to the current schema, with one commit for each step. Return the steps.
 
-        The upgrade is durable on return. Raise FullError or StoreError; the table then has the schema before or
-        after a step, and the next start continues. Raise FencedError or SyncError, after which the process must
+        The upgrade is durable on return. Raise FullError if the disk is full, or StoreError if a step fails for another
+        reason. The table then has the schema before or after a step, and the next start continues. Raise FencedError if
+        another instance of this collector has written to the table, or SyncError if a sync fails. The process must then
         end.
         """
         taken: list[schema.SchemaStep] = []
@@ -408,12 +410,12 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table again. Return whether it has this collector's commit up to `position`, not only the
-        previous one.
+        """Open the table again. Return True if it has this collector's commit up to `position`, or False if the newest
+        commit of this collector is still the previous one.
 
-        Raise FencedError if another instance of this collector has written to the table, or StoreError if it is
-        not readable. A handle reads all versions since its opening at each commit, however short the log is (7
-        ms of CPU for a commit, and 38 ms more for each 100 versions).
+        Raise FencedError if another instance of this collector has written to the table, or StoreError if it is not
+        readable. Commits are faster afterwards: at each commit, a handle reads all versions since its opening (7 ms of
+        CPU for a commit, and 38 ms more for each 100 versions).
         """
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
@@ -423,12 +425,10 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """Open the table at its newest version. Return it with this collector's position and epoch in the
-        table.
+        """Open the table at its newest version. Return a handle, and this collector's position and epoch in the table.
 
-        Raise StoreError if the table is not readable. The caller must compare position and epoch before it
-        commits with the returned handle: the library refuses no commit because of versions that existed when
-        the handle was opened.
+        Raise StoreError if the table is not readable. The caller must compare position and epoch before it commits with
+        the handle. At a commit, the library looks for conflicts only in versions after the opening of the handle.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)

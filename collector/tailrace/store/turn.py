@@ -104,7 +104,8 @@ def draw(clock: Clock) -> int:
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
-    `number` identifies the upkeep; without it, a number is drawn.
+    `number` identifies the process that merges and cleans up. If it is None, a unique number is generated for a table
+    at a URL.
     """
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)

@@ -71,10 +71,10 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days that retention deletes: all days before `below`, or none if it is None.
+    """The days that retention deletes: all days before `below`, or none if `below` is None.
 
-    `held` is a jump (`Jump`): because of it, some days are kept although they are too old by the clock. It is None if
-    there is no such jump.
+    `held` is the reason for which some days are kept although they are too old by the clock: a long time without rows,
+    after which the clock may be wrong (`Jump`). It is None if no day is kept for this reason.
     """
 
     below: int | None
@@ -98,7 +98,8 @@ def _by_age(
 ) -> tuple[int, Jump | None]:
     """Return the first day that `retention_age` keeps.
 
-    Also return the jump (`Jump`) because of which older days are kept, or None if there is no such jump.
+    Also return the reason for which older days are kept: a long time without rows, after which the clock may be wrong
+    (`Jump`). Return None instead if no day is kept for this reason.
     """
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
@@ -115,10 +116,11 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first jump (`Jump`) after which the clock is not trusted again, or None.
+    """Return the first time without rows after which the clock is in doubt (`Jump`), or None.
 
-    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. Jumps before the day
-    `trusted` do not count.
+    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. After it, the clock is in
+    doubt until the rows span `longest` days without another jump. `trusted` is the day on which a user confirmed the
+    clock: jumps that ended by then do not count.
     """
     jumps = [
         Jump(before, after)
@@ -189,10 +191,10 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is a jump (`Jump`) because of which days before it are kept although
-    they are too old by the clock. `vacuum` selects the files to remove: `removed` for files that the log lists as
-    removed, `all` for these and for files that the log does not mention. `second` states that `merges` are second
-    merges.
+    `delete_below` is the first day to keep. `held` is the reason for which days are kept although they are too old by
+    the clock: a long time without rows, after which the clock may be wrong (`Jump`). `vacuum` selects the files to
+    remove: `removed` for files that the log lists as removed, `all` for these and for files that the log does not
+    mention. `second` is true if `merges` make files of `compact_size`, and false if they make files of `FIRST_SIZE`.
     """
 
     delete_below: int | None
@@ -258,8 +260,9 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs. Also return the jump (`Jump`) because of which
-    old days are kept, or None.
+    """Return whether an upkeep of the store `path` is due and none runs. Also return the reason for which days are kept
+    although they are too old by the clock: a long time without rows, after which the clock may be wrong (`Jump`).
+    Return None instead if no day is kept for this reason.
 
     Change nothing and take no lease. Raise StoreError if the table is not readable.
     """

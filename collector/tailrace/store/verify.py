@@ -4,8 +4,8 @@ Log entries, checkpoints and data files of a local table are compared with the j
 complete frames. If the journal has no checksum of a data file, all rows of the file are read. The file then counts as
 unverifiable, because a changed value may still be readable. The journal has no checksums of files at a URL.
 
-`damage` checks one data file. If it has a checksum from the journal, it compares the file with it. Otherwise it reads
-the whole file, which detects damage that makes rows unreadable, but no changed values. A file without a checksum never
+`damage` checks one data file. If the journal has a checksum of the file, `damage` compares the file with this checksum.
+Otherwise it reads the whole file, which detects unreadable rows, but no changed values. A file without a checksum never
 counts as *verified*.
 """
 
