@@ -237,7 +237,7 @@ class SnapshotLease:
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
         """Return a snapshot of the newest version of the first store. It has a new engine with the given limits.
 
-        The lease keeps the engine only for interrupts: the caller must close it.
+        The caller must close the engine. The lease can interrupt the engine, but does not close it.
         """
         self.still_wanted()
         store = self.stores[0]

@@ -95,9 +95,9 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a gap in this stream may have cost the selection events. `stream` is empty if the stream of
-        the gap is unknown. `placed` is the result of the method `placed`: the sessions of the selected ranks, nodes and
-        jobs, or None for all.
+        """Return whether missing events of a gap in this stream may belong to the selection. `stream` is empty if the
+        stream of the gap is unknown. `placed` contains the sessions of the selected ranks, nodes and jobs, as the
+        method `placed` returns them. It is None for all sessions.
         """
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)

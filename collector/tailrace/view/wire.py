@@ -547,7 +547,7 @@ class Difference(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True):
     """The compared groups: first those whose figure grew, in order of growth, then new ones, then those that are gone.
 
-    `total` and, by verdict, `verdicts` count all of them; `differences` has only the first if they are too many."""
+    `total` and, by verdict, `verdicts` count all groups. `differences` has at most the requested number of them."""
 
     version: int
     a: Side
