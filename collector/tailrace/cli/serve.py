@@ -107,8 +107,8 @@ def _print_last(loaded: Loaded, status: Status, *, as_json: bool) -> None:
 def _as_stored(
     loaded: Loaded, status: Status
 ) -> tuple[dict[str, int | None], dict[str, CopiedFiles | None]]:
-    """Return, by source, what only the table tells: the number of names to which events refer and which no file
-    contains, and the files that views leave out as copies; None for what is unknown."""
+    """Return two facts that only the table contains, by source: the number of names to which events refer but which no
+    file contains, and the files that views leave out as copies. A value is None if it is unknown."""
     from tailrace.config.load import store_path
     from tailrace.errors import TailraceError
     from tailrace.query.completeness import copied_files, missing_names

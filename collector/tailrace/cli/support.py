@@ -110,8 +110,8 @@ def bundle_command(
     a running collector, without a collector, and with a broken configuration or store; it names each fact that it could
     not collect. It takes at most two minutes.
 
-    With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and `failure`, of
-    which one is null."""
+    With --json: the path of the `archive`, its `bytes`, and its `parts`. Each part has a `name`, a `meaning`, `bytes`
+    and `failure`. If the part could not be made, `bytes` is null, otherwise `failure` is null."""
     from tailrace.bundle import archive
     from tailrace.bundle.redaction import Redaction, document_or_none, find, secrets
     from tailrace.clock import SystemClock

@@ -138,7 +138,7 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        # At most one key matches, because no key ends with an underscore and another key.
+        # At most one key matches, because no key consists of a prefix, an underscore and another key.
         for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:

@@ -62,7 +62,7 @@ class SpoolConfig(Section, frozen=True):
     checkpoint_interval: Duration = Duration(30)
     """Interval at which the collector saves the decoder's state, which limits the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """The collector also saves the decoder's state each time it has decoded this many bytes. If sessions hold more than 1 MiB of state, it waits for sixteen times the size of this state, if that is more."""
+    """The collector also saves the decoder's state each time it has decoded this many bytes. If this state exceeds 1 MiB, the collector waits until it has decoded at least sixteen times the size of the state."""
 
 
 class QuarantineConfig(Section, frozen=True):
@@ -84,15 +84,15 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Maximum number of gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row, which covers a range of sequence numbers."""
     source_streams_max: int = 16_384
-    """Maximum number of streams whose sequence numbers are checked over all sessions of a source, about 6 KiB of memory each. Beyond it, the session with the most such streams gives way to a session with fewer: those of its streams that have been silent longest are no longer checked."""
+    """Maximum number of streams whose sequence numbers are checked over all sessions of a source, about 6 KiB of memory each. If a session with fewer streams needs one more, the collector stops checking some streams of the session with the most: those that have been silent longest."""
     source_holes_max: int = 262_144
-    """Maximum number of holes and gaps that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap, which then cannot be healed."""
+    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. That hole or gap then stays reported as a gap even if its events arrive."""
     resume_time: Duration = Duration(600)
     """Time for which an announced session is remembered after its last connection ended. If the client has not ended the session itself, the session ends then."""
     sessions_max: int = 1024
     """Maximum number of announced sessions of a source that are remembered without a connection. Beyond it, the session that has been without a connection longest is forgotten."""
     new_sessions_rate: int = 1000
-    """Maximum number of sessions that one host may begin in a second, plus one for each 100 events that it sends. The first session of a connection or an address does not count. Bytes of sessions beyond the limit are malformed (`too_many_sessions`): the collector keeps them in the quarantine, and closes the connection. Files have no such limit."""
+    """Maximum number of sessions that one host may begin in a second. The host may begin one more for each 100 events that it sends. The first session of a connection or of a sender's address does not count. If a host begins more, the collector keeps the bytes of the session in the quarantine as malformed (`too_many_sessions`), and closes the connection. Files have no such limit."""
     references_max: int = 65_536
     """Maximum number of record ids (as ranges), and of references to unknown records, that are remembered for each session."""
     open_spans_max: int = 65_536
@@ -100,9 +100,9 @@ class LedgerConfig(Section, frozen=True):
     session_state_max: Size = Size(32 * MIB)
     """Maximum memory for the state of one session that grows with its events: open spans, references, streams, holes, names. Beyond it, the oldest entries are evicted and counted, and a row states this."""
     source_state_max: Size = Size(48 * MIB)
-    """Maximum memory for such state (see `session_state_max`) of all sessions of a source together. Beyond it, the sessions with the most state evict entries."""
+    """Maximum memory for the state that grows with the events (see `session_state_max`), of all sessions of a source together. Beyond it, the sessions with the most state evict entries."""
     state_max: Size = Size(64 * MIB)
-    """Maximum memory for such state (see `session_state_max`) of all sources together."""
+    """Maximum memory for the state that grows with the events (see `session_state_max`), of all sources together."""
 
 
 class AdminConfig(Section, frozen=True):
@@ -160,7 +160,7 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     same_user: bool = False
     """Take datagrams only from sockets of the collector's user or root on this host. Other datagrams are dropped and counted."""
     reuse_port: bool = False
-    """Share the address with other collectors of this user and host that set the same key: the kernel gives each peer to one of them, and to another one when their number changes (SO_REUSEPORT)."""
+    """Share the address with other collectors of this user and host that set the same key (SO_REUSEPORT). The kernel gives each peer to one of these collectors. It may give a peer to another collector when the number of these collectors changes."""
     receive_buffer: Size = Size(16 * MIB)
     """Size of the socket's receive buffer that the collector requests from the kernel. A metric shows what the kernel granted, and the collector warns if that is less."""
     record_max: Size = Size(64 * KIB)
@@ -193,7 +193,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     same_user: bool = False
     """Take connections only from the collector's user or root on this host, who need no token. Other connections are closed and counted. If the kernel names no user, because the other end is closed or on another host, a token decides, provided that `tokens` is set."""
     reuse_port: bool = False
-    """Share the address with other collectors of this user and host that set the same key: the kernel gives each connection to one of them, and to another one when their number changes (SO_REUSEPORT)."""
+    """Share the address with other collectors of this user and host that set the same key (SO_REUSEPORT). The kernel gives each connection to one of these collectors. It may choose another collector when the number of these collectors changes."""
     greeting_timeout: Duration = Duration(10)
     """A connection is closed if its TLS handshake and its token take longer than this."""
     record_max: Size = Size(1 * MIB)

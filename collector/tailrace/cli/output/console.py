@@ -39,7 +39,9 @@ class Console:
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
-        """Run a query. Return its answer, which has the columns, and pages of rows. `table` prints them."""
+        """Run a query. Return its answer, which has the columns, and an iterator of pages of rows. The method `table`
+        prints columns and pages.
+        """
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
@@ -122,9 +124,9 @@ def _bold(text: str) -> str:
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 _LONG = 1000
-"""From this value on, a number is printed without decimals.
+"""Numbers from this value on are printed without decimals.
 
-The number format would print its four digits with an exponent.
+The format `.4g` would print large ones with an exponent.
 """
 
 
