@@ -88,8 +88,8 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""The condition that no file descriptor is free can end when no attempt to open a file or socket has failed for this
-time (seconds).
+"""Minimum time (seconds) since the last failed attempt to open a file or socket. Before it is over, the condition that
+no file descriptor is free does not end.
 """
 
 Sources = Mapping[str, Source]

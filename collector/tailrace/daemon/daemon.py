@@ -168,8 +168,8 @@ class Daemon:
         all stored rows.
         """
         self.answering = trio.Event()
-        """Set when the admin endpoint may begin to answer: together with `replayed`, or earlier if decoding is
-        suspended.
+        """Set when the admin endpoint may begin to answer. Usually `replayed` is set at the same moment. If decoding is
+        suspended, `answering` is set earlier.
         """
         self.loops = Loops(
             Opened(

@@ -55,8 +55,8 @@ class FileSessions:
         None until the index is needed.
         """
         self._known_at = 0
-        """Spool position up to which the ingest must have decoded before the read position of each unfollowed file is
-        known.
+        """Spool position. Once the ingest has decoded the spool up to this position, it knows how far each unfollowed
+        file (of a session without a source) was read.
         """
 
     def begin(
@@ -91,11 +91,12 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Remove those unfollowed sessions that `source` continues with the given file, and return them.
+        """Return the unfollowed sessions (sessions without a source) that `source` continues by reading the given file.
+        Remove them from the unfollowed ones.
 
-        A session matches if its file is the same file, had the same path, or may be the original of which the given
-        file is a copy. Return `claimed` if another source claims the file, and `later` if the ingest has not yet
-        decoded the read positions.
+        A session matches if its file is the given file, had the path of the given file, or may be the original of which
+        the given file is a copy. Return `claimed` if another source claims the given file, and `later` if the ingest
+        has not yet decoded the read positions of the sessions.
         """
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):

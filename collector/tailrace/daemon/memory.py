@@ -139,7 +139,7 @@ class ProcessMemory(NamedTuple):
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return how full the fullest limit is (1.0 is full).
+        """Return the largest used share of any memory limit. 1.0 means that a limit is reached.
 
         `more` bytes are added to the memory that the process uses now.
         """

@@ -312,8 +312,8 @@ class Receiving:
     def cut_slow(self) -> None:
         """Disconnect peers that take longer than their source's `record_timeout` to send one record.
 
-        Two times do not count: while sources waited for free space in the spool, and while the end of the record may
-        have been in the spool without being decoded.
+        Do not count the time during which sources waited for free space in the spool. Do not count the time during
+        which the spool had entries that were not decoded, because they may contain the end of the record.
         """
         time = self._spool.timeline.now()
         if self._gate.closed:
@@ -378,8 +378,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of the source's files are known only when the spool is decoded up to here. The
-                    # files lose nothing while the source waits for this, so let the start of the daemon go on.
+                    # The read positions of the source's files are known only when the spool is decoded up to here. Let
+                    # the start of the daemon go on meanwhile: no bytes of the files are lost while the source waits.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)

@@ -55,9 +55,8 @@ logger = logging.getLogger(__name__)
 class Start(msgspec.Struct):
     """The content of the file that a start writes.
 
-    `share` is the used share of the memory limit that is nearest to being full, and `limit` the size of this limit
-    (bytes). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the entries of the
-    spool's log.
+    `limit` is the size (bytes) of the memory limit of which the largest share is used, and `share` is this share. `at`
+    is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the entries of the spool's log.
     """
 
     killed: int

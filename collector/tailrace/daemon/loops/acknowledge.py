@@ -29,7 +29,9 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 1.0
-"""Time (seconds) between two checks of the paths while nothing is acknowledged or committed."""
+"""Time (seconds) between two checks of the paths of the spool and the store, while nothing is acknowledged or
+committed.
+"""
 
 
 class HeldNames:
@@ -113,7 +115,7 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements. In a round, all waiting clients are answered."""
 
 IN_A_ROUND = 250
-"""Maximum number of answers in a round before the pause after it grows. An answer takes 15 to 70 µs.
+"""Number of answers in a round beyond which the pause after the round grows in proportion. An answer takes 15 to 70 µs.
 
 With more clients, each one is answered less often. So receiving and decoding keep their share of time.
 """

@@ -39,7 +39,8 @@ PER_STATE = 16
 Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
 """
 LITTLE_STATE = 2**20
-"""Maximum size (bytes) of a state to which `PER_STATE` does not apply, because saving a small state is cheap."""
+"""Maximum size (bytes) of a state that is saved without the limit `PER_STATE`, because saving a small state is cheap.
+"""
 
 
 class Saving:
@@ -176,7 +177,7 @@ class Stage(Enum):
 
 
 class Move(Enum):
-    """An event in a commit of one of the two loops. It changes the loop's stage (`Stage`) as `STAGES` defines."""
+    """An event that changes the stage (`Stage`) of one of the two commit loops. `STAGES` defines the next stage."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -207,10 +208,13 @@ class Pipeline:
         self.enough = Flag()
         """Flag that is set while a commit is requested that must not wait for more rows."""
         self.due = Flag()
-        """Set while a batch may be taken: no commit is in progress, or the demanded commit must not wait for more rows.
+        """Flag that is set while a batch may be taken: no commit is in progress, or a commit is requested that must not
+        wait for more rows.
         """
         self.idle = Flag()
-        """Flag that is set while neither the preparing nor the landing loop has a commit in progress."""
+        """Flag that is set while neither of the two loops has a commit: the one that prepares rows, and the one that
+        commits them.
+        """
         self.free = Flag()
         """Flag that is set while the loop that commits prepared rows (the landing loop) has no commit."""
         self.handed = Flag()
@@ -293,7 +297,8 @@ class Opened(NamedTuple):
 
 
 class CommitFacts(NamedTuple):
-    """Everything that a commit records besides rows. Its rows were taken at the monotonic time `begun` (seconds).
+    """The content of a commit besides its rows. `begun` is the monotonic time (seconds) at which the rows were taken
+    from the ingest.
 
     `snapshot` is None unless a checkpoint is due.
     """
@@ -305,10 +310,11 @@ class CommitFacts(NamedTuple):
 
 
 class Committing:
-    """The loops `run` and `land`, which commit rows to the table.
+    """The loops `run` and `land`, which commit rows to the table. `run` takes batches of rows from the ingest and
+    prepares them. `land` commits the prepared rows.
 
-    The first commit follows the position `opened.committed`. The loops call `taken` after a batch was taken, and `done`
-    after each commit, with its duration (seconds) and number of rows.
+    `opened.committed` is the spool position at which the first commit begins. The loops call `taken` after a batch was
+    taken, and `done` after each commit, with its duration (seconds) and number of rows.
     """
 
     def __init__(
@@ -435,8 +441,9 @@ class Committing:
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the next batch must wait for the end of the current commit: it is refused, or its snapshot is
-        not saved yet.
+        """Return whether the next batch must wait for the end of the current commit. It must if the disk or the table
+        refuses the current commit. It must also wait if the spool needs a checkpoint and the current commit's snapshot
+        is not saved yet.
         """
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF

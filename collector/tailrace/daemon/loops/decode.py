@@ -279,8 +279,8 @@ class Decoding:
         self._committing.between.over()
 
     def _look(self) -> None:
-        """Call `replayed` if the ingest has decoded all entries whose rows are in the table, and `replayed` has not
-        been called yet."""
+        """Call the function `replayed` once, when the ingest has decoded all entries whose rows the table had at the
+        start."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

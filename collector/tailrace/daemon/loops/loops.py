@@ -140,8 +140,9 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Let the time of the spool's log continue from its last entry. If the difference between the wall clock and
-        this time has changed since then, append an entry with the new difference.
+        """Continue the log time (time as the spool counts it) from the log's last entry. If the difference between the
+        wall clock and the log time is not the one at the last entry (`ahead.clock`), append an entry with the new
+        difference.
         """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
@@ -153,7 +154,9 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Check the wall clock. If it was set, append an entry to the spool. If the step is large, begin a condition."""
+        """Check the wall clock. If it was set, append an entry to the spool. If the step is large, report a condition
+        (a problem of the daemon).
+        """
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
@@ -271,7 +274,8 @@ class Loops:
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
-        """At intervals, append a tick to the spool if a hole or a full spool waits for time to pass.
+        """Append a tick (an entry that only states the time) to the spool at intervals, while missing events may still
+        arrive or sources must wait for the spool.
 
         Also check the wall clock, the ledger's limits and the free space of the spool.
         """
@@ -290,8 +294,8 @@ class Loops:
     def answer_last(self) -> Steps[None]:
         """Acknowledge everything received so far, while the connections are still open.
 
-        Bytes that arrive later are stored without an acknowledgement. The client sends them again to the next collector
-        or start, where their sequence numbers show that they are duplicates.
+        Bytes that arrive later are stored without an acknowledgement. The client sends them again after a restart, or
+        to another collector. Their sequence numbers then show that they are duplicates.
         """
         self.spool.urgent.set()  # do not wait for `sync_interval`
         decoded = self.decoding.reached(self.spool.end)
@@ -301,8 +305,8 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        After the loss of a path, commit as much as the store accepts. `last` states that no producer continues after
-        this stop. Without `decodes`, only sync the spool.
+        If a path of the spool or the store is lost, commit as much as the store accepts, and return False. `last`
+        states that no producer continues after this stop. Without `decodes`, only sync the spool.
         """
 
         def stop() -> None:

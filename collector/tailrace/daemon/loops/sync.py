@@ -88,17 +88,20 @@ class Gate:
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Create a gate. `store_refuses` returns whether the table currently refuses rows.
 
-        While it does, files do not wait for decoding: only the spool can take their bytes then.
+        While the table refuses rows, sources of files do not wait for decoding. They continue as long as the spool has
+        free space for their bytes.
         """
         self.opened = Flag()
-        """Set and cleared at once when the spool may have free space again, so that waiting tasks check."""
+        """Flag that is set when the spool may have free space again, and immediately cleared. It wakes the waiting
+        tasks, which then check the space.
+        """
         self.full = False
         """Whether the spool has reached its maximum size, or its disk is full."""
         self.of_datagrams = RoomQueue(lambda: self.shut)
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
         self.turned = Flag()
-        """Set and cleared at once when entries have been decoded."""
+        """Flag that is set when entries have been decoded, and immediately cleared."""
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
         self.turned.add(self.of_files.wake)
@@ -196,7 +199,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # Wake the decoding loop: some entries may have become durable before the loss.
+                # Wake the decoding loop: some entries may have become durable before the path was lost.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)

@@ -27,8 +27,8 @@ from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
 
 LOOK_COMMITS = 30
-"""Number of commits after which the table is checked again: half as many as the files that make a table count as
-crowded.
+"""Number of commits after which the table is checked again: half of `CROWDED` in `store.upkeep`. An upkeep is due at
+once if one day has `CROWDED` small files.
 """
 LOOK_SECONDS = 3600.0
 """Time (seconds) after which the table is checked again even after fewer commits.
