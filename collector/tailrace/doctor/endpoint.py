@@ -77,7 +77,7 @@ def place_of(
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
         return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
-    # Drop a key before the bucket's name, because it is a secret.
+    # Drop a secret key from a URL such as s3://KEY@bucket.
     bucket = store.netloc.rpartition("@")[2]
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""

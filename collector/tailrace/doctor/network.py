@@ -512,7 +512,7 @@ class _Counting:
         return nullcontext()
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Do nothing, because the source's own figures count drops."""
+        """Do nothing: the source counts drops in its own figures, too."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
         return 0, 0

@@ -111,8 +111,8 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # After a failed put, a missing key does not show that the right to read is lacking. After a successful put, a
-        # later test detects a server that shows a new key late.
+        # A missing key shows no missing right to read, because the put may have failed. After a successful put, a later
+        # test detects a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -129,7 +129,7 @@ class Right(NamedTuple):
     action: str
     """The name that this right has in S3."""
     without: str
-    """A phrase for the message: the work that a collector cannot do without the right."""
+    """A phrase for the message: the work that a collector cannot do if its credentials lack this right."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -201,7 +201,7 @@ DIFFERENCE = 5.0
 """Maximum difference (seconds) between the server's clock and this host's clock for which the finding is good."""
 
 REFUSED = 15 * 60
-"""Difference (seconds) from which on S3 refuses a request: between the time in the request and the server's time."""
+"""S3 refuses a request if the time in the request differs from the server's time by at least this many seconds."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -293,7 +293,7 @@ class _Gate:
         self._clock = clock
         self._end = clock.monotonic() + SECONDS
         self._open = True
-        # The slowest writer reaches the gate after at most one request, which takes up to `TIMEOUT`.
+        # The slowest writer reaches this barrier after at most one request, which takes up to `TIMEOUT`.
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
@@ -314,7 +314,7 @@ def _body(writer: int) -> bytes:
 
 
 def judged(raced: Sequence[Raced]) -> HostFinding:
-    """Return the finding that describes the worst result of all races."""
+    """Return the finding for the worst result of all races of writers to create the same key."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
     replaced = [
@@ -408,7 +408,7 @@ PATIENCE = 3.0
 """Maximum time (seconds) for which a test repeats a request after an outdated answer, to report how long it lasted."""
 
 WAITS = 2
-"""Number of outdated answers for each guarantee after which a test repeats the request. Others are only counted."""
+"""Maximum number of outdated answers for a `Promise` after which the request is repeated. Later ones are counted."""
 
 PAUSE = 0.05
 
@@ -428,7 +428,7 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether this keeps the guarantee."""
+"""A function that sends a request through a client. It returns the answer, and whether the answer is up to date."""
 
 
 class Freshness:
@@ -494,8 +494,8 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer keeps the guarantee. Return how many seconds this took, or infinity if it
-        took longer than `PATIENCE`."""
+        """Repeat a request until its answer is up to date. Return how many seconds this took, or infinity if it took
+        longer than `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -559,8 +559,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, and then the keys that sort after the first key in `kept`. A reader of a table finds its
-    newest versions in this way. Return an answer, and whether both lists contain all keys in `kept`."""
+    """List the whole folder, and then the keys after the first key in `kept`, as a reader of a table does to find new
+    versions. Return the answer to one of the two requests, and whether both lists contain all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

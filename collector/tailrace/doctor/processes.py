@@ -1,9 +1,10 @@
 """Examine the environment of the collector's process and of its producers.
 
-The number of open files limits the collector's process, and so do the networks that its systemd unit admits. The kernel
-drops packets of networks in IPAddressDeny= without an error on either side. The check reads the unit's files instead of
-asking systemd, so `tailrace check` works within the unit's own sandbox. Such a filter may also be set only on the
-running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file, which the check reads, too.
+Two settings limit the collector's process: the maximum number of open files, and the networks that its systemd unit
+admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the
+unit's files instead of asking systemd, so `tailrace check` works within the unit's own sandbox. Such a filter may also
+be set only on the running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file, which the
+check reads, too.
 
 Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
 A producer may run in another environment than this process. The check searches for files of tail sources with the
@@ -65,7 +66,7 @@ class Filter(NamedTuple):
     def blocks(self, network: Network) -> bool:
         """Return whether the filter blocks all addresses of a network.
 
-        Allowed loopback addresses do not count as admitted.
+        Loopback addresses in `allowed` are ignored: a network counts as blocked even if they are excepted.
         """
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
@@ -347,8 +348,8 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each directory to which tracers write and that no source of this format watches. `places`
-    maps an environment variable to its directory.
+    """Yield a finding for each directory to which tracers of the format `format_` write, but which no source of this
+    format watches. `places` maps an environment variable to its directory.
 
     The same command appears in all findings: it adds all of these directories to one source.
     """

@@ -13,7 +13,7 @@ import sys
 import time
 
 SIZE = 72
-"""Size (bytes) of each datagram: that of a datagram with one event of Heph of usual size."""
+"""Size (bytes) of each datagram. A datagram with one usual event of the format Heph has this size."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
