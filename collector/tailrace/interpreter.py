@@ -29,7 +29,7 @@ HARMLESS = frozenset({
 })  # fmt: skip
 """Environment variables of the Python interpreter that change neither imports nor the behaviour of a command.
 
-They need no new interpreter.
+A command need not start a new interpreter because of them.
 """
 
 THREADS = "OPENBLAS_NUM_THREADS"

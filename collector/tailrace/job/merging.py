@@ -136,8 +136,8 @@ def merge(
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            # Let collectors that are starting on `into` go on. They would otherwise wait, because the first process on
-            # a store may have to repair its table. A merge never repairs it.
+            # Admit other collectors that are starting on `into`. They wait for the first process on a store, because
+            # this process may have to repair the table. A merge never repairs it.
             entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
 NAMED_MAX = 100_000
-"""Maximum number of ranks of one job without an entry in any rank log that are listed one by one."""
+"""Maximum number of ranks of one job that are checked for entries in the rank logs. Those without an entry are listed
+one by one as missing.
+"""
 
 _SIGNALS = 128
 _SIGNAL_MAX = 64

@@ -121,7 +121,7 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
     """
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
-        # Flux spells job ids with either letter, and f is easier to type.
+        # Flux writes job ids with U+0192 or with f. Use f, which is easier to type.
         scheduler = scheduler.replace("\u0192", "f")
     if scheduler is None or launch is None:
         return scheduler or launch

@@ -204,9 +204,9 @@ def variables(
 ) -> dict[str, str]:
     """Return the environment variables to set for the program. Leave out variables that `environ` already has.
 
-    `addresses` holds host:port by source. If the environment has a token, it is for another collector and stays
-    unchanged, because this collector does not require one from this user. If the program sends its events to this
-    collector, the path `store` takes precedence over any store that the environment names.
+    `addresses` holds host:port by source. If the environment has a token, leave it unchanged: it is for another
+    collector. This collector requires no token from the program, because both have the same user. If the program sends
+    its events to this collector, the path `store` takes precedence over any store that the environment names.
     """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
@@ -222,7 +222,8 @@ def variables(
         # programs would end before that.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # Set the path of the store only if the user sets it by no file. To set it in both ways is a configuration error.
+    # Set the path of the store only if the user has not named a file that contains the path. The two variables together
+    # are a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found

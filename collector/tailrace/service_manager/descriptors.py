@@ -121,8 +121,8 @@ class Descriptors:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # Do not let the service manager remove this name if a listener has taken a socket with it: a socket unit and
-        # the descriptor store may use the same name.
+        # Do not let the service manager remove this name if a listener uses another socket with the name. A socket unit
+        # and the descriptor store may use the same name.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
