@@ -178,7 +178,8 @@ class StandardStream(io.RawIOBase):
                 self._broken = True
                 raise self._error(error) from error
         except BaseException:
-            # For KeyboardInterrupt: do not wait for this reader again when the process exits.
+            # After KeyboardInterrupt, write no more to this stream. Otherwise the exit of the process would wait for a
+            # slow reader again.
             self._broken = True
             raise
 

@@ -125,8 +125,8 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return the time (ns) on the axis of a tick that is not the start of a row. For example, this is the tick of
-        an end without a begin. Return None in the same cases as `place`."""
+        """Return the time (ns) on the axis at which a tick lies. The tick is not the start of a row: it is the tick of
+        an end without a begin, for example. Return None if the time is unknown, below 0 or beyond `LATEST`."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
@@ -183,9 +183,11 @@ class Facts(NamedTuple):
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of sessions, with the sessions' positions on the time axis, sorted by source and session id.
+    """Return the clocks of sessions by source and session id, in sorted order. A clock states where the session lies on
+    the time axis.
 
-    A session may occur in the extents, in the facts, or in both.
+    `extents` has the ranges of the sessions' drawn rows, `facts` their rows in the view `sessions`. A session may occur
+    in one of the two or in both.
     """
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}

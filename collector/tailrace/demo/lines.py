@@ -299,9 +299,9 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return the DFTracer file of one process. `known` contains the strings whose hash a line of this process or of its
-    parent already explains. The value is the time of this line (Unix µs). This function adds the strings that this file
-    explains."""
+    """Return the DFTracer file of one process. `known` maps each string whose hash is already explained to the time
+    (Unix µs) of the metadata line that explains the hash. At the call, it has the strings that the parent process has
+    explained. This function adds the strings that this file explains."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),

@@ -6,9 +6,9 @@ do not wait for other responses. If half of all connections already wait for res
 for such pages are refused.
 
 If there are too many connections, the server closes the oldest one that waits for its client. So silent and slow
-clients do not lock out new ones. During a flood of connections, a client then has as long as it takes to open half of
-the connections (0.16 s for 64) to send its request, and as long again to read the response. Slower health checks and
-scrapers fail during the flood.
+clients do not lock out new ones. During a flood of connections, each client has a limited time to send its request, and
+the same time again to read the response. This time is as long as the server needs to accept half of all connections
+(0.16 s if 64 are allowed). Slower health checks and scrapers fail during the flood.
 """
 
 from __future__ import annotations
