@@ -86,7 +86,7 @@ class LedgerConfig(Section, frozen=True):
     source_streams_max: int = 16_384
     """Maximum number of streams whose sequence numbers are checked over all sessions of a source, about 6 KiB of memory each. If a session with fewer streams needs one more, the collector stops checking some streams of the session with the most: those that have been silent longest."""
     source_holes_max: int = 262_144
-    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. That hole or gap then stays reported as a gap even if its events arrive."""
+    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. If the missing events of a forgotten one arrive later, they stay reported as missing."""
     resume_time: Duration = Duration(600)
     """Time for which an announced session is remembered after its last connection ended. If the client has not ended the session itself, the session ends then."""
     sessions_max: int = 1024
