@@ -43,13 +43,14 @@ class Announced:
         self.state = state
         self.incarnation = incarnation
         self.asked = True
-        """Whether the client asked for an acknowledgement of all streams that was not yet sent."""
+        """Whether all streams of the session must be acknowledged, for example because the client asked for this. The
+        next call of `next_told` adds the streams to `owed` and sets this flag to False."""
         self.owed: dict[str, None] = {}
         """Streams that the client asked about and that no acknowledgement has covered since, in the order in which
         acknowledgements will cover them."""
         self.cut: dict[str, None] = {}
-        """Streams with holes for which the last acknowledgement had no room, so that the acknowledged number is below
-        these holes."""
+        """Streams whose last acknowledgement had no room for all holes (missing numbers that may still arrive). The
+        number in such an acknowledgement is the first number of the first omitted hole."""
 
     @property
     def name(self) -> str:
@@ -103,8 +104,9 @@ class Announced:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
         Streams with new events come first, because the client waits for their acknowledgement. Streams without new
-        events that the client asked about come second. Streams in `cut` come last: room for their holes appears only
-        after the client has answered for other holes."""
+        events that the client asked about come second. Streams in `cut` come last, and only together with other
+        streams: their omitted holes (missing numbers) get room only after the client has resent or discarded the events
+        of the listed holes."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -181,9 +183,10 @@ _Missing = tuple[str, int, int]
 
 
 class _Standing(NamedTuple):
-    """Content of an acknowledgement for one stream: the number below which all events are stored except the holes, the
-    holes, and the count of missing events that the daemon no longer requests. `number` is None for a stream whose
-    numbers the ledger does not follow."""
+    """Content of an acknowledgement for one stream. The daemon has stored all events below `number` that the client has
+    not discarded, except two groups: the events in `missing`, which the client should resend, and `given_up` further
+    events, which the daemon no longer requests. `number` is None for a stream whose numbers the ledger does not follow.
+    """
 
     stream: str
     number: int | None
@@ -197,8 +200,9 @@ def answers(
     """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams. All of them describe the state at the time
     of the first one.
 
-    If the sender sets `taken` to False, the streams of this acknowledgement and of all later ones stay unacknowledged.
-    The next call of `answers` begins with these streams."""
+    The caller tries to send each acknowledgement at once, and sets the attribute `taken` of the acknowledgement to
+    False if it could not be sent. In this case, yield no further acknowledgement. The next call of `answers` begins
+    with the streams of all acknowledgements that were not sent."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()

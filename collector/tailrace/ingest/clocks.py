@@ -29,9 +29,9 @@ counts as silent, and a session whose clock does not advance for this time count
 STEP = 5 * 10**9
 
 RECENT = 3
-"""An event advances the clock only if its tick exceeds all ticks of this number of the newest steps (intervals of
-`STEP` ns). A single step would not suffice, because the streams of a session may lag behind one another. More steps
-would let one nonsensical tick block the measurement for long."""
+"""Number of newest steps (intervals of `STEP` ns) that decide whether the clock advances: a tick must be greater than
+all ticks in these steps. One step would be too few, because the streams of a session may lag behind one another. With
+more steps, one nonsensical tick would block the measurement for longer."""
 
 
 class Progress(StrEnum):
@@ -54,7 +54,7 @@ class Pace:
         self.heard = 0
         """Time of the last arrival of events."""
         self.advanced = 0
-        """Time at which a tick last exceeded all ticks of the `RECENT` steps before."""
+        """Time of arrival of the last tick that advanced the clock (see `RECENT`)."""
         self._steps: deque[tuple[int, int]] = deque()
         """For each step (interval of `STEP` ns), oldest first: the time of its last arrival of events, and its latest
         tick."""
@@ -75,7 +75,8 @@ class Pace:
             steps[-1] = (now, max(tick, steps[-1][1]))
             return
         steps.append((now, tick))
-        # Keep one step from before the window as the beginning of the window.
+        # Remove the steps (intervals of `STEP` ns) from before the last `WINDOW`. Keep the newest of them, because the
+        # pace is measured from there on.
         while len(steps) > 2 and steps[1][0] <= now - WINDOW:
             steps.popleft()
 
@@ -91,8 +92,9 @@ class Pace:
 
     @property
     def ticks_per_wall_second(self) -> float | None:
-        """Return the ticks by which the producer's clock advanced per second of wall time, over the last minute: 0 if
-        the clock stands still or was set back; None until events of two steps arrived."""
+        """Return the speed of the producer's clock over the last minute, in ticks per second of wall time. Return 0 if
+        the clock stands still or was set back. Return None until events have arrived in two different steps (intervals
+        of `STEP` ns)."""
         (begun, first), (heard, last) = self._steps[0], self._steps[-1]
         return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
 
@@ -112,7 +114,8 @@ class Paces:
         self._followed: OrderedDict[str, Pace] = OrderedDict()
         """Pace of each measured session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Sources of the open sessions that are not measured because too many others are, by session name."""
+        """By session name, the source of each open session that is not measured because of the limit on measured
+        sessions."""
 
     def take(
         self,
@@ -192,11 +195,12 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the measured lead over the collector's clock from an earlier incarnation (producer run), whose zero
-        was `apart` nanoseconds before this incarnation's zero.
+        """Take over the lead of the producer's clock over the collector's clock that an earlier incarnation (producer
+        run) has measured. The zero of the earlier incarnation's clock was `apart` nanoseconds before the zero of this
+        incarnation's clock.
 
-        Do nothing if, with this lead, the first records of this incarnation, which arrive now, would have been delayed
-        by more than `most` nanoseconds: somebody may have set the clock."""
+        The first records of this incarnation arrive now. If the lead implies that these records were delayed by more
+        than `most` nanoseconds, do nothing: somebody may have set the clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return

@@ -71,9 +71,8 @@ class Generations:
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation (producer run) waits for late events, so that timer entries of the spool
-        (ticks) must follow to end the wait.
-        """
+        """Return whether an incarnation (producer run) waits for late events. During the wait, the spool needs timer
+        entries (ticks), because a tick ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the most frequent case: no incarnation waits
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
@@ -110,7 +109,7 @@ class Generations:
     # Methods that take the records that arrive in a session
 
     def opened(self, now: int) -> None:
-        """Write the row that an incarnation (producer run) of the session begins."""
+        """Write the row about the beginning of the current incarnation (producer run)."""
         info = self._state.info
         opened = self.current.own.wall(now)
         about: dict[str, object] = {
@@ -199,8 +198,9 @@ class Generations:
     # Methods for input in which several processes have written records
 
     def turn(self, process: int, now: int) -> None:
-        """Make the incarnation (run) of another process the current one. Keep the former current incarnation until the
-        next record of its process."""
+        """Switch to the incarnation (run) of the process that wrote the next records: make it the current one, and
+        begin it if it does not exist yet. The incarnation of the former process waits for further records of this
+        process."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -302,7 +302,8 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        # otherwise this connection delivered the last bytes, so the base is still correct
+        # Change `base` (what is added to offsets of this connection) only if another connection delivered the session's
+        # last bytes.
         if known.state.bearer != self._state.number:
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
@@ -375,8 +376,8 @@ class Generations:
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the earlier incarnation (producer run) that stated an epoch. If this incarnation is finished, return
-        an empty incarnation of the same name, which can only receive the repeated epoch."""
+        """Return the earlier incarnation (producer run) that stated an epoch. If this incarnation is already finished,
+        return a new, empty incarnation with the same name. The caller passes only the repeated epoch to it."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

@@ -103,9 +103,8 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the incarnation (producer run) waits for late events, so that timer entries of the spool
-        (ticks) must follow to end the wait.
-        """
+        """Return whether the incarnation (producer run) waits for late events. During the wait, the spool needs timer
+        entries (ticks), because a tick ends the wait."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
@@ -190,8 +189,8 @@ class Incarnation:
         if self._pieces and record.start is not None:
             self._note_span(record.start, record.start if record.end is None else record.end)
         self._rows.count({record.kind: 1}, now)
-        # the offset does not change while documents (such as metadata files) are read, so the row's time identifies the
-        # last document
+        # A record of size 0 comes from a document (such as a metadata file). Several documents may have the same
+        # offset, so the row's time shows which of them was read last.
         self._rows.write_one(record, None if record.size else self.own.wall(now))
         if facts:
             self._believe(facts, now)
@@ -224,7 +223,8 @@ class Incarnation:
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if self._datagrams and facts.epoch is not None:
-            self.lead.hear(0, now)  # the clock was running when the producer stated the epoch
+            # The epoch is the zero of the producer's clock, so the clock has reached 0.
+            self.lead.hear(0, now)
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
 
@@ -269,8 +269,8 @@ class Incarnation:
                 self.piece(about.piece, said.reason)
 
     def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether a heal must be ignored, because another file of the same run had already delivered the record
-        with this id."""
+        """Return whether to ignore a heal (a decoder's report that a missing record has arrived after all). Ignore the
+        heal if another file of the same run has already delivered the record with this id."""
         if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
             return False
         return not self._pieces.take_back(self.state.name, record.counter)
@@ -334,8 +334,9 @@ class Incarnation:
         )
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report of discarded events or a goodbye cannot belong to this incarnation (producer run),
-        because events have arrived that it excludes."""
+        """Return whether a report of discarded events, or a goodbye, cannot belong to this incarnation (producer run).
+        This is so if an event has arrived that the report calls discarded, or an event with a number above the end that
+        the goodbye states."""
         statements = self._statements
         if statements is None:
             return False
@@ -419,7 +420,7 @@ class Incarnation:
         if self.counters:
             self.counters.over()
 
-    # Methods that write rows about the ledger's findings: gaps and heals
+    # Methods that write gap rows, and heal rows (which take a reported gap back)
 
     def report(self, now: int) -> None:
         """Write gap and heal rows for the results of the ledger that have no row yet."""

@@ -156,8 +156,8 @@ TOO_MANY_SESSIONS: Final = "too_many_sessions"
 """Reason in the gap rows of bytes that the ingest refused because the host began too many sessions."""
 
 EVENTS = 100
-"""Number of events whose processing takes about as long as the beginning of one session. For so many delivered events,
-a host may begin one more session."""
+"""Number of delivered events for which a host may begin one more session. Processing so many events takes about as long
+as beginning one session."""
 
 HOSTS_MAX = 1024
 """Maximum number of hosts whose use of the session quota is remembered. If there are more, the host that has begun no
@@ -194,8 +194,8 @@ class Beginnings:
     """Limits how many sessions each host of one source begins per second."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Continue from `state`: by host, the time (ns) at which the host has its full quota again, which is the number
-        of sessions for one second."""
+        """Continue from `state`: by host, the time (ns) from which the host has its full quota again. The full quota is
+        the number of sessions that a host may begin in one second."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:

@@ -1,22 +1,22 @@
-"""Define the rules that assign a record to an incarnation (producer run), as two tables: one for statements about the
-session, one for events.
+"""Define the rules that assign a record to an incarnation (producer run), as two tables.
 
 After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
-arrive after the later one has begun. The epoch and the announcement are repeated, and may be lost.
+arrive after the later one has begun. The epoch (start time of the producer's clock) and the announcement (with the id
+of the session) are repeated, and may be lost.
 
-- `STATEMENTS` contains an action for each pair of a statement and a standing. A statement (`SessionStatement`) is an
-  epoch, a header, or the id of an announced session, compared with what the session stated before. The standing
-  (`Standing`) is whether the current incarnation can have made the statement. `succession` determines both keys, and
+- `STATEMENTS` is for records with a statement about the session: an epoch, a header, or the id of an announced session.
+  The first key (`SessionStatement`) is the kind of the statement. The second key (`Standing`) is whether the current
+  incarnation can have made the statement. The value (`Course`) is an action. `succession` determines both keys, and
   executes the action.
-- `EVENTS` tells to which of two incarnations an event belongs. The keys are how the event fits the earlier
-  incarnation's numbers (`EventFit`), whether the later incarnation lacks the event's number (`Expectation`), and
-  whether the later incarnation can have sent the event by now (`Timing`).
+- `EVENTS` is for events. The first key (`EventFit`) is how the event's number fits the earlier incarnation's numbers.
+  The second key (`Expectation`) is how the number fits the later incarnation's numbers. The third key (`Timing`) is
+  whether the later incarnation can have sent the event by now. The value (`Owner`) is the incarnation that receives the
+  event.
 
-A first epoch or announcement may arrive after events of the same address. It is then uncertain whether the producer of
-the epoch sent these events: another producer may have sent them, whose own epoch or announcement was lost. A new
-incarnation begins in doubt, and the next event, report or goodbye decides. If this record fits the previous
-incarnation, the previous incarnation continues.
-"""
+A first epoch or announcement may arrive after events of the same address. These events may come from the same producer.
+They may also come from another producer, whose own epoch or announcement was lost. Therefore a new incarnation begins
+in doubt, and the next event, report of discarded events or goodbye decides. If this record fits the previous
+incarnation, the previous incarnation continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """Kinds of statements that a record makes about its session, compared with the statements of earlier records."""
+    """Kinds of statements that a record makes about its session. A statement is an epoch, a header or a session id. Its
+    kind depends on the statements of earlier records."""
 
     NONE = auto()
     """The record states no epoch, no header and no id."""
@@ -67,39 +68,41 @@ class Standing(Enum):
     """Whether the current incarnation (producer run) can have made a statement about the session, such as an epoch."""
 
     PASSED = auto()
-    """The statement is in a datagram that belongs to another incarnation (producer run) than the current one."""
+    """The statement (epoch, header or session id) is in a datagram that belongs to another incarnation (producer run)
+    than the current one."""
     EMPTY = auto()
     """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
     """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
     text)."""
     FITS = auto()
-    """The event after the statement may belong to the current incarnation (producer run), or the statement decides
-    without an event."""
+    """The event after the statement (epoch, header or session id) may belong to the current incarnation (producer run).
+    This value is also used if the action for the statement does not depend on the next event."""
     DENIED = auto()
-    """The event after the statement cannot belong to the current incarnation (producer run): its number shows a
-    restart, or belongs to another event."""
+    """The event after the statement (epoch or session id) cannot belong to the current incarnation (producer run): the
+    event's number shows a restart, or another event has arrived under this number."""
     OPEN = auto()
-    """No event follows the statement in the same input, and events may have overtaken the statement in other datagrams."""
+    """No event follows the statement (epoch or session id) in the same input. Events that were sent after the statement
+    may have arrived before it, in other datagrams."""
 
 
 class Course(Enum):
-    """Action for a statement: which incarnation (producer run) receives the statement, and whether a new incarnation
-    begins first.
-    """
+    """Action for a statement about the session (an epoch, a header or a session id). The action determines which
+    incarnation (producer run) receives the statement, and whether a new incarnation begins first."""
 
     CURRENT = auto()
-    """The current incarnation (producer run) receives the statement."""
+    """The current incarnation (producer run) receives the statement (epoch, header or session id)."""
     OF_DATAGRAM = auto()
-    """The incarnation (producer run) to which an earlier record of the same datagram belongs receives the statement."""
+    """The statement (epoch, header or session id) goes to the incarnation (producer run) that received an earlier
+    record of the same datagram."""
     EARLIER = auto()
-    """The earlier incarnation (producer run) with this epoch or id receives the statement. The current incarnation
-    stays the current one."""
+    """The earlier incarnation (producer run) with the stated epoch or session id receives the statement. The current
+    incarnation stays the current one."""
     OVER = auto()
-    """The finished incarnation (producer run) with this epoch receives the statement, but no events."""
+    """The incarnation (producer run) with the stated epoch is finished. It receives the statement, but no events."""
     LATE = auto()
-    """A new incarnation (producer run) receives the statement. It ended before the current incarnation began, and the
-    current incarnation stays the current one."""
+    """A new incarnation (producer run) receives the stated epoch, which is older than the current one and arrives late.
+    The current incarnation stays the current one."""
     RESTART = auto()
     """A new incarnation (producer run) begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
@@ -117,15 +120,19 @@ host may begin per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return one row of the table `STATEMENTS`: the action of a statement for each standing. A single action in
-    `others` applies to `EMPTY`, `DOUBT` and `FITS`. The standings `DENIED` and `OPEN` exist only for statements in
-    `INTRODUCTIONS`, because only these depend on the following event."""
+    """Return one row of the table `STATEMENTS`: the action for one kind of statement, by standing.
+
+    The standing (`Standing`) is whether the current incarnation (producer run) can have made the statement. `passed` is
+    the action for `PASSED`, and `others` are the actions for the further standings, in their order. A single action in
+    `others` applies to `EMPTY`, `DOUBT` and `FITS`. The standings `DENIED` and `OPEN` depend on the event after the
+    statement, and exist only for the statements in `INTRODUCTIONS`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
 
 _A = Course
 STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
+    # Each row contains the actions for one kind of statement, and each column those for one standing:
     # statement                     PASSED           EMPTY       DOUBT       FITS        DENIED      OPEN
     SessionStatement.NONE:           _row(_A.OF_DATAGRAM, _A.CURRENT),
     SessionStatement.HEADER:         _row(_A.OF_DATAGRAM, _A.RESTART),
@@ -143,8 +150,8 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""First statements of an epoch or id, for which the following event shows whether they belong to the current
-incarnation (producer run)."""
+"""Kinds of statements that state an epoch or a session id while the current incarnation (producer run) has none. The
+event after such a statement shows whether the statement belongs to the current incarnation."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -154,7 +161,7 @@ WHY = {
     SessionStatement.FIRST_ID: "session",
     SessionStatement.OTHER_ID: "session",
 }
-"""Reason of the restart, as written in rows, by the statement that showed the restart."""
+"""Reason of a restart, as written in rows. The key is the kind of statement that showed the restart."""
 
 
 # Table of the rules for events
@@ -193,8 +200,8 @@ class Expectation(Enum):
 
 
 class Timing(Enum):
-    """Whether the later of two incarnations (producer runs) can have sent an event by now, according to the event's
-    time and the producers' clock."""
+    """Whether the later of two incarnations (producer runs) can have sent an event before the event arrived. The time
+    of the event and the producers' clock decide."""
 
     CAN = auto()
     CANNOT = auto()
@@ -202,7 +209,7 @@ class Timing(Enum):
 
 
 class Owner(Enum):
-    """The incarnation (producer run) to which an event belongs, if there are two."""
+    """Incarnation (producer run) that receives an event if two incarnations are possible."""
 
     EARLIER = auto()
     LATER = auto()
@@ -217,8 +224,10 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
         for number, owners in zip(Expectation, row, strict=True)
     }
     for fit, row in {
-        # number             TAKEN         NEXT          OTHER
-        # clock              can not  ?    can not  ?    can not  ?
+        # Each group of three owners is for one `Expectation`, and its columns are for one `Timing` each: the later
+        # incarnation can (+), cannot (-) or may (?) have sent the event by now.
+        # Expectation:           TAKEN         NEXT          OTHER
+        # Timing:                +   -   ?     +   -   ?     +   -   ?
         EventFit.NEAR:         ((_E, _E, _E), (_L, _E, _L), (_L, _E, _N)),
         EventFit.OLD:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
         EventFit.FAR:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
@@ -283,11 +292,13 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation (producer run) can have sent an event with this end (ns) by now, according
-    to the clock that both incarnations share.
+    """Return whether the later incarnation (producer run) can have sent an event with the end `end` (ns) by now. Both
+    incarnations have the same clock. The measured lead of this clock over the collector's clock limits how late an
+    event can end.
 
-    If either epoch is unknown, only the later incarnation's own events show how short the delay of an event can be. The
-    result is `UNKNOWN` for an event that would have had a shorter delay."""
+    If both epochs are known, the lead was measured with the events of both incarnations, and an event that ends later
+    yields `CANNOT`. If an epoch is unknown, only the lead measured with events of the later incarnation counts, and an
+    event that ends later yields `UNKNOWN`."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)

@@ -137,9 +137,8 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the ingest waits for late events, so that timer entries of the spool (ticks) must follow to
-        end the wait.
-        """
+        """Return whether the ingest waits for late events. During the wait, the spool needs timer entries (ticks),
+        because a tick ends the wait."""
         announced = any(a.waiting for a in self.shared.all_announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
@@ -411,9 +410,9 @@ class Ingest:
     # Methods for spool entries that the disk has lost
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
-        """Skip the entries before a position, because the disk has lost them. Write, for each session, a gap row that
-        the session may lack these bytes. The numbers of later events then show which events are missing. If the entries
-        are `replayed`, write no rows now; `tell_lacking` schedules the rows."""
+        """Skip the entries before a position, because the disk has lost them. Write a gap row for each session, because
+        any session may lack these bytes. The numbers of later events then show which events are missing. If the entries
+        are `replayed` (read again by a start of the daemon), write no rows now; `tell_lacking` schedules the rows."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -422,10 +421,11 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows, written with the next entry, for the sessions that may lack bytes because of damage that
-        this start of the daemon found. Return the number of lost bytes.
+        """Schedule gap rows for the sessions that may lack bytes, because this start of the daemon has found damage in
+        the spool. The rows are written before the next entry is processed. Return the number of lost bytes.
 
-        The bytes belong to skipped entries, or to unfinished records that a checkpoint had left to the spool."""
+        The lost bytes belong to skipped entries, or to unfinished records whose bytes a checkpoint had left out because
+        the spool held these bytes."""
         return self._damage.replayed()
 
 
@@ -454,7 +454,7 @@ class Damage:
         """Whether gap rows about lost parts of the log must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write, for each session, a gap row that the session may lack `size` bytes. If there is no session, remember
+        """Write a gap row for each session, because any session may lack `size` bytes. If there is no session, remember
         the loss until a session opens."""
         if not self._say_of_all(size):
             self._state.unsaid += size
@@ -494,7 +494,8 @@ class Damage:
         self.due = state.unsaid > 0
 
     def _say_of_all(self, size: int) -> bool:
-        """Write, for each session, a gap row that it may lack `size` bytes. Return whether there was any session."""
+        """Write a gap row for each session, because any session may lack `size` bytes. Return whether there was any
+        session."""
         concerned = dict.fromkeys(self._concerned().values())
         for own in concerned:
             own.damaged(size)

@@ -189,8 +189,8 @@ class OwnRows:
         )  # fmt: skip
 
     def of_pieces(self, found: FoundRuns) -> None:
-        """Write gap and heal rows about runs that are spread over several files. The session of a file may have ended
-        before."""
+        """Write gap rows, and heal rows (which take a reported gap back), about runs that are spread over several
+        files. Each row belongs to the session of one of these files, even if this session has already ended."""
         for session, finding in found:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
@@ -202,8 +202,9 @@ class OwnRows:
         self.finding(_CUT)
 
     def heal_cut(self, session: str) -> None:
-        """Write a heal row for the gap of unknown size of a session whose connection broke, because other sessions
-        continue all its streams."""
+        """Write a heal row, which takes a reported gap back, for the session `session`. This gap of unknown size was
+        reported because the session's connection broke. Other sessions now continue all streams of the session, so
+        their event numbers show what is missing."""
         self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
@@ -249,7 +250,7 @@ class OwnRows:
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
-        """Write a gap row that up to `size` lost bytes of the spool may have belonged to this session."""
+        """Write a gap row, because up to `size` lost bytes of the spool may have belonged to this session."""
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
@@ -309,7 +310,7 @@ _IN_PIECES = frozenset({"nul_bytes", "too_long"})
 newline."""
 
 _REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
-"""Reasons of unreadable bytes that do not consist of lines, and that may arrive in several pieces."""
+"""Reasons why bytes are unreadable, for bytes without lines that may arrive in several pieces."""
 
 _flaw = attrgetter("flaw")
 

@@ -103,8 +103,8 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the other open sessions of the same producer that have a stream, sorted by name: at most the newest
-        `_LOOKED_AT`."""
+        """Return the other open sessions of the same producer that have received events of the stream `stream`, sorted
+        by name. If there are more than `_LOOKED_AT`, return only the newest ones."""
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
@@ -124,8 +124,8 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the names of those streams that no session of the same epoch continues. `streams` contains the next
-        number of each stream, and `asks` is the session that had the streams."""
+        """Return the names of those streams that no other session of the same epoch continues. `streams` contains the
+        streams of the session `asks`, each with its next number."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -136,8 +136,8 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Record that a later session continues a stream of the session `earlier`, whose connection broke. Return
-        whether all streams of this session are continued now."""
+        """Record that a later session continues the stream `stream` of the session `earlier`, whose connection broke.
+        Return True if this was the last stream of `earlier` that no session continued."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -177,8 +177,8 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the session from a host whose stream an event continues. If the event continues none, return the
-        newest session that had this stream, or None if there is none.
+        """Return the earlier session whose stream `stream` an event continues; both sessions are from the same host. If
+        no session fits, return the newest session that had this stream, or None if there is none.
 
         `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
         session that received the event. The search examines at most the newest `_LOOKED_AT` open sessions and
@@ -199,7 +199,8 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no other session than `asks` has or had a stream."""
+        """Return whether no other session can contain the stream `stream`: no ended session had this stream, and no
+        open session except `asks` has the same epoch."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())
@@ -208,8 +209,9 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions from which a stream may continue, newest first: the name, the stream's next number and
-        last mark (event fingerprint), and whether both sessions are known to have the same epoch."""
+        """Yield the sessions whose stream `stream` a new session may continue, newest first. Each item contains the
+        session's name, the next number and the last mark (event fingerprint) of its stream, and whether the session is
+        known to have the epoch `epoch`."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):

@@ -114,8 +114,8 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers whose memory grows with the peer's data, except those of announced sessions, so that a
-        memory limit can shrink the containers."""
+        """Return the containers whose memory grows with the peer's data, so that a memory limit can shrink these
+        containers. Leave out the containers of announced sessions."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -168,8 +168,8 @@ class Session:
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
         """Return the records of a chunk. If the first bytes of the input show that it does not belong to the session's
-        format, return instead one unreadable record with all bytes after the readable records. The check delays no
-        record."""
+        format, return the readable records at its beginning, and one unreadable record with all bytes after them. The
+        check delays no record."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -361,10 +361,11 @@ class Session:
     # Methods that save the state for a checkpoint
 
     def save(self, named_from: int) -> SessionState:
-        """Return the state, which includes the decoder's state until `saved` is called.
+        """Return the session's state for a checkpoint. The state includes the decoder's state; call `saved` after use,
+        to remove it.
 
-        The state leaves out the bytes of an unfinished record if there are more than `INLINE_MAX` and they begin in the
-        spool at or after the position `named_from`."""
+        Leave out the bytes of an unfinished record if the record has more than `INLINE_MAX` bytes and begins in the
+        spool at or after the position `named_from`. A start of the daemon reads these bytes from the spool."""
         state, decoding = self.state, self.decoder.state
         waiting = FORMATS[state.info.format].waiting(decoding)
         size = len(waiting.waiting)
@@ -383,7 +384,8 @@ class Session:
 
 
 ASKS_MAX = 2**16
-"""Maximum size (bytes) of the list of names, requested by events and not yet arrived, in one row."""
+"""Maximum size (bytes) of the list of missing names in one row. These are names that events refer to and that have not
+arrived."""
 
 
 class SessionFile:
@@ -391,12 +393,13 @@ class SessionFile:
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self.goes_on = False
-        """Whether the end of this file is not missing, because other files continue its run."""
+        """Whether other files continue the run of this file. In this case, the end of the stream does not count as
+        missing."""
         self._state = state
         self.decoder = decoder
 
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
-        """Count the next bytes of the file. If the file had stopped growing, write a row that it grows again."""
+        """Count the next bytes of the file. If the file had stopped growing, write a row about the renewed growth."""
         if file := self._state.file:
             if file.facts.rest:
                 self._rest(file, None, own, now)
@@ -485,9 +488,9 @@ class SessionFile:
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write a row that the file has stopped growing or, without `rest`, that it grows again. The row also states
-        what the end of the stream lacks. If two such files have the same content, readers ignore one of them
-        (`query.inner_views`)."""
+        """Write a row about the growth of the file. If `rest` is given, the row states why the file has stopped
+        growing; otherwise it states that the file grows again. The row also states what the end of the stream lacks. If
+        two files that have stopped growing have the same content, readers ignore one of them (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -523,7 +526,8 @@ class SessionFile:
 
     @property
     def _end(self) -> dict[str, object]:
-        """Return, as attributes of a row, the stream whose end the format states."""
+        """Return, as an attribute of a row, the name of the stream that must have an end mark. Return no attribute if
+        no end mark is expected."""
         decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
@@ -531,8 +535,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the state of a file that no source follows. If the file was not followed before, keep the time of that
-    state."""
+    """Return the state of a file that no source follows. If `before` is already such a state, return `before` with its
+    earlier time."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

@@ -176,8 +176,8 @@ class Spans:
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that earlier records refer to and that have not arrived. The compiled kernel leaves their
-        begins to `take`."""
+        """Return the ids that earlier records refer to and that have not arrived. The compiled kernel does not match
+        the begins of spans with these ids; `take` processes these begins."""
         return self._references.awaits
 
     @property
@@ -293,7 +293,8 @@ def match_block(
     """Match the records of a block in order. Yield either rows that the compiled kernel has matched, or records that
     the caller must pass to `Spans.take` before it continues."""
     if block.id is None and block.parent is None:
-        yield Matched(block, None, None), None  # without ids and parents, no begin needs a match
+        # No row has an id or a parent, so there is no begin or end of a span to match.
+        yield Matched(block, None, None), None
         return
     matching = Matching(block, spans.open)
     at, more = 0, ROWS_MIN

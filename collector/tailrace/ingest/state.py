@@ -118,14 +118,15 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Time of the producer's clock (ns since its zero) minus the log's time (Unix ns), as the fastest event showed; see
-    `clocks.Lead`."""
+    """Time by which the producer's clock (ns since its zero) is ahead of the log's time (Unix ns). The event with the
+    shortest delay determines it; see `clocks.Lead`."""
     lead_at: int = 0
     """Time (Unix ns) at which the event arrived that determined `lead` (by how much the producer's clock is ahead)."""
     heard_at: int = 0
     """Time (Unix ns) at which the last event or statement with a time of the producer's clock arrived."""
     heard_times: int = 0
-    """Number of different arrival times of events that showed the producer's clock."""
+    """Number of different arrival times of the records that showed a time of the producer's clock; see
+    `clocks.Lead.times`."""
     continues: list[str] = []
     """Names of the earlier sessions whose streams continue in this incarnation (producer run)."""
     elsewhere: dict[str, str] = {}
@@ -167,7 +168,8 @@ class Departure(msgspec.Struct, array_like=True):
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended, moved later by all time in which no daemon ran."""
+    """Time (Unix ns) at which the session ended, plus all later time in which no daemon ran. No producer could
+    reconnect in that time."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
@@ -228,13 +230,13 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     decoder: bytes | None = None
     """Encoded state of the decoder; set only in a checkpoint."""
     begun: int = 0
-    """Position of the spool entry with the first byte of the unfinished record, or of an earlier entry; 0 without an
-    unfinished record."""
+    """Spool position from which on all bytes of the unfinished record are found: the position of the entry with its
+    first byte, or an earlier position. The value is 0 if there is no unfinished record."""
     left_out: int = 0
     """Number of bytes of the unfinished record that the checkpoint omits because the spool holds them."""
     waiting: bytes = b""
-    """Bytes of the unfinished record that the checkpoint left out and that a start has read from the spool; never set
-    in a checkpoint."""
+    """Bytes of the unfinished record that are not in the checkpoint. A start of the daemon reads them from the spool
+    and sets this field; in a checkpoint, the field is empty."""
 
     @property
     def place(self) -> int:
@@ -281,8 +283,8 @@ class IngestState(msgspec.Struct):
     """State of the daemon's own stream; None if no run of the daemon has opened it."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
     beginnings: dict[str, dict[str, int]] = {}
-    """By source and host, the time (ns) at which the host has its full quota again, which is the number of sessions for
-    one second; see `limits.Beginnings`."""
+    """By source and host, the time (ns) from which the host has its full quota again. The full quota is the number of
+    sessions that a host may begin in one second; see `limits.Beginnings`."""
     pieces: dict[str, SplitRunsState] = {}
     """By source, the runs whose records are spread over several files."""
 

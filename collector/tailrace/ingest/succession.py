@@ -145,9 +145,10 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events `before`, and then the part of the chunk at index `at`. The rows in `alone` (statements,
-        unreadable bytes, reports) are processed one by one. Return the events after the last of these rows, which the
-        caller processes together with later ones."""
+        """Process the events in `before`, and then the part `chunk[at]`, in which events and other records are mixed.
+        `alone` contains the rows of the other records (statements about the session, unreadable bytes, reports of
+        missing events), which are processed one by one. Return the events after the last of these records; the caller
+        processes them together with later events."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -202,8 +203,8 @@ class Succession:
     # Methods that limit the number of new sessions
 
     def may_refuse(self, now: int) -> bool:
-        """Return whether the ingest refuses the next record, or would refuse it if it began a session, because the host
-        has used its quota of sessions."""
+        """Return whether the ingest may have to refuse the next record, because the host has used its quota of
+        sessions. The ingest refuses a record that begins a session, and all records after a refused one."""
         state = self._state
         return state.refusing or (
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
@@ -300,9 +301,8 @@ class Succession:
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return the record with its offset converted from the decoder's input to the bytes of the current incarnation
-        (producer run).
-        """
+        """Return the record with a converted offset. A decoder counts the bytes of its input; the result counts the
+        bytes of the current incarnation (producer run), some of which may have arrived on other connections."""
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
@@ -341,7 +341,8 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return what `facts`, which contain no announcement, state in comparison with earlier statements."""
+        """Return the kind of statement that a record makes about its session. `facts` contain the statement, such as an
+        epoch, but no announcement. The kind depends on the statements of earlier records."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -385,9 +386,12 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Execute the action `course` for the statement in the record at the position `place`, which may begin an
-        incarnation (producer run). Return the incarnation that receives the statement. Raise _TooManySessionsError if
-        the host has used its quota of sessions. `epoch` is 0 for a statement without an epoch."""
+        """Execute an action for a statement about the session (an epoch, a header or a session id). Return the
+        incarnation (producer run) that receives the statement.
+
+        `course` is the action, which may begin an incarnation. `place` is the position of the record with the
+        statement. `epoch` is the stated epoch, or 0 if none is stated. Raise _TooManySessionsError if the action must
+        begin an incarnation and the host has used its quota of sessions."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -419,12 +423,12 @@ class Succession:
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
-        began: the epoch is older than the current one, and a datagram that was sent before the current epoch may arrive
-        now.
+        began. In this case, the epoch is older than the current one, and its datagram was sent so recently that it may
+        arrive only now. If the datagram is too old for this, the producer's clock was set back, and the epoch is new.
 
-        A client repeats its announcement until the announcement is acknowledged. If such an announcement does not state
-        when it was sent, it may have been sent just before the current incarnation began. If the epoch is older than
-        any late datagram can be, the producer's clock was set back, and the epoch is not late."""
+        Without an announcement, the datagram counts as sent at the epoch. A client repeats its announcement until the
+        announcement is acknowledged. An announcement may state when it was sent. If it does not, it may have been sent
+        just before the current incarnation began."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
@@ -440,8 +444,9 @@ class Succession:
     # Methods that process announcements of sessions
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation (producer run) of the session that a record announces. From now on, this connection
-        belongs to the session, unless the session's incarnation came before the current one."""
+        """Return the incarnation (producer run) of the session that a record announces. This connection belongs to the
+        session from now on. If the record is a late one of an earlier incarnation, the connection stays with its
+        present session."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -459,8 +464,9 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return what an announcement states in comparison with earlier statements. `known` is the announced session,
-        or None if the id is new."""
+        """Return the kind of statement that an announcement makes: whether its session id is new, or belongs to the
+        current incarnation (producer run), to an earlier one, or to another connection's session. `known` is the
+        announced session, or None if the id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
