@@ -449,9 +449,10 @@ class Readiness(Generic[T]):
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of all sockets that can be read now.
+        """Yield the owners of the sockets that can be read now.
 
-        If there are more than one kernel call returns, those that have waited longest come first.
+        One kernel call returns a limited number of sockets. If more sockets can be read, the sockets that have waited
+        longest come first.
         """
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:

@@ -49,9 +49,9 @@ A task that decodes runs for fewer bytes at a time, so that received bytes reach
 """
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Number of bytes that each receive counts at least towards `TURN_BYTES`.
+"""Minimum number of bytes that each receive counts towards `TURN_BYTES`, even if it returns fewer bytes.
 
-Without it, many receives of few bytes would run for too long.
+Without this minimum, many receives of few bytes would keep other tasks waiting for too long.
 """
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -392,9 +392,10 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Receive up to `DRAIN_MAX` bytes that the peer sent before the source stops and that still wait in the kernel.
+        """Receive the bytes that the peer has sent and that still wait in the kernel, at most `DRAIN_MAX`, because the
+        source stops.
 
-        If the peer has ended the connection, record its reason.
+        If the peer has ended the connection, store the reason of the end in the connection.
         """
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:

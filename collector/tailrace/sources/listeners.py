@@ -197,7 +197,9 @@ def url(path: Path) -> str:
 
 
 def _accepting(path: Path, mode: int) -> socket.socket:
-    """Return a listening unix socket at a path, whose file has the given mode. Raise OSError."""
+    """Create a unix socket at a path, let it listen, and return it; its file has the given mode. Raise OSError if the
+    path is in use, or if the socket cannot be created.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # The kernel creates the file with the socket's own mode, reduced by the umask. So the file never has more
@@ -219,7 +221,9 @@ def _accepting(path: Path, mode: int) -> socket.socket:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    """Bind a socket to a path; replace the file that a killed process has left. Raise OSError."""
+    """Bind a socket to a path; replace the socket file that a killed process has left. Raise OSError if a process
+    listens at the path, if the file at the path is not a socket, or if the path cannot be used.
+    """
     try:
         if not in_use(path):
             path.unlink(missing_ok=True)

@@ -214,12 +214,14 @@ class Listening:
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """Time (Unix ns) at which the address was bound.
+        """Time (Unix ns) at which the address was bound, if it was bound before its source began to read.
 
-        It is None if the source has begun to read, or began at once.
+        It is None after the source has begun to read, and for an address that only its source binds.
         """
         self.drops_reported = 0
-        """Number of datagrams dropped at the socket that sources have reported to the daemon so far."""
+        """Number of datagrams that the kernel has dropped at the socket so far, according to the last report to the
+        daemon.
+        """
         self._make = make
         self._slot = slot
         self._fits = fits
@@ -243,8 +245,8 @@ class Listening:
             self._sock = None
 
     def give_up(self) -> None:
-        """Close the socket and remove its copy from `slot`, because no later process will read this
-        address.
+        """Close the socket and remove its copy from `slot` (the service manager's store of sockets), because no process
+        will read this address any more.
         """
         self._slot.forget()
         self.close()
@@ -441,8 +443,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # For UDP, the kernel expects the addresses in the order of a datagram that the searched socket receives. Here this
-    # socket is the peer's.
+    # The kernel searches for the peer's socket. For TCP, it expects the peer's address first. For UDP, it expects the
+    # peer's address second, as the destination of a datagram.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

@@ -168,12 +168,12 @@ class FileIntake(Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the states of sessions that this source must continue, because it has found a file and no source
-        follows them. The keys are session numbers.
+        """Return the states of the sessions that this source must continue with a file that it has found, by session
+        number. No source follows these sessions at present. Each of them has read this file, an earlier file at the
+        same path, or a file of which this file may be a copy.
 
-        They are the sessions of this file, of an earlier file at the same path, and of files of which this file may be
-        a copy. Return `claimed` while another source follows the file or its possible original, and `later` while the
-        ingest has not decoded all that the sessions have read.
+        Return `claimed` if another source follows this file or its possible original. Return `later` if the ingest has
+        not yet decoded all that such sessions have read.
         """
         ...
 
@@ -193,8 +193,8 @@ class FileIntake(Protocol):
 
 
 class AnyIntake(Intake, FileIntake, Protocol):
-    """The interface that the daemon passes to each source to take its chunks: one for network sources, or one for file
-    sources.
+    """The interface through which a source passes chunks to the daemon. It combines the interfaces for network sources
+    and for file sources.
     """
 
 
@@ -347,10 +347,11 @@ class Refusal(StrEnum):
     GREETING = "greeting too slow"
     """TLS handshake and token took longer than `greeting_timeout`."""
     USER = "another user"
-    """With `same_user`, the peer's socket belongs to another user."""
+    """The option `same_user` is set, and the peer's socket belongs to a user other than the collector's user and root.
+    """
     USER_UNKNOWN = "unknown user"
-    """With `same_user`, the kernel does not find the user of the peer's socket, because the socket
-    is closed or on another host.
+    """The option `same_user` is set, and the kernel does not find the user of the peer's socket, because the socket is
+    closed or on another host.
     """
     IDLE = "idle"
     SLOW = "slow"

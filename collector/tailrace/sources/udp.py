@@ -102,7 +102,7 @@ class UdpSource:
         none.
         """
         self._counted = 0
-        """Log time at which the period of the next report about dropped datagrams begins."""
+        """Time of the log at which the period of the next report about dropped datagrams begins."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 
@@ -226,8 +226,8 @@ class UdpSource:
     def _admitted(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
         """Return the peer to whose session these datagrams belong.
 
-        Return None if the datagrams were rejected and counted, or if they are kept for the shared session of
-        `STRANGERS`.
+        Return None if the datagrams were rejected and counted. Also return None if they are unreadable and kept for
+        `STRANGERS`, the session that all peers without a session share.
         """
         now = self._clock.monotonic()
         measures = [measure_datagrams(payload) for payload in payloads]

@@ -92,7 +92,8 @@ class Catalog:
         self._all: dict[Followed, str] = {}
         """All files, each with the key of its group."""
         self._summed: Followed | None = None
-        """The last file that `proves` compared, whose comparison may need an inflater (decompressor)."""
+        """The file whose checksum `proves` has computed last. An unfinished computation may hold an inflater
+        (decompressor)."""
         self._count = count(1)
         self._due: list[tuple[float, int, Followed]] = []
         """Heap of the files by the time of their next check. If a file is in the heap several
@@ -144,8 +145,9 @@ class Catalog:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
-        """Add a file under a key, by default the key of its path. A moved file keeps its position in the order of
-        files. A new file gets the rank (`Followed.rank`) of a file that is known at its path."""
+        """Add a file under a key, by default the key of its path. A moved file keeps its rank (`Followed.rank`), which
+        is its position in the order of files. A newly found file gets the rank of the file that was known at this path
+        before; if there was none, it gets the next rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -158,8 +160,9 @@ class Catalog:
         self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
-        """Let `file` continue with the path and descriptor of the removed file `waiting`, which is the same file. Return
-        the path at which `file` was known, or None if it has the same path."""
+        """Continue the known file `file` with the path and descriptor of `waiting`. The caller has found that both are
+        the same file, and has removed `waiting`. Return the former path of `file`, or None if the path has not changed.
+        """
         before = file.location.path
         self.remove(file)
         file.become(waiting)
@@ -179,8 +182,11 @@ class Catalog:
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Return `file.proves(other)`. Return True for now if the comparison of another file needs an inflater
-        (decompressor), because memory is planned for only one such inflater. Raise OSError if a file cannot be read."""
+        """Return whether `file` is proven to be a copy of `other`, or None while the proof is unfinished (see
+        `Followed.proves`). Raise OSError if a file cannot be read.
+
+        Memory is planned for only one inflater (decompressor). If the unfinished proof of a third file may hold this
+        inflater, return True without a comparison, so that `file` waits."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -270,9 +276,8 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait, because it may be a copy of another file that is followed,
-    or the beginning of a copy of an ended file. Return None while a comparison is unfinished. Raise
-    OSError if the file cannot be read."""
+    """Return whether a file must wait, because it may be a copy of another file that is followed, or the beginning of a
+    copy of an ended file. Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
     # This call also checks other files for changes, which may end their sessions.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
@@ -302,10 +307,11 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether a file must wait, because it may repeat the followed file `other`, which has
-    an equal beginning. It waits if the other file has lost its path, if this file is not completely
-    written yet, or if this file is proven to be a copy. Return None while the proof is unfinished.
-    Raise OSError."""
+    """Return whether a file must wait, because it may be a copy of the followed file `other`, which has an equal
+    beginning. Return None while the comparison is unfinished. Raise OSError if a file cannot be read.
+
+    The file waits if `other` is no longer at its path, or if this file is proven to be a copy. It also waits while it
+    may still grow or `other` has unread bytes, for at most `UNPROVEN_MAX` seconds."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
@@ -316,12 +322,13 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy, or the beginning of a copy, of a file from whose name its
-    name is derived (`Catalog.originals`). All its bytes must equal the beginning of that file,
-    which is or was followed. Return None while the comparison is unfinished. Raise OSError.
+    """Return whether a file is a copy of another file, or of the beginning of another file. Compare it with the files
+    that are or were followed and from whose names a copy would get this name (`Catalog.originals`). All bytes of this
+    file must equal the beginning of the other file. Return None while the comparison is unfinished. Raise OSError if
+    this file cannot be read.
 
-    Comparing only the first bytes is not sufficient: traces of one program, and traces split by log
-    rotation, have equal beginnings."""
+    Comparing only the first bytes is not sufficient: traces of one program, and traces split by log rotation, have
+    equal beginnings."""
     if file.was_part:
         return True
     paths = catalog.originals(file)
@@ -350,8 +357,8 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file that waits for its own original begins like `head`. Such a file comes
-    before a file that was found later, unless it is proven to be a copy."""
+    """Return whether a file that waits as a possible copy begins like `head`. In this case, a file that was found later
+    must wait, too, because it may be a copy of this file. A proven copy does not count."""
     if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
@@ -372,8 +379,8 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed relatives from which nothing could be read so far. They may be copies of
-    this file, which is therefore followed in their place."""
+    """Return the followed files from which nothing could be read so far and which have the same key as this file. They
+    may be copies of this file, so this file is followed instead, and they wait."""
     return [
         other
         for other in catalog.relatives(file)
@@ -382,10 +389,9 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a compressed relative that is a copy in progress, or None.
-
-    The relative's content read so far is complete and is the beginning of this file. Such a copy
-    was found before its original. Raise OSError."""
+    """Return a compressed file that is an unfinished copy of this file and was found before it; None if there is no
+    such file. All content of the compressed file so far was read, and is the beginning of this file's content. Raise
+    OSError if this file cannot be read."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -414,11 +420,11 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether this source reads a file itself, so that another source that has found the
-    file must not. `head` is the first bytes of the file's content.
+    """Return whether this source claims a file that another source has found. The other source must not read a claimed
+    file. `head` is the first bytes of the file's content.
 
-    It does if it follows the file, or follows another file of which this one may be a copy. It also
-    does if it knows the file as a possible copy of a file that has ended."""
+    This source claims the file in three cases: it follows the file; it follows another file of which this file may be a
+    copy; or it knows the file as a possible copy of a file whose session has ended."""
     known = catalog.of_node(node)
     if known is not None and known.phase not in WAITING:
         return True

@@ -65,17 +65,17 @@ class RawBytes:
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """Offsets of the data, between two holes, in which the reading position lies; if the
-        position is in a hole, of the next data."""
+        """Offsets of one range of data between two holes. The reading position lies in this range or, if the position
+        is in a hole, before it."""
 
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
     ) -> bytes | SparseRange | Literal["changed"] | None:
-        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is
-        available now. Raise OSError.
+        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now. Raise
+        OSError if the file cannot be read.
 
-        Return "changed" if the bytes before the reading position are not the bytes that were read
-        before, or if the file has shrunk since its last check and nothing was read yet."""
+        Return "changed" if the bytes before the reading position are not the bytes that were read before, or if the
+        file has shrunk since its last check and nothing was read yet."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -144,13 +144,14 @@ class Reader(Protocol):
         ...
 
     def next(self, view: ContentView) -> Piece:
-        """Return the next piece of the file's content. Raise OSError."""
+        """Return the next piece of the file's content. Raise OSError if the file cannot be read."""
         ...
 
 
 class Compressed:
-    """A reader of a compressed file, from the gzip member `member` on. It decompresses the content
-    in `known` again, if it lies behind the beginning of this member, and skips it.
+    """A reader of a compressed file. It begins at the gzip member `member`. `known` describes the content that was read
+    before. If a part of this content lies behind the beginning of the member, the reader decompresses that part again
+    and skips it.
 
     `certain` means that this file had all the known content; otherwise the content was read from another file, and this
     one may still be growing. The inflater (decompressor) is created by the first call of `next`. After `give_up` has
@@ -273,8 +274,8 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
-    """Return the class of the reader that a file needs, or None if the file has too few bytes to
-    know whether it is compressed. Raise OSError."""
+    """Return the class of the reader that a file needs, or None if the file has too few bytes to know whether it is
+    compressed. Raise OSError if the file cannot be read."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
@@ -287,8 +288,8 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 
 def head(fd: int) -> bytes:
-    """Return the first bytes of a file's content; decompress them if the file is compressed. Raise
-    OSError."""
+    """Return the first bytes of a file's content; decompress them if the file is compressed. Raise OSError if the file
+    cannot be read."""
     # A single read call, because the file may be growing between two calls.
     begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
@@ -298,8 +299,8 @@ def head(fd: int) -> bytes:
 
 
 def inflated(fd: int, size: int) -> bytes:
-    """Return the first bytes of a compressed file's content: at most `size` bytes, and at most
-    those from the first `RAW_MAX` bytes of the file. Raise OSError."""
+    """Return the first bytes of a compressed file's content, at most `size`. Decompress only the first `RAW_MAX` bytes
+    of the file. Raise OSError if the file cannot be read."""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
@@ -318,9 +319,9 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 
 
 class ReadPart:
-    """The part of a file that was read. `known` is the trail (first and last bytes, size and checksum) of its content,
-    after which reading continues; None means that it is not known yet whether the file is compressed. `member` is the
-    gzip member from which a compressed file is decompressed."""
+    """The part of a file that was read. `known` is the trail (first and last bytes, size and checksum) of its content;
+    reading continues behind it. `known` is None as long as nothing was read. `member` is the gzip member at which
+    decompression of a compressed file begins again."""
 
     def __init__(
         self,
@@ -361,14 +362,14 @@ class ReadPart:
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Find out whether the file still contains the part that was read; return the result. Raise
-        OSError.
+        """Compare the file with the part that was read. Return whether the file still contains this part, was
+        truncated, was rewritten, or has overwritten bytes.
 
-        `head` and `last` are the bytes that the file now has where the part's first and last bytes
-        were read. `size` is the file's size, determined after these bytes were read.
+        `head` and `last` are the bytes that the file now has where the part's first and last bytes were read. `size` is
+        the file's size, determined after these bytes were read.
 
-        The number of overwritten bytes is 0 if they were overwritten during an earlier run, or
-        before the file was copied."""
+        The number of overwritten bytes in the result is 0 if they were overwritten during an earlier run of the daemon,
+        or before the file was copied."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -397,8 +398,8 @@ class ReadPart:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Compare the next bytes. Return whether all bytes are unchanged, or None while the
-        comparison is unfinished. Raise OSError."""
+        """Compare the next bytes of the part with the file. Return whether all bytes of the part are unchanged, or None
+        while the comparison is unfinished. Raise OSError if the file cannot be read."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
             self._check = None
@@ -413,7 +414,7 @@ class ReadPart:
 
 
 def _whole(fd: int) -> Reader:
-    """Return a reader of a file from its beginning. Raise OSError."""
+    """Return a reader of a file from its beginning. Raise OSError if the file cannot be read."""
     if kind(fd, final=True) is Compressed:
         return Compressed(BEGIN, Trail(), certain=True)
     return RawBytes(Trail())
@@ -427,9 +428,9 @@ class ContentSum:
         self._reader = _whole(fd)
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more of the file. Return None while content is left. At the
-        end, return True if the whole file was read, and False at a hole, a damaged byte or an
-        incomplete gzip member. Raise OSError."""
+        """Read about `VERIFY_BYTES` more of the file. Return None while content is left. At the end, return True if the
+        whole file was read, and False at a hole, a damaged byte or an incomplete gzip member. Raise OSError if the file
+        cannot be read."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:
@@ -461,9 +462,8 @@ LINE_MAX = 2**20
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content (up to `BEGINNING`), without damaged bytes.
-    Skip NUL bytes and holes at the start of the file, which a log rotation may leave. Raise
-    OSError."""
+    """Return the first bytes of an open file's content (up to `BEGINNING`), without damaged bytes. Skip NUL bytes and
+    holes at the start of the file, which a log rotation may leave. Raise OSError if the file cannot be read."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
@@ -486,8 +486,8 @@ def _behind_hole(fd: int) -> bytes:
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Read a file once; return its fingerprint, with the checksums of the beginnings that have the
-    given sizes. Raise OSError."""
+    """Read a file once; return its fingerprint, with the checksums of the beginnings that have the given sizes. Raise
+    OSError if the file cannot be opened or read."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
@@ -506,8 +506,8 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
 
 
 def lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file's content without line terminators. Split lines longer than
-    `LINE_MAX` into parts of this size. Raise OSError."""
+    """Yield the lines of a file's content without line terminators. Split lines longer than `LINE_MAX` into parts of
+    this size. Raise OSError if the file cannot be opened or read."""
     left = b""
     for piece in _pieces(path):
         if isinstance(piece, bytes):
@@ -560,5 +560,5 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read of the other file."""
+        """Return the number of bytes that were read of the file with which this file is compared."""
         return (self.part or self).trail.offset

@@ -32,8 +32,8 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
-"""Time (seconds) without a change after which a file is closed. If a file is deleted while it is open, the bytes that
-were written before can still be read."""
+"""Time (seconds) without a change after which a file is closed. Until then the file stays open, so that it can still be
+read after somebody deletes it."""
 
 
 class Unread(NamedTuple):
@@ -45,35 +45,34 @@ class Unread(NamedTuple):
 class CopyProof:
     """A proof, made in steps, that an unchanged file is a copy of what was read of another file.
 
-    First, the file is summed up once. Its sum is then compared with all that was read of each other
-    file or, if that is more and the other file is uncompressed, with as many bytes of the other
-    file. The other files may grow meanwhile."""
+    First, the checksum of the whole file is computed. It is then compared with the checksum of all that was read of the
+    other file. If more was read of the other file, that file's beginning of the same size is read again and compared,
+    unless the file is compressed. The other file may grow meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
         """Whether the file is proven to be a copy."""
         self._content: ContentSum | Trail | None = ContentSum(fd)
-        """The sum in progress, or the result for the whole content (its trail); None if the content is damaged or
-        incomplete."""
+        """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
+        checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """The comparison with each part that was read of another file, or its result. False also
-        means that nothing is proven."""
+        """For each part that was read of another file, the unfinished comparison with this file, or its result. False
+        means that this file is no copy of the part, or that no proof is possible."""
 
     @property
     def is_summing(self) -> bool:
-        """Return whether the proof may hold an inflater (decompressor)."""
+        """Return whether the file's checksum is still being computed, which may need an inflater (decompressor)."""
         return isinstance(self._content, ContentSum)
 
     @property
     def content_size(self) -> int | None:
-        """Return the size (bytes) of the whole content; None before it is summed up, or if it is
+        """Return the size (bytes) of the whole content; None before its checksum is computed, or if the content is
         damaged."""
         return self._content.offset if isinstance(self._content, Trail) else None
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
-        """Read the next bytes of this file or of the other one. Return whether this file is a copy
-        of `part`, which was read of the other one; None while the comparison is unfinished. Raise
-        OSError."""
+        """Read the next bytes of this file or of `other`. Return whether this file is a copy of `part`, the part of
+        `other` that was read; None while the comparison is unfinished. Raise OSError if a file cannot be read."""
         if isinstance(self._content, ContentSum):
             whole = self._content.step(fd, size)
             if whole is not None:
@@ -94,8 +93,8 @@ class CopyProof:
 
 
 def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether `own` is the content of a copy of the part that was read of another file, or
-    the comparison that decides this."""
+    """Return whether the part that was read of the file `other` begins with the content `own`. If only a comparison of
+    all bytes can show this, return the comparison, which has not begun yet."""
     read = other.handoff.content
     if other.handoff.lost or own.crc is None or own.offset > read.offset:
         return False
@@ -135,13 +134,13 @@ class Followed:
         been overwritten."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
-        """Comparisons with other files, and with contents of ended files, whose copy this file may
-        be by its name."""
+        """Comparisons with possible originals: known files, and contents of ended files. The name of this file shows
+        which files may be its originals."""
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy of another one; None after this file has changed."""
         self.waited_from: float | None = None
-        """The time from which the file has waited for possible originals, or from which a proven
-        copy was changed."""
+        """Time at which the file began to wait because it may be a copy. If a proven copy changes, the wait begins anew
+        at this change. None if the file does not wait."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -202,7 +201,8 @@ class Followed:
         return self.behind > 0 or self._part.is_being_checked
 
     def look(self, now: float) -> bool:
-        """Check the file for changes; return whether there is another file at its path now. Raise OSError."""
+        """Check the file for changes; return whether there is another file at its path now. Raise OSError if the file
+        cannot be examined or read."""
         found, replaced = self.location.find(now)
         if found is None:
             return replaced
@@ -233,8 +233,8 @@ class Followed:
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path, which has the same device and inode as this file, is this file. The system
-        may have given the inode of a deleted file to a later one. Raise OSError."""
+        """Return whether the file at a path is this file, and not a later file with the same device and inode. Raise
+        OSError if the file at the path cannot be opened or read."""
         if self.location.is_open:
             return True  # while a file is open, no other file can have its inode
         fd = self._desk.descriptors.roots.open(path)
@@ -244,9 +244,9 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether `other`, a waiting file with the same device and inode as this file, is this file, whose session
-        nobody has followed since an earlier run of the daemon. Return True if neither creation times nor contents can be
-        compared, because a file that was read must not be read again."""
+        """Return whether the waiting file `other`, which has the same device and inode, is the file that this session
+        has read. Return True if neither creation times nor contents can be compared, because a file that was read must
+        not be read again."""
         at, birth = other.location, self.location.birth
         if birth and at.birth:
             return birth == at.birth
@@ -263,7 +263,8 @@ class Followed:
         self.handoff.documents(self.location.path)
 
     def _has_read(self, fd: int, path: str) -> bool:
-        """Return whether this file's session has read the file with the descriptor `fd` at `path`. Raise OSError."""
+        """Return whether the open file with the descriptor `fd` and the path `path` is the file that this session has
+        read. Raise OSError if the open file cannot be read."""
         at, birth = self.location, self._system.birth(fd)
         if birth and at.birth:
             return birth == at.birth
@@ -279,7 +280,7 @@ class Followed:
 
     def rest(self, now: float) -> None:
         """Report to the daemon if the file has stopped growing: its writer has ended, or nothing was written for a long
-        time. The caller has read the whole file before. Raise OSError."""
+        time. The caller has read the whole file before. Raise OSError if the file cannot be examined."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -314,14 +315,14 @@ class Followed:
         return now - self.location.changed_at
 
     def shadow(self, ended: Trail) -> None:
-        """Begin to read the file only to compare it with an ended file that begins alike (`Phase.SHADOW`). Raise
-        OSError.
-        """
+        """Begin to read the file only to compare it with `ended`, the content of an ended file that has the same first
+        bytes (`Phase.SHADOW`). Raise OSError if the file cannot be read."""
         self._go_on_after(ended)
         self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 
     def take_over(self, original: Followed) -> None:
-        """Continue, with this file, the session of the file `original`, of which this file is a copy. Raise OSError."""
+        """Continue the session of the file `original` with this file, which is a copy of it. Raise OSError if this file
+        cannot be read."""
         self._go_on_after(original.handoff.content)
         self.phase = NEXT[FileEvent.CHOSEN][self.phase]
         self.handoff, original.handoff = original.handoff, self.handoff
@@ -360,7 +361,8 @@ class Followed:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether a proof (`proves`) of this file makes progress and may hold an inflater (decompressor)."""
+        """Return whether the checksum of this waiting file is being computed for `proves`. The computation may need an
+        inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 
@@ -370,8 +372,8 @@ class Followed:
             self._proof = None
 
     def is_ahead_of(self, other: Followed) -> bool:
-        """Return whether this file is known to have more content than was read of another file, and
-        the other file has unread bytes."""
+        """Return whether this file is known to have more content than was read of another file so far, although the
+        other file has unread bytes. In this case, the comparison of both files must wait."""
         own = self._proof.content_size if self._proof else None
         unread = other.has_more or other.queued
         return own is not None and own > other.handoff.content.offset and unread
@@ -382,8 +384,8 @@ class Followed:
         return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
-        """Return whether the part that was read of another file is proven to begin with this file's
-        whole content, or None while the proof is unfinished. Raise OSError."""
+        """Return whether this file is proven to be a copy of what was read of the file `other`, or of its beginning.
+        Return None while the proof is unfinished. Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -420,8 +422,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this file has exactly the content that was read from an uncompressed file that has ended.
-        Return None while the comparison is unfinished. Raise OSError."""
+        """Return whether the bytes of this file are exactly `content`, which was read from a file that has ended.
+        Return None while the comparison is unfinished. Raise OSError if this file cannot be read."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -432,15 +434,15 @@ class Followed:
         return known.found
 
     def head(self) -> bytes:
-        """Return the first bytes of the file's content; they are read again after each change of the file. Raise
-        OSError."""
+        """Return the first bytes of the file's content. Read them again after each change of the file. Raise OSError if
+        the file cannot be read."""
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it to the daemon; return whether another call may return more. Raise
-        OSError."""
+        """Read the next piece of the file and pass it to the daemon; return whether another call may find more. Raise
+        OSError if the file cannot be read."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
@@ -477,9 +479,8 @@ class Followed:
     def _hand_on(
         self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread
     ) -> None:
-        """Pass the next bytes of the file's content, or a loss of bytes, to the file's session; the first one opens the
-        session.
-        """
+        """Pass the next piece of the file, content or a report of lost bytes, to the file's session. Open the session
+        if it is not open yet."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
         if isinstance(piece, InflationBegun):
@@ -517,14 +518,14 @@ class Followed:
                 handoff.lose("unread", size)
 
     def _reach(self, member: Member) -> None:
-        """Record the member `member` as the position from which a restarted daemon must decompress the file."""
+        """Record that a restarted daemon must begin to decompress the file at the gzip member `member`."""
         if member != self._part.member:
             self._part.member = member
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
         """Find out whether the file still contains the bytes that were read from it; if not, end its session. `found`
-        is the file's size as the current check found it. Raise OSError."""
+        is the file's size as the current check found it. Raise OSError if the file cannot be read."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -555,7 +556,7 @@ class Followed:
 
     def _go_on_checking(self, fd: int) -> bool:
         """Compare more of the file's bytes with the bytes that were read; return whether bytes are left to compare.
-        Raise OSError."""
+        Raise OSError if the file cannot be read."""
         part = self._part
         same = part.check_more(fd)
         if same is False:
@@ -592,7 +593,7 @@ class Followed:
 
     def _go_on_after(self, known: Trail) -> None:
         """Continue reading behind the content in `known`, which was read from another file and which this file also
-        has. Raise OSError."""
+        has. Raise OSError if the file cannot be read."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
         self._forget_originals()

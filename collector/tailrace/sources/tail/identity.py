@@ -119,8 +119,8 @@ class ContentCheck:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Read the next part of the file. Return whether all bytes are unchanged, or None while
-        parts are left. Raise OSError."""
+        """Read the next part of the file. Return whether all bytes are unchanged, or None while parts are left. Raise
+        OSError if the file cannot be read."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
@@ -161,8 +161,8 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """Return the bytes that the file now has at the positions of the first and last bytes that were
-    read before (the trail). Raise OSError."""
+    """Return the bytes that the file now has at the positions of the first and last bytes that were read before (the
+    trail). Raise OSError if the file cannot be read."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 

@@ -167,10 +167,11 @@ class Inflater:
         """Whether a member must begin at the next byte, because the previous member has ended
         there."""
         self._none_before = 0
-        """File offset up to which no member begins in the bytes behind the previous member."""
+        """File offset up to which the search for the next gzip member has found none. The search begins where the
+        previous member ends."""
         self._cleared = 0
-        """File offset up to which the current member is known not to be torn by the beginning of
-        another member."""
+        """File offset up to which no other gzip member was found inside the current member. The current member is torn
+        where another one begins."""
         self._origin = at.raw
         """File offset from which on the file is divided into blocks of `TRIALS_BLOCK` bytes, to
         count trials."""
@@ -224,11 +225,11 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the next event behind the previous member: the beginning of a member, or bad
-        bytes. Return None if more input is needed.
+        """Return the next event behind the previous member: the beginning of a member, or bad bytes. Return None if
+        more input is needed.
 
-        A range of bad bytes ends only where a trial decompression has proven that a member begins,
-        because an inflater that starts there does not try again."""
+        End a range of bad bytes only where a trial decompression has proven that a member begins. A new inflater that
+        starts at this offset relies on the proof, and makes no trial."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -288,7 +289,7 @@ class Inflater:
             self._member = None
             return content
         self._use(len(data) - len(member.unconsumed_tail) - len(member.unused_data))
-        # The output limit was reached, so content may be left whose input is already used.
+        # If the output limit was reached, the decompressor may return more content without further input.
         self._more = len(content) == CHUNK_MAX and not member.eof
         if member.eof:
             self._member, self._expected = None, True

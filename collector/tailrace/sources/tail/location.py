@@ -121,8 +121,8 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """Yield a descriptor for the file at a path; the descriptor does not permit reading. Raise
-        OSError."""
+        """Yield a descriptor for the file at a path; the descriptor does not permit reading. Raise OutsideError for a
+        file outside all roots, and OSError if there is no file at the path or it cannot be reached."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not self.contain(_place(fd)):
@@ -141,7 +141,7 @@ def followed(path: str) -> str | None:
 
 
 def _place(fd: int) -> str:
-    """Return the kernel's path of a descriptor's file. Raise OSError."""
+    """Return the kernel's path of a descriptor's file. Raise OSError if /proc is not available."""
     try:
         place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
     except OSError as error:
@@ -310,8 +310,8 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return the file's status (None if the file has no path and is not open), and whether
-        there is another file at its path. Raise OSError."""
+        """Return two values: the status of the file, and whether there is another file at its path. The status is None
+        if the path does not lead to the file and the file is not open. Raise OSError if the path cannot be examined."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -327,8 +327,8 @@ class Location:
     def _leads_here(self, found: os.stat_result) -> bool:
         """Return whether the file at the path, which has the status `found`, is this file.
 
-        Open the file if a descriptor is free, so that it can still be read if somebody deletes it.
-        Raise OSError."""
+        Open the file if a descriptor is free, so that it can still be read if somebody deletes it. Raise OSError if the
+        file cannot be opened."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
         if self.gone is None and self._closed_as == signature(found):
@@ -342,8 +342,8 @@ class Location:
         return True
 
     def is_succeeded(self, now: float) -> bool:
-        """Return whether a later file is at the path, possibly with the same inode. If so, record
-        that this file has lost its path. Raise OSError.
+        """Return whether a later file is at the path, possibly with the same inode. If so, record that the path no
+        longer leads to this file. Raise OSError if the path cannot be examined.
 
         Return False for an open file: while it is open, no later file can have its inode."""
         if self.is_open:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class Phase(Enum):
-    """Phase of a known file. Metrics show the value of a phase in which a file waits as the reason for waiting."""
+    """Phase of a known file. If a file waits, metrics show the value of its phase as the reason for waiting."""
 
     NEW = "empty"
     """Nothing is decided about the file, because the file is empty or was just found or rewritten."""
@@ -40,7 +40,7 @@ class FileEvent(Enum):
     """The file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
-    """The file waits again, because no content of it was read and its bytes may belong to another file."""
+    """Another file is read instead of this one, because this one may be a copy of it. This file waits again."""
     LONGER = auto()
     """A file that begins like an ended file (`SHADOW`) has more content than that file."""
     REWRITTEN = auto()
@@ -53,7 +53,8 @@ WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
 """Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
 
-# The phase after each event, by the phase before. An event cannot happen in a phase that is missing in its row.
+# For each event, the phase after the event, by the phase before it. The event cannot happen in a phase that is not
+# listed for it.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),

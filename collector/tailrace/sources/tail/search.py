@@ -76,8 +76,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log a file whose name a pattern matches by more than wildcards, but whose content is not of the source's
-        format; log only the first few such files."""
+        """Log a file whose content is not of the source's format, although a pattern contains letters of the file's
+        name and not only wildcards. Log only the first few such files."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -218,8 +218,8 @@ class Search:
             root = pattern.root
             found = self._stat(root)
             if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-                # If the root's directory exists without the root, the root was deleted. If the
-                # directory is also missing, a file system may be unmounted.
+                # The root and the directory above it are missing, so a file system may be unmounted. If only the root
+                # were missing, it would have been deleted.
                 self._unseen.add(root)
             if found is not None and stat.S_ISDIR(found.st_mode):
                 yield from self._descend(pattern, seen)
@@ -381,9 +381,9 @@ to `_settled` separately.
 Files beyond the limit are checked again when their directory is listed again, at most once in `YOUNG` seconds, if a
 pattern matches their names only by wildcards."""
 YOUNG = RELIST
-"""Time (seconds) since its last change during which a file is checked in each search, because its writer may still be
-writing the first record. An older file is checked at most once in this time. Both apply to files whose names a pattern
-matches only by wildcards."""
+"""Time (seconds) after a file's last change during which each search checks the file, because its writer may still be
+writing the first record. Later, the file is checked at most once in this time. The rule is for files whose content is
+not of the source's format so far and whose names a pattern matches only by wildcards."""
 
 
 _LookedAt = tuple[int, int] | None
@@ -391,7 +391,7 @@ _LookedAt = tuple[int, int] | None
 
 
 DIRECTORY_LOOKS = 4
-"""Number of checks of files that take as much time as searching one directory; used to plan the interval of searches."""
+"""Time that a search of one directory takes, in checks of one file; used to plan the interval of searches."""
 
 
 class Discovery:
@@ -427,8 +427,8 @@ class Discovery:
         """Files whose content is not of the source's format, and that are examined again only when their directory is
         listed again after `YOUNG` seconds. Each has the start time of the last search that examined it."""
         self._full: dict[str, float] = {}
-        """Directories with further such files, which are not remembered because of `STRANGE_MAX`, with the start time
-        of the last search that examined these files."""
+        """Directories with files whose content is not of the source's format and which are not remembered because of
+        `STRANGE_MAX`. Each directory has the start time of the last search that examined such files."""
         self._began = float("-inf")
         """Time at which the current search began."""
 
@@ -501,8 +501,9 @@ class Discovery:
                 self._catalog.move(known, path, self._clock.monotonic())
 
     def _known(self, path: str, found: os.stat_result) -> Followed | None:
-        """Return the known file to which a path leads, or None. If the file has lost its path, it was moved to this one.
-        Raise OSError."""
+        """Return the known file that is at a path now, or None if a new file is there. `found` is the status of the
+        file at the path. If a known file has left its former path, it may have been moved to this one. Raise OSError if
+        a file cannot be examined or read."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return None
@@ -511,9 +512,9 @@ class Discovery:
         return file if file.location.gone is None or file.recognises(path) else None
 
     def _recognises(self, strange: Found) -> bool:
-        """Return whether a file's content is of the source's format. If not, remember to examine the file again
-        after it has changed, or if it could not be read. Log the file if a pattern matches its name by more than
-        wildcards."""
+        """Return whether a file's content is of the source's format. If not, remember the file, so that a later search
+        examines it again if it has changed or could not be read. Log the file if a pattern contains letters of its name
+        and not only wildcards."""
         self._looks += 1
         path = strange.path
         is_new = strange not in self._settled
@@ -555,8 +556,8 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether to examine the content of a file now, whose name does not show that it is of the source's
-        format. Ignore a hidden file unless a pattern matches its name by more than wildcards."""
+        """Return whether to examine the content of a file now, because its name does not show whether it is of the
+        source's format. Ignore a hidden file, unless a pattern contains letters of its name and not only wildcards."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):

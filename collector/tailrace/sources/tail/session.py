@@ -40,8 +40,7 @@ from tailrace.sources.tail.location import MISSING, Roots, TailDescriptors, name
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
-"""Time (seconds) for which what is known about a process is not determined again, because one
-process may write many files."""
+"""Time (seconds) for which the facts about a process are kept in memory, because one process may write many files."""
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _DEAD = {"Z", "X", "x"}
@@ -398,12 +397,12 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Check a file that was read to its end and is unchanged since the last check; return whether it now counts as
-        a file that has stopped growing, for a reason that was not reported yet.
+        """Return whether a file now counts as a file that has stopped growing, for a reason that was not reported yet.
+        The caller has read the file to its end, and the file has not changed since the last check.
 
-        `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during
-        which checks found no change. `pending` is the number of bytes behind the last complete gzip
-        member. Raise OSError."""
+        `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during which checks found
+        no change. `pending` is the number of bytes behind the last complete gzip member. Raise OSError if the file
+        cannot be examined."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)
@@ -423,8 +422,8 @@ class Resting:
             # The process may be an earlier owner of the PID that the writer has now.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
-            # The process may have written its last bytes after they were checked, so report its end
-            # at the next check.
+            # Report the end of the process at the next check, because the process may have written to the file after
+            # the file was read.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None
         quiet = (desk.clock.wall_ns() - written) / 1e9

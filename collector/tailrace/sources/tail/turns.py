@@ -56,8 +56,8 @@ class Turns:
         return file in self._waiting
 
     def take(self, file: Followed) -> None:
-        """Count a file as followed. The limit may be exceeded, because the file may continue the
-        session of another file that was followed."""
+        """Count a file as followed. The caller has checked the limit, unless the file continues an existing session:
+        such a file may exceed the limit."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
@@ -100,7 +100,8 @@ class Inflaters:
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The files whose turn to be read it is, each with the value of `Followed.passed` at which its turn ends."""
+        """The files that are read at present, by turns. Each has the value of `Followed.passed` at which its turn ends.
+        """
         self._idle: OrderedDict[Followed, int] = OrderedDict()
         """The files that keep an inflater (decompressor) although it is not their turn to be read, each with the memory
         (bytes) of the inflater. The file that was read last is last."""
@@ -139,8 +140,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Let a file whose repeated decompression must wait because of `AGAIN_RATE` wait in the
-        order of requests instead, if it now has enough new bytes."""
+        """Move a file from `_later` (files that wait because of `AGAIN_RATE`) to `_line` (files that wait in the order
+        of requests), if it now has enough new bytes."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -158,8 +159,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its turn until its end. A new inflater (decompressor) would not return the
-        # file's last content again before all bytes are read, so the content would seem to have changed.
+        # A file that will not grow keeps its turn and its inflater (decompressor) until its end. An inflater returns
+        # the last content only after it has received all bytes of the file. A new inflater would therefore seem to lack
+        # content that was read before, and the file would seem to have changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return

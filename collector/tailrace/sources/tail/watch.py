@@ -49,8 +49,8 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Facts about the files that an import has chosen, of which each is read into a session of its
-    own even if it is a copy of another one."""
+    """Facts about the files that an import has chosen. Each of these files is read into a session of its own, even if
+    it is a copy of another one."""
 
     replaces: Mapping[str, tuple[str, ...]]
     """For each path, the earlier sessions whose rows the new session of this path replaces."""
@@ -145,9 +145,8 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows a file that another source has found, or follows
-        another file of which that one may be a copy. `head` is the first bytes of the file's
-        content."""
+        """Return whether this source claims a file that another source has found: it follows this file, or another file
+        of which this file may be a copy. `head` is the first bytes of the file's content."""
         now = self._clock.monotonic()
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
@@ -195,7 +194,8 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
     def _check(self, file: Followed, now: float) -> None:
-        """Check a file for changes, and decide what to do with it. Raise OSError."""
+        """Check a file for changes. Then decide whether to read it, to end its session, or to stop following it. Raise
+        OSError if a file cannot be examined or read."""
         if self._is_left_behind(file):
             self._let_go(file)
             return
@@ -224,8 +224,8 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a waiting file is read from now on. Return False if this cannot be decided before the next
-        check, so that the file must not be given up although it was deleted. Raise OSError."""
+        """Decide whether a waiting file is read from now on. Return False if the decision must wait for the next check;
+        then the caller must keep the file, even if it was deleted. Raise OSError if a file cannot be read."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
             # Decide later: when the file has content and fewer files are followed.
@@ -253,8 +253,8 @@ class Watch:
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
-        """Read a file from now on. `begun` is a copy that was found first, whose session the file
-        continues; None if there is none. Raise OSError."""
+        """Read a file from now on. `begun` is a copy of the file that was found before the file; None if there is none.
+        If there is such a copy, the file continues its session. Raise OSError if the file cannot be read."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -274,12 +274,15 @@ class Watch:
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return whether a file must not be read into a new session, because another source follows it: `yes`. Return
-        `later` if the file must be checked again first, because a session that nobody follows has read it, or because
-        the ingest does not know yet whether a session has. Raise OSError.
+        """Return whether a file must not be read into a new session now:
 
-        If sessions that nobody follows have read the file or its possible original, let this source
-        continue them, and then treat the file as newly found."""
+        - `yes`: another source follows the file or its possible original.
+        - `later`: the file must be checked again first. A session that no source follows has read the file, or the
+          ingest does not know yet whether there is such a session.
+        - `no`: the file may be read.
+
+        If sessions that no source follows have read the file or its possible original, let this source continue these
+        sessions, and then treat the file as newly found. Raise OSError if the file cannot be read."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -290,9 +293,10 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, and treat as newly found the waiting files that these sessions may have read:
-        `file` and the files with an inode in `former`. Keep open files open, because a deleted file cannot be opened
-        again."""
+        """Continue the sessions `former`, which no source follows. They may have read some of the waiting files:
+        `file`, and the files with an inode in `former`. If a session has read such a file, continue the session with
+        this file; otherwise treat the file as newly found. Keep open files open, because a deleted file cannot be
+        opened again."""
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -327,8 +331,8 @@ class Watch:
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Add the files that have taken the paths of a file's relatives and are not known yet;
-        return whether there are any."""
+        """Add the files that have taken the paths of a file's relatives (possible copies or originals). Return whether
+        there are any such files."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
@@ -347,9 +351,9 @@ class Watch:
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """Handle a deleted file that does not grow any more: pass its session to a copy, or read
-        the file to its end. If its file system is unmounted, wait up to `MISSING_LINGER`. Raise
-        OSError."""
+        """Handle a deleted file that does not grow any more: continue its session with a copy of the file or, if there
+        is none, read the file to its end. If its file system seems to be unmounted, wait up to `MISSING_LINGER`. Raise
+        OSError if a copy cannot be read."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:
@@ -359,8 +363,8 @@ class Watch:
             self._let_go(file)
 
     def _bequeath(self, file: Followed, now: float) -> bool:
-        """Pass the session of a removed file to a copy; return whether a copy exists. Raise
-        OSError."""
+        """Continue the session of a removed file with a copy of the file; return whether a copy exists. Raise OSError
+        if a copy cannot be read."""
         heir = catalog.heir(self._catalog, file, now)
         if heir is None:
             return False
@@ -396,10 +400,10 @@ class Watch:
         yield "others"
 
     def _after_last_piece(self, file: Followed) -> None:
-        """End the session of a file that was read whole, unless more content may come. Raise
-        OSError."""
+        """End the session of a file that was read whole, unless more content may come. Raise OSError if a copy of the
+        file cannot be read."""
         if file.final:
-            # Only after all content was read can the copy be known that continues the session.
+            # Search for a copy that continues the session. This is possible only after all content was read.
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
                 self._close(file, gone or END_OF_FILE)
@@ -422,8 +426,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file, and check the files again soon that waited because they may be copies of
-        it."""
+        """Remove a file. Other files may wait as possible copies of this file; check them again soon."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -434,7 +437,7 @@ class Watch:
             self._catalog.check_soon(other, now)
 
     def _forget_waiting(self) -> None:
-        """Forget the files that wait because they may be copies, because no file is left to read."""
+        """Forget the files that wait as possible copies. Call this method when no other file is left to read."""
         for file in list(self._catalog):
             self._figures.files_ended += 1
             self._forget(file)
