@@ -387,7 +387,7 @@ class Incarnation:
         self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row that the incarnation (producer run) has ended, although late events may still arrive.
+        """Write the row of the end of the incarnation (producer run). Late events may still arrive.
 
         Without a goodbye, also write a gap of unknown size in two cases: a client announced the session; or the
         connection was `cut`, and at least one of its streams is not continued on another connection."""
@@ -423,7 +423,8 @@ class Incarnation:
     # Methods that write gap rows, and heal rows (which take a reported gap back)
 
     def report(self, now: int) -> None:
-        """Write gap and heal rows for the results of the ledger that have no row yet."""
+        """Write rows for the results of the ledger that have no row yet: gap rows, and heal rows (which take a reported
+        gap back)."""
         findings = self._references.findings
         if self._statements:
             self._statements.heal_numbered()

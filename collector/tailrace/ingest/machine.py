@@ -502,8 +502,8 @@ class Damage:
         return self._heartbeats.damaged(size) or bool(concerned)
 
     def _concerned(self) -> dict[str, OwnRows]:
-        """Return, for each session that may lack bytes, the object that writes its rows, by the session's key in
-        `DamageState`."""
+        """Return the objects that write the rows of the sessions that may lack bytes. The keys are the sessions' keys
+        in `DamageState`."""
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own

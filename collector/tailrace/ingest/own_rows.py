@@ -166,9 +166,8 @@ class OwnRows:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:
-        """Write the gap or heal row of a finding, for this incarnation (producer run) or for the earlier session
-        `session`.
-        """
+        """Write the row of a finding: a gap row, or a heal row (which takes a reported gap back). The row belongs to
+        this incarnation (producer run) or, if `session` is given, to this earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
