@@ -368,8 +368,8 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
-    """Check a file's relatives for changes; return the relatives at whose path there is another
-    file now."""
+    """Check a file's relatives (possible copies or originals) for changes. Return the relatives that were replaced by
+    another file at their path."""
     found = []
     for other in catalog.relatives(file):
         with suppress(OSError):  # ignore the error, because the next check of that file reports it
