@@ -9,12 +9,7 @@ import sys
 
 import pytest
 
-from tests import toml
-from tests.decoding import dftracer_lines
 from tests.decoding.ovni_bytes import HEADER, ends, starts
-from tests.decoding.test_conformance import VECTORS
-from tests.ingest.log import heph_event
-from tests.ingest.test_dftracer_pieces import traced
 from tests.system.collector import until
 
 HOST = socket.gethostname().partition(".")[0]
@@ -98,41 +93,3 @@ def test_nobody_watches_after_the_daemon(collector, how):
     collector.start()
     assert streams(collector)[0] == ("open", 1.0)
     collector.stop()
-
-
-OVNI = "loom.h.1/proc.7/thread.1/stream.obs"
-JETS = (VECTORS / "jets/dialect_a.in").read_bytes()
-SERVICE = dftracer_lines.event(1, ph='"C"', pid=0).encode() + b"\n"
-CUT = [
-    # Each case: format, name of the file, content, and the state of its stream once the collector was killed.
-    ("ovni", OVNI, HEADER + starts(5), "unfinished?"),
-    ("jets", "a.jets", JETS[: JETS.rindex(b"\n", 0, -1) + 1], "unfinished?"),
-    ("dftracer", "a.pfw", b"".join(traced(range(1, 20), last=60, host="")), "unfinished?"),
-    ("dftracer", "a.pfw", SERVICE, "unwatched"),
-    ("heph", "a.bin.trace", heph_event(0, 0), "unwatched"),
-]
-
-
-@pytest.mark.parametrize(
-    ("format_", "name", "data", "state"), CUT, ids=["ovni", "jets", "dftracer", "service", "heph"]
-)
-def test_a_file_that_lacks_its_end_is_unfinished_after_a_kill_of_the_collector(
-    collectors, tmp_path, format_, name, data, state
-):
-    """In any format that states an end: what came after the kill is in no table. A release that writes no end, or a
-    format without one, shows nothing."""
-    path = tmp_path / "runs" / name
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data)
-    source = toml.source("runs", "tail", format_, paths=[tmp_path / "runs"])
-    collector = collectors(sources=source).start()
-    until(lambda: collector.status()["sources"]["runs"]["seen_events"] > 0, "the events")
-    collector.settle()
-    ended = (state, None if state == "unfinished?" else 1.0)
-    assert set(streams(collector)) == {("open", 1.0)}
-    collector.kill()
-    assert set(streams(collector)) == {ended}
-    collector.start()
-    until(lambda: set(streams(collector)) == {("open", 1.0)}, "the collector")
-    collector.stop()
-    assert set(streams(collector)) == {ended}

@@ -18,8 +18,7 @@ from tailrace.model.record import FLAW_OF_ROW, Kind, Record, malformed
 
 OWN = frozenset(
     {
-        "open", "moved", "restart", "resume", "continue", "ends", "rest", "evicted", "gave_way",
-        "leave", "close",
+        "open", "moved", "restart", "resume", "continue", "rest", "evicted", "gave_way", "leave", "close",
     }
 )  # fmt: skip
 """Names of the session rows that the collector itself writes. Such a row has a `time` and no `start`.

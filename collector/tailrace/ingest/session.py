@@ -153,7 +153,6 @@ class Session:
         chunk = self._decode(payload)
         if self.state.head is not None:
             chunk = self._told_apart(chunk, payload)
-        self._file.expect_end(self._own, now)
         self._count(chunk)
         if chunk or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
@@ -405,14 +404,6 @@ class SessionFile:
                 self._rest(file, None, own, now)
             file.read(data)
 
-    def expect_end(self, own: OwnRows, now: int) -> None:
-        """Write a row with the stream whose end the format states, when the first records show that the stream must
-        have an end. If the collector is killed, readers know from this row that the end may be missing."""
-        file = self._state.file
-        if file and not file.ends and (end := self._end):
-            file.ends = True
-            own.session("ends", end, now)
-
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
         """Record new facts about the file: path, inode, gzip member, or the reason why the file is not read at present.
         If `facts` is None, no source follows the file any more."""
@@ -474,11 +465,9 @@ class SessionFile:
     def of_incarnation(self) -> dict[str, object]:
         """Return attributes for the row of the beginning of an incarnation (producer run) in a file: the file's group,
         and the stream whose end is expected."""
-        group, end = self._state.info.group, self._end
+        group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
-        if end and self._state.file:
-            self._state.file.ends = True
-        return about | end
+        return about | self._end
 
     def as_read(self) -> dict[str, object]:
         """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum, and the

@@ -73,7 +73,7 @@ CREATE MACRO part.place("offset", time) AS
 CREATE VIEW part.session_words AS
 SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'ends', 'rest', 'close') THEN words END AS ours,
+  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'rest', 'close') THEN words END AS ours,
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM part.kept_sessions;
 

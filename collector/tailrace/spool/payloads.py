@@ -206,8 +206,6 @@ class FileState(msgspec.Struct):
     crc: int | None = None
     """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part
     of the file."""
-    ends: bool = False
-    """Whether a row states which stream of the file must have an end."""
 
     def read(self, data: bytes) -> None:
         """Update the state after the next bytes of the content were read."""
