@@ -208,8 +208,8 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     asked_names: int
     """Number of names to which events refer, and which the file of the events has not defined so far.
 
-    They may still arrive, and other files may define them. So at most this number is missing, and only the table shows
-    which names are.
+    They may still arrive, and other files may define them, so only the table shows which names are missing. If a file
+    asks for more names than memory keeps, the others count as one name.
     """
     followed_streams: int
     remembered_gaps: int

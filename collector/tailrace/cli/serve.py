@@ -110,13 +110,17 @@ def _as_stored(
     """Return two facts that only the table contains, by source: the number of names to which events refer but which no
     file contains, and the files that views leave out as copies. A value is None if it is unknown."""
     from tailrace.config.load import store_path
+    from tailrace.decoding.contract import asks
+    from tailrace.decoding.formats import FORMATS
     from tailrace.errors import TailraceError
     from tailrace.query.completeness import copied_files, missing_names
     from tailrace.query.engine import Engine
     from tailrace.query.filters import one_of
 
     read = {name: source for name, source in status.sources.items() if source.seen_events}
-    asked = [name for name, source in status.sources.items() if source.asked_names]
+    asking = {name for name, each in FORMATS.items() if asks(each.decoder(1, None))}
+    # Other collectors may have stored events of the same source, so this collector's counts of names do not suffice.
+    asked = [name for name, each in read.items() if each.format in asking]
     several = {n for n, each in read.items() if each.type == "tail" and each.sessions_opened > 1}
     names: dict[str, int | None] = dict.fromkeys(status.sources, 0)
     copies: dict[str, CopiedFiles | None] = {}
@@ -125,7 +129,9 @@ def _as_stored(
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
         try:
-            if asked:
+            if asked and status.spool.committed < status.spool.end:
+                names |= dict.fromkeys(asked)  # The table does not contain all rows yet.
+            elif asked:
                 names |= missing_names(engine, one_of("source", asked))
             if several:
                 copies |= copied_files(engine)

@@ -398,7 +398,7 @@ class Receiving:
 
     async def _decoded(self, position: int) -> None:
         """Sync the spool at once, and wait until all its entries below `position` are decoded."""
-        self._spool.urgent.set()
+        self._spool.hurry()
         while self._ingest.position < position:
             await flagged(self._gate.turned)
 

@@ -116,7 +116,7 @@ class Spool:
         self.dirty = Flag()
         """Set by each entry that is appended. The sync loop clears it before it syncs."""
         self.urgent = Flag()
-        """Set while the next sync should begin early, because more than `SYNC_EARLY` bytes wait for it."""
+        """Set while the next sync should begin early, because more than `SYNC_EARLY` bytes or a task wait for it."""
         self.timeline = Timeline(clock, recovery.time_ns)
         """The time of the log, from which entries get their times."""
         self._segment_size = segment_size
@@ -277,6 +277,11 @@ class Spool:
         if end - self.durable > SYNC_EARLY:
             self.urgent.set()
         return position
+
+    def hurry(self) -> None:
+        """Let the next sync begin at once if appended bytes are not on disk yet."""
+        if self.buffered:
+            self.urgent.set()
 
     def sync(self) -> int:
         """Write all entries to disk that were appended before this call; return the new value of

@@ -290,5 +290,6 @@ class Decoding:
         while not (behind := self.behind) or self.full:
             if not behind:
                 self._idle.pulse()
+            self._turned.pulse()
             self._more.clear()
             yield Wait(flag=self._more)

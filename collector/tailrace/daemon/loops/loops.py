@@ -297,7 +297,7 @@ class Loops:
         Bytes that arrive later are stored without an acknowledgement. The client sends them again after a restart, or
         to another collector. Their sequence numbers then show that they are duplicates.
         """
-        self.spool.urgent.set()  # do not wait for `sync_interval`
+        self.spool.hurry()
         decoded = self.decoding.reached(self.spool.end)
         last = self.acknowledging.last(decoded)
         yield from within(self._context.clock, LAST_ANSWERS_SECONDS, last)
