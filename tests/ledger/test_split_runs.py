@@ -82,7 +82,28 @@ def twice(runs, count):
             take(runs, place, count, copy=copy)
 
 
-@pytest.mark.parametrize("arrive", [one_after_the_other, open_at_once, growing, twice])
+def a_piece_of_islands(runs, count):
+    """Behind all other files, one has many single ids, and grows."""
+    for place in range(count):
+        take(runs, place, count + 1)
+    for more in range(3):
+        ids = tuple((IDS * count + 2 * n + 1,) * 2 for n in range(count // 2 + more))
+        island = RunPiece(pid="7", host="n1", ranges=ids, counts=True)
+        runs.take("late", island, (IDS * count, IDS * count * (2 + more)), "")
+
+
+def replaced(runs, count):
+    """One file has all pieces of a run but the first, and is read again."""
+    for place in range(count):
+        times = (IDS * place, IDS * (place + 1))
+        runs.take("first" if not place else f"rest.{place}", piece(place, count + 1), times, "")
+    runs.replaced("rest")
+
+
+@pytest.mark.parametrize(
+    "arrive",
+    [one_after_the_other, open_at_once, growing, twice, a_piece_of_islands, replaced],
+)
 def test_ten_times_the_pieces_take_about_ten_times_the_steps(arrive):
     found = []
     for count in (FEW, MANY):

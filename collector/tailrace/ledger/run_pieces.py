@@ -103,6 +103,11 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
     done: list[DoneRun] = []
 
 
+REBUILD_FACTOR = 8
+"""If a change of one piece needs more comparisons than this number for each piece of its run, the ranges of the run are
+computed anew."""
+
+
 class RunIndex:
     """The pieces of a run by time, and the pieces before or behind which no ids are known.
 
@@ -115,13 +120,12 @@ class RunIndex:
     def __init__(self, run: SplitRun) -> None:
         self.run = run
         self.counting = sum(held.piece.counts for held in run.pieces.values())
-        self._begins: list[tuple[int, str]] = []
-        self._ends: list[tuple[int, str]] = []
-        self._order: dict[str, int] = {}
-        self._files: set[str] = set()
+        self._begins = sorted((held.since, name) for name, held in run.pieces.items())
+        self._ends = sorted((held.until, name) for name, held in run.pieces.items())
+        self._order = {name: number for number, name in enumerate(run.pieces)}
+        self._files = {name.partition(".")[0] for name in run.pieces}
         self._before, self._behind = _Side(), _Side()
         for session in run.pieces:
-            self.put(session, None)
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
@@ -155,12 +159,38 @@ class RunIndex:
             del self._ends[bisect_left(self._ends, (before.until, session))]
         insort(self._begins, (held.since, session))
         insort(self._ends, (held.until, session))
-        for first, _ in before.piece.ranges if before else ():
-            each = self.run.ranges[bisect_right(self.run.ranges, first, key=first_of) - 1]
-            if before and each.since == before.since:
-                each.since = next(at for at, of in reversed(self._begins) if self._is_in(each, of))
-            if before and each.until == before.until:
-                each.until = next(at for at, of in self._ends if self._is_in(each, of))
+        if before and (held.since, held.until) != (before.since, before.until):
+            self._retime(before, held)
+
+    def _retime(self, before: HeldPiece, held: HeldPiece) -> None:
+        """Correct the times of those ranges of the run that may have been the times of the piece `before`. If that
+        takes longer than to compute all ranges anew, do this."""
+        left = REBUILD_FACTOR * len(self._begins)
+        for each in self._ranges_of(before):
+            if each.since == before.since != held.since:
+                for at, of in reversed(self._begins):
+                    left -= 1
+                    if self._is_in(each, of):
+                        each.since = at
+                        break
+            if each.until == before.until != held.until:
+                for at, of in self._ends:
+                    left -= 1
+                    if self._is_in(each, of):
+                        each.until = at
+                        break
+            if left < 0:
+                self.run.ranges = ranges_of(self.run)
+                return
+
+    def _ranges_of(self, held: HeldPiece) -> Iterator[IdRange]:
+        """Yield the ranges of the run that have ids of a piece."""
+        last = 0
+        for first, _ in held.piece.ranges:
+            if first > last:
+                each = self.run.ranges[bisect_right(self.run.ranges, first, key=first_of) - 1]
+                last = each.last
+                yield each
 
     def place(self, session: str) -> list[str]:
         """Note where a session's piece (the part of the run in its file) lies in the run. The run must only have grown

@@ -146,12 +146,15 @@ class SplitRuns:
 
     def replaced(self, session: str) -> None:
         """Forget all parts of runs that a session's file contains, because it will be read again from the beginning."""
+        changed = set[int]()
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
             run = self.state.runs[number]
             if len(run.pieces) == 1:
+                changed.discard(number)
                 self._forget(number)
                 continue
+            changed.add(number)
             del self._run_of[name]
             held = run.pieces.pop(name)
             self._places -= _places(held)
@@ -159,6 +162,8 @@ class SplitRuns:
             run.late, run.cut = ([n for n in names if n != name] for names in (run.late, run.cut))
             if run.ends == name:
                 run.ends, run.last, run.claims, run.judged = "", 0, [], False
+        for number in changed:
+            run = self.state.runs[number]
             run.ranges = ranges_of(run)
             self._index[number] = RunIndex(run)
 

@@ -343,9 +343,11 @@ cdef class Scanner:
         cdef Process *to
         self.processes = self.current = 0
         for pid, host, numbered in processes:
+            if self.processes == PROCESSES_MAX:
+                break
             to = &self.process[self.processes]
             memset(to, 0, sizeof(Process))
-            if self.processes == PROCESSES_MAX or not read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &to.pid):
+            if not read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &to.pid):
                 break
             to.host.at, to.host.size, to.numbered = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host), numbered
             self.processes += 1

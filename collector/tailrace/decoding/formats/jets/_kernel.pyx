@@ -78,7 +78,7 @@ cdef struct Member:
 
 
 cdef struct Line:
-    Member members[KEYS_MAX + KEYS]
+    Member members[KEYS_MAX + KEYS + 1]  # the last one: the member that is one too many
     int count
     int at[KEYS]  # for each key, the index of its field in `members`, or -1
     int respelled
