@@ -126,16 +126,16 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap record that `end` would return now because the end mark is missing.
+        """Detail of the gap record about a missing end mark that `end` would return now.
 
-        The value is "" if nothing is missing, and None while the decoder does not know whether the stream will have an
-        end mark."""
+        The value is "" if nothing is missing. The value is None while the decoder does not know whether the stream will
+        have an end mark."""
         ...
 
 
 @runtime_checkable
 class AskingDecoder(Decoder, Protocol):
-    """A decoder of events that have the keys of names instead of the names (see `model.record.NAME_OF_ROW`)."""
+    """A decoder whose events may have keys instead of names (see `model.record.NAME_OF_ROW`)."""
 
     @property
     def asked(self) -> Collection[str]:
@@ -162,8 +162,8 @@ class SettlingDecoder(Decoder, Protocol):
 class HoldingDecoder(Decoder, Protocol):
     """A decoder whose state grows with the input, in addition to the bytes of an unfinished record.
 
-    The division of the input into `feed` calls does not change the records. The exception is a caller that evicts state
-    between two calls."""
+    The division of the input into `feed` calls does not change the records, unless the caller evicts state between two
+    calls."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
@@ -190,7 +190,7 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         """Map from the id of a process to the part of the process's last run (program execution) that is in this input.
 
         The map contains a process only if other inputs may have further parts of its run. The value is None if a part
-        is missing, but the event ids cannot show which other input has it."""
+        is missing, and the event ids do not show whether another input has this part."""
         ...
 
 
@@ -254,12 +254,12 @@ def _keeps(decoder: Decoder, protocol: type) -> bool:
 class Encoder(Protocol):
     """Turns the records of one session into bytes of their format. A decoder reads these bytes as the same records.
 
-    An encoder does no I/O and raises nothing. Records come ordered by offset. A span whose end is a separate record in
-    the input comes as two records, a begin and an end. Both have all columns and attributes of the span, including
-    flaws.
+    An encoder does no I/O and raises nothing. Records come ordered by offset. A span whose begin and end are separate
+    records in the input comes as two records. Both have all columns and attributes of the span, and its flaw (broken
+    rule).
 
-    An encoder that repairs leaves out records that other readers of the format refuse, and writes the missing ends of
-    spans and streams. `added` counts what the encoder wrote without a record of the producer, by kind."""
+    With `repair`, an encoder leaves out records that other readers of the format refuse, and writes the missing ends of
+    spans and streams. `added` counts, by kind, what the encoder wrote without a record of the producer."""
 
     @property
     def added(self) -> Mapping[str, int]: ...
@@ -285,16 +285,17 @@ class FileEncoder(Encoder, Protocol):
     as metadata files."""
 
     def begin(self, path: str, run: dict[str, Any]) -> None:
-        """Take the original path of the file. The caller calls `begin` before the first record, and only for sessions of files.
+        """Take the original path of the session's file. The caller calls `begin` before the first record, and only for
+        sessions of files.
 
-        `run` is a dict that the encoders of one group of files share."""
+        `run` is a dict that the encoders of all files of one `Files.group` share."""
         ...
 
     def documents(self) -> dict[str, bytes]:
         """Return the contents of the documents that describe the stream, by name (`Files.documents`).
 
-        The caller calls `documents` after all encoders of the group have closed their streams. If two encoders return
-        the same document, the first one is used."""
+        The caller calls `documents` after all streams of one `Files.group` are closed. If two encoders return the same
+        document, the first one is used."""
         ...
 
 
@@ -355,15 +356,15 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     `stream(path)`: whether the file name is a possible name of a stream.
     `documents(path)`: the paths of the files that describe a stream, relative to the stream's directory.
-    `described(path)`: the path of the stream that a document describes alone, or "".
+    `described(path)`: the path of the only stream that a document describes, otherwise "".
     `group(path)`: the group of a stream: the streams of one program execution, which share names and a clock.
     `copy(path)`: a key that is equal for a file and its moved or compressed copy. Two files with equal keys are one stream
         only if their first bytes are equal.
     `writer(path)`: the process that writes a stream, if the path names the process.
     `recognises(path, head)`: whether a file has this format, according to its first bytes (uncompressed, up to 4 KiB). A
         typical file name may relax the check of the bytes, but is never required.
-    `pieces(path)`: whether a tool that splits traces may have given the file its name. `pieces` is None if no tool splits
-        traces of the format. An import leaves out such a file if the other files have all its lines.
+    `pieces(path)`: whether the file's name is typical of a tool that splits traces. An import leaves out such a file if
+        other files have all its lines. `pieces` is None if no tool splits traces of the format.
     `document_max`: the maximum size (bytes) of a document.
     """
 
@@ -417,7 +418,8 @@ def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a format that the rest of Tailrace needs. Each package in `formats` exports a `Format` as FORMAT.
+    """The properties of a format that the rest of Tailrace needs. Each package in `formats` exports a `Format` as
+    FORMAT.
 
     `transports`: the types of source that can carry the format; at least files (`tail`).
     `decoder(limit, state)`: create a decoder with a maximum record size of `limit` bytes. The decoder starts fresh if `state`
@@ -429,10 +431,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `flaws`, `malformed`: all flaws that readable records of the format can have, and all reasons of malformed records.
     `files`: the layout of the format's files.
     `dialects`: the values of a source's `dialect` besides "auto".
-    `waiting(state)`: the part of a state that has the bytes of an unfinished record as `waiting`. A checkpoint may omit these
-        bytes, and read them from the spool again.
+    `waiting(state)`: the part of a decoder's state whose attribute `waiting` has the bytes of an unfinished record. A
+        checkpoint may omit these bytes, because the spool has them, too.
     `acknowledge`: a function that encodes an answer to a client, or None if the format has no answers.
-    `encoder(repair)`: create an encoder for one session. `encoder` is None if records cannot be turned back into bytes.
+    `encoder(repair)`: create an encoder for one session. `repair` is explained in `Encoder`. `encoder` is None if
+        records cannot be turned back into bytes.
     `suffix`: the suffix of an encoded file if the session had no file.
     `compresses`: whether producers of the format compress files themselves.
     """

@@ -77,7 +77,7 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 
 
 def foreign(path: str, head: bytes) -> str:
-    """Return the kind of foreign content that begins with `head`, a key of `FOREIGN`, or "" if the content is not foreign.
+    """Return the key in `FOREIGN` of the foreign content that begins with `head`, or "" if the content is not foreign.
 
     `path` is the path of the file, or "" without a file."""
     if _is_wide(head):
@@ -98,8 +98,8 @@ def foreign(path: str, head: bytes) -> str:
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
     """Return the records that a decoder can read before foreign content of the kind `what` begins.
 
-    If the content has Heph's old layout, these are the session records before it, such as the epoch. Before all other
-    foreign content, there are none.
+    Only session records, such as Heph's epoch, may come before events in Heph's layout of early 2021. No records come
+    before other foreign content.
     """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
@@ -107,7 +107,8 @@ def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
     """Return the records of a datagram of which a part is unreadable.
 
-    If the datagram has foreign content, one malformed record replaces the unreadable part of `records`."""
+    If the datagram has content of another format (`FOREIGN`), return the records before this content, and one malformed
+    record for the rest of the datagram."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)
@@ -152,8 +153,8 @@ def _is_wide(head: bytes) -> bool:
     """Return whether content is UTF-16 or UTF-32, according to its first bytes.
 
     Such content begins with a byte order mark and an ASCII character. Without the mark, each of the first characters
-    has two or four bytes, of which only the first or only the last is not zero. Bytes that are all zero do not count,
-    because the beginning of a trace may be unwritten."""
+    has two or four bytes: the first or the last byte is the ASCII character, and the other bytes are zero. Content of
+    zeros alone is not UTF-16 or UTF-32, because the beginning of a trace may be unwritten."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -201,16 +202,19 @@ def _is_old_heph(head: bytes) -> bool:
         return False  # an incomplete event does not show which layout it has
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
-        return False  # The next event is complete in the current layout.
-    # `old` is the length of the description in the old layout. A length of 0 is no evidence of the old layout: in a
-    # damaged event of the current layout, these bytes may be the end of a time, which is often 0.
+        return (
+            False  # The second event is complete in the current layout, which is not the old one.
+        )
+    # `old` is the length of the description, read in the old layout. A length of 0 does not prove the old layout. In a
+    # damaged event of the current layout, the same bytes may be the last bytes of a time, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether the bytes `behind` the first event begin another packet in Heph's old layout.
+    """Return whether the bytes `behind` the first event begin another packet in Heph's layout of early 2021.
 
-    This is not so if they are a complete event of the current layout. In this case, only the first event is damaged."""
+    Return False if the bytes are a complete event of the current layout, because then only the first event is
+    damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

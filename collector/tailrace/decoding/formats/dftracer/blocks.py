@@ -71,8 +71,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Append the compiled kernel's blocks of the lines from `at` on to `found`. Return the number of rows, and the
-        position after their lines."""
+        """Append the blocks that the compiled kernel makes of the lines from `at` on to `found`. Return the number of
+        rows in these blocks, and the position after their lines."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

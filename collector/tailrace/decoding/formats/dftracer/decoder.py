@@ -11,10 +11,10 @@ several processes.
 | `[`, `]`, lone commas | session | name "bracket"; also the two blanks at the beginning of a file of 1.0 |
 | any other phase       | session | name                                                             |
 
-The shape of each record determines its dialect (0.x to 2.2, with or without brackets, quoted numbers, `ph` as text or number).
-Times are the producer's exact values, in microseconds unless a CM time_metric gives another unit. The record that states the
-unit is `start`, a time_metric, or a session record "clock" of size 0. This record keeps a `ph` that is a text, as in releases
-before 2.2.
+The shape of each record determines its dialect (0.x to 2.2, with or without brackets, quoted numbers, `ph` as text or
+number). Times are the producer's exact values, in microseconds unless a CM time_metric gives another unit. The unit is
+stated by the record `start`, by a time_metric, or by a session record "clock" of size 0. The record with the unit has
+an attribute `ph` if the producer writes `ph` as a text, as in releases before 2.2.
 
 Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
 (`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while the names are unknown, their keys under
@@ -22,16 +22,16 @@ Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind 
 is under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
 text under `$line` instead.
 
-An invalid JSON record is repaired if its meaning is certain (`salvage`), even if a newline in a string split the record into
-several lines, or if the tracer truncated a long record and wrote the next record directly after it.
-A record with several flaws gets the first of these: glued, split_line, invalid_utf8, unescaped, bare_nan,
-trailing_comma, backslash, duplicate_key, those of its own fields.
+An invalid JSON record is repaired if its meaning is certain (`salvage`), even if a newline in a string split the record
+into several lines, or if the tracer truncated a long record and wrote the next record directly after it. A record that
+breaks several rules gets only the first of these flaws: glued, split_line, invalid_utf8, unescaped, bare_nan,
+trailing_comma, backslash, duplicate_key, and then the flaws of single fields.
 
 A session record "process" of size 0 precedes the records of another process, except the first process of the file.
 
-The first lines of a split record wait for the other lines. The wait ends at a line with the beginning of
-another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
-The module `run` finds the missing events of each process in the file (`processes`).
+The first lines of a split record wait for the other lines. The wait ends if another record begins, at `RECORD_MAX`
+bytes or after `JOINS_MAX` attempts. The module `run` finds the missing events of each process in the file
+(`processes`).
 """
 
 from __future__ import annotations
@@ -76,10 +76,13 @@ stand on either side.
 class DFTracerState(msgspec.Struct):
     """The state of a DFTracer decoder between calls of `feed`.
 
-    `lines`: the unfinished lines. `held`: the first lines of a split record. `tried`: the number of attempts to join
-    these lines. `names`: the names by key of a hash. `processes`: the processes of the file. `asked`: the keys without
-    a name, including the keys of evicted names (see `AskedNames`). `marked`: whether the file begins with a byte order
-    mark."""
+    `lines`: the unfinished lines.
+    `held`: the first lines of a record that a newline in a string split into several lines.
+    `tried`: the number of attempts to join these lines.
+    `names`: the names of files, hosts and other strings, by the keys of their hashes.
+    `processes`: the processes of the file.
+    `asked`: the keys without a name, including the keys of evicted names (see `AskedNames`).
+    `marked`: whether the file begins with a byte order mark."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
@@ -127,7 +130,7 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the hashes for which this file has not defined a name.
+        """Keys of the hashes that records contain, but for which this file has not defined a name.
 
         If all processes of the file are DFTracer's node service (PID 0), the keys of hosts are left out, because the
         service never defines the name of its host."""
@@ -336,8 +339,8 @@ class DFTracerDecoder:
             self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
-        """Add the record of a line whose JSON is valid or repaired. Also add records for the clock and for gaps if the
-        record shows them."""
+        """Add the record of a line whose JSON is valid or repaired. Also add a record "clock" if the line shows the
+        unit of time, and gap records if the line shows missing events."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -395,7 +398,7 @@ class DFTracerDecoder:
 def _is_whole(line: bytes) -> bool:
     """Return whether a line is a complete JSON object, or consists only of brackets, commas and white space.
 
-    A repaired record is not complete, because later bytes may change its meaning."""
+    Return False for JSON that needs a repair, because later bytes may change its meaning."""
     record = _record_of(line)
     found = find_fields(record) if record else None
     return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})

@@ -43,8 +43,8 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""Members of a `start` record's attributes. For each member: the argument that has the hash of the member's text, and
-the kind of this hash."""
+"""The attributes of a `start` record that are names of hashes. For each attribute: the argument that has the hash, and
+the hash's kind."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -60,8 +60,8 @@ class RefusedError(Exception):
 class GivenName(NamedTuple):
     """A name that a metadata record gives to a hash.
 
-    The tracer computes a string hash from the name, so that the name is valid in all files of the source. An integer
-    hash is valid only for the files of one group."""
+    The tracer computes a string hash from the name. The name of a string hash is therefore valid in all files of a
+    source. The name of an integer hash is valid only in the files of one `Files.group`."""
 
     key: str
     scope: Literal["group", "source"]
@@ -69,11 +69,10 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record. `role` states what the record means for the other records of the file.
+    """The columns of a record. `role` states whether the record affects how other records of the file are read.
 
-    The attributes of the record are `before`, then one member for each hash in the record, then `after`. The value of
-    the member is the name that belongs to the hash. `wanted` maps each of these members to the key of its hash, such as
-    `FH:17`."""
+    `before` and `after` are attributes. Between them, the record gets an attribute with the name of each hash that it
+    contains. `wanted` maps the name of each such attribute to the key of its hash, such as `FH:17`."""
 
     kind: Kind
     stream: str
@@ -92,9 +91,10 @@ class RecordReading(NamedTuple):
     """Hash of the host's name, or "" if the record has none."""
     ticks: int | None = None
     counts: bool | None = None
-    """Whether the tracer's release numbers its complete events by `id`, or None if the record does not show it.
+    """Whether the tracer's release gives its complete events consecutive numbers (`id`), or None if the record does not
+    show it.
 
-    Releases that write `ph` as a number do so. Releases that write ids in metadata do not."""
+    True for releases that write `ph` as a number. False for releases that write ids in metadata."""
     whole: bool = False
     """Whether the tracer's configuration, which the record has, shows that the tracer combined no events into
     aggregates.
@@ -229,10 +229,10 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Store the name and the value of a metadata record: as the attribute `thread_name`, or as a member of the
-    attribute `producer`.
+    """Store the name and the value of a metadata record. The name of a thread becomes the attribute `thread_name`. Any
+    other value becomes a member of the attribute `producer`.
 
-    If the metadata names a thread or process, the tracer has swapped the arguments `name` and `value`."""
+    In records that name a thread or process, the tracer has swapped the arguments `name` and `value`."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):

@@ -15,16 +15,18 @@ NAME_BYTES = 448
 """Memory (bytes) of a stored name, if the name and its key are short."""
 
 LATE = "$late"
-"""Name of the attribute that has the keys of the names that are unknown when an event is read."""
+"""Name of the attribute that has the keys of an event's unknown names."""
 
 _versions = count()
 
 
 class HashNames:
-    """Stores names as JSON texts by key. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
+    """Stores the names of hashes as JSON texts. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted
+    first.
 
-    `asked`: the keys that records refer to and that have no name. `version`: a number that changes when a name changes.
-    With an equal `version`, `members` returns equal results for equal hashes. No two files have the same version."""
+    `asked`: the keys that records refer to and that have no name.
+    `version`: a number that changes when a name changes. With an equal `version`, `members` returns equal results for
+        equal hashes. Two instances never have the same version."""
 
     what = Evicted.NAMES
 
@@ -78,8 +80,8 @@ class HashNames:
         ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the JSON texts of the members in `wanted`, given their keys. If a name is unknown, its key is in the
-        member `$late`."""
+        """Return the names of hashes as JSON texts, by attribute. `wanted` maps each attribute to the key of its hash.
+        If a name is unknown, its key is in the attribute `$late` instead."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}

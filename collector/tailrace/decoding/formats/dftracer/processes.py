@@ -20,7 +20,7 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import RunPiece
 
 PROCESSES_MAX = 1024
-"""Maximum number of processes of a file that are distinguished."""
+"""Maximum number of processes of a file with a separate state. Further processes share one state."""
 
 PROCESS_BYTES = 5 * 2**10
 """Upper bound on the memory (bytes) of a process and its run, without the ids of its run (`TracedRun.held`)."""
@@ -100,8 +100,8 @@ class Processes:
 
     @property
     def held(self) -> int:
-        """Memory (bytes) of the stored id ranges of all runs, and of all processes except the current one, which is
-        never evicted."""
+        """Memory (bytes) of the stored id ranges of all runs, and of all processes. The current process is not counted,
+        because it is never evicted."""
         return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
@@ -136,10 +136,11 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process and the processes with the latest records before, each with its number. Only processes
-        whose records the compiled kernel may read are included.
+        """The current process and the most recent other processes, each with its number. Only processes whose records
+        the compiled kernel may read are included (`TracedRun.usual`).
 
-        No two of them have the same PID. The PID of a record therefore shows which of them wrote the record."""
+        No two of these processes have the same PID. The PID of a record therefore shows which of them wrote the
+        record."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -162,7 +163,7 @@ class Processes:
         file.
 
         The map contains a process only if other files may have further parts of its run. The value is None if a part is
-        missing, but the event ids cannot show which other file has it."""
+        missing, and the event ids do not show whether another file has this part."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -171,7 +172,7 @@ class Processes:
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
-        """Return the numbers of the processes that `await_settling` has noted, and forget them. The current process
+        """Return the numbers of the processes that `await_settling` has noted since the last call. The current process
         comes first.
         """
         due, self._due = self._due, set()
@@ -191,10 +192,10 @@ class Processes:
 
     def find(self, data: bytes) -> bool:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
-        this is another process than before.
+        the current process has changed.
 
-        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the rest, if the file
-        has a rest. The rest is a single entry that stands for all processes beyond a limit."""
+        If the bytes show no PID, the current process stays the same. If the file has more processes than are stored, an
+        unknown PID belongs to the single entry for all further processes."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
@@ -243,8 +244,8 @@ class Processes:
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Note that `process` is the latest process with its PID. Do nothing for the rest, a single entry that stands
-        for all processes beyond a limit, because the rest has no PID of its own."""
+        """Note that `process` is the latest process with its PID. Do nothing for the single entry for further
+        processes, which has no PID."""
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 

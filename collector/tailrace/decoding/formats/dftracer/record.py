@@ -24,8 +24,8 @@ def to_record(
     names: Texts,
     facts: SessionFacts | None,
 ) -> Record:
-    """Return the `Record` for the fields of a DFTracer record. `names` has the JSON members for the record's hashes.
-    `facts` states the session's clock, or is None."""
+    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes that are names of the
+    record's hashes. `facts` states the session's clock, or is None."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
@@ -63,11 +63,10 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return the record with its `ph` as an attribute if the producer wrote `ph` as a text. `record` is a session
-    record with the session's clock.
+    """Return a session record with the attribute `ph` (phase) if the producer wrote the field `ph` as a text. `record`
+    is the session record that states the session's clock.
 
-    A record without this attribute shows that the producer wrote `ph` as a number, as in the releases that number their
-    events by `id`."""
+    Without the attribute, the producer writes `ph` as a number, like all releases that number their events by `id`."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record

@@ -1,9 +1,9 @@
 """Turn DFTracer records back into lines.
 
 The table keeps the fields of a record with the producer's own text. The table does not keep the spelling of the common
-fields (name, cat, pid, tid, ts, dur, ph), with two exceptions: whether `ph` is a number or a text, and whether numbers
-are in quotes, as in releases before 1.0, which wrote names instead of hashes into the arguments. All other text is
-written like the tracer writes it, without spaces.
+fields (name, cat, pid, tid, ts, dur, ph), except whether `ph` is a number or a text. Numbers are written in quotes if
+the arguments have names instead of hashes, as in releases before 1.0. All other text is written like the tracer writes
+it, without spaces.
 
 A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the
 release writes brackets."""
@@ -57,8 +57,8 @@ class DFTracerEncoder:
         self._added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
-        self._of: dict[str, tuple[str, ...]] = {}  # Spellings of `ph`, by PID.
-        self._coming = False  # Whether `_phases` belong to the process of the next record.
+        self._of: dict[str, tuple[str, ...]] = {}  # Whether `ph` is a number or a text, by PID.
+        self._coming = False  # Whether the next record shows the PID for which `_phases` is valid.
         self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
         self._begin = 0  # Offset of the first line of the file.
 
@@ -100,10 +100,10 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the original text of the record "bracket", which stands for a line of brackets. Return empty bytes for
-        any other session record without a stream.
+        """Return the original line of a record "bracket". Return empty bytes for any other session record whose
+        `stream` is "".
 
-        The tracer writes no newline after the last bracket."""
+        The line of the last bracket gets no newline."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -152,8 +152,9 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 def _numbers(record: Record, texts: Texts) -> Texts:
     """Return the JSON texts of the fields pid, tid, ts and dur, whose values are columns of the table.
 
-    The numbers are in quotes if the arguments have the names of the file and the host instead of hashes, as before
-    release 1.0. The numbers are also in quotes if one of them, such as 007, is not a valid JSON number."""
+    Releases before 1.0 write numbers in quotes, and write the names of the file and the host instead of hashes. Return
+    numbers in quotes if the arguments have such names, or if one of the numbers, such as 007, is not a valid JSON
+    number."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -168,10 +169,10 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the value of the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
+    """Return the value of the field `name` (FH, HH or SH) of a metadata record that defines the name of a hash.
 
-    `theirs` has the fields that the table keeps in the producer's own text. If the field `args` is not among them, add
-    it to `theirs`, with the hash of the host, the name, and the hash that gets the name."""
+    `theirs` has the fields that the table keeps as the producer's own text. If `theirs` lacks the field `args`, add it.
+    `args` has the hash of the host, the name, and the hash of the name."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

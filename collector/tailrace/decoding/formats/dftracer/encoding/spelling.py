@@ -28,10 +28,10 @@ COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 
 
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
-    """Return all fields of a record in the order in which the release writes them.
+    """Return all fields of a record in the order in which the tracer's release writes them.
 
-    `theirs` has the fields that the table stores with the producer's own text, in the producer's order. If the
-    release's order contradicts the producer's order, put the fields in `theirs` last, in the producer's order."""
+    `theirs` has the fields that the table stores as the producer's own text, in the order of the producer. If these
+    fields are in another order than the release's, put them last, in the order of the producer."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
