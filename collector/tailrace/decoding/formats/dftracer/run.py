@@ -1,16 +1,18 @@
 """Determine the clock and the missing events of one run (program execution) of a traced process, from its DFTracer
 file.
 
-A file has one run, or several runs if the process replaced itself (exec): the ids restart at 1 with each
-`start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
-events may come in any order. If ids repeat between `start` and `end`, a gap of unknown size says that nobody can tell which ids are
-missing. Missing ids prove nothing in these cases: a run without `end`, a run that wrote
-aggregates (calls that were not written took ids), an older release, an id above the id of `end`.
-Aggregates may come after `end`. Unless the configuration in `end` excludes aggregates, gaps are therefore reported only at `]`, at the next `start`
-or at the end of the file. An event that comes after its gap was reported heals the gap.
+A file has one run, or several runs if the process replaced itself (exec). The ids restart at 1 with each `start`.
+Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`. Events may come in any
+order. A missing id proves a missing event, except in these cases: a run without `end`; a run that wrote aggregates
+(their calls took ids, but were not written); an older release; an id above the id of `end`. If ids repeat between
+`start` and `end`, nobody can tell which ids are missing. The run then gets a gap of unknown size.
 
-A run with `start` and without `end` is truncated. A run without both is truncated if the file begins with the
-two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when the tracer finishes.
+Aggregates may come after `end`. Gaps are therefore reported at a line with "]", at the next `start` or at the end of
+the file. If the configuration in `end` excludes aggregates, gaps are reported at `end`. If an event arrives after its
+gap was reported, a heal record takes the gap back.
+
+A run with `start` and without `end` is truncated. A run without both is truncated if the file begins with the two
+blanks of 1.0 and has no "]": 1.0 replaces the blanks by "[" when the tracer finishes.
 
 Each release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
 last part of a longer file: an unknown number of events is missing at the beginning. Threads write out of order, so that
@@ -18,8 +20,9 @@ a missing id may belong to the missing beginning. Only `start` and `end` togethe
 without both is truncated at both ends. If ids repeat without a `start`, the file has two runs in sequence, and an `end`
 belongs to only one of the runs.
 
-The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names in the
-metadata are valid for the whole source. A time_metric is stored for its own run.
+The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names
+in the metadata are valid for the whole source. The unit of time in the metadata (time_metric) applies from this run
+on.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ class IdsState(msgspec.Struct):
 
     `following`: the highest id seen, plus 1.
     `firsts`, `lasts`: the first and the last id of each missing range.
-    `believed`: whether the ids still seem to count the events, so that a missing id shows a missing event.
-    `returned`: whether an id came twice or was below 1, and no gap has reported it."""
+    `believed`: whether a missing id still proves a missing event.
+    `returned`: whether an id has come twice or was below 1 since the last gap record about repeated ids."""
 
     following: int = 1
     firsts: list[int] = []
@@ -56,10 +59,10 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """Stores which ids of a run's events have been seen, as the ranges of ids that are still missing.
+    """Stores the ids of a run's events, as the ranges of ids that are still missing.
 
-    If an id comes twice or is below 1, the ids do not count the events. If there are more missing ranges than
-    `HOLES_MAX`, their memory exceeds the limit. In both cases `believed` becomes false."""
+    If an id comes twice or is below 1, a missing id does not prove a missing event. More than `HOLES_MAX` missing
+    ranges need too much memory. In both cases, `believed` becomes false."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -68,7 +71,7 @@ class Ids:
         self._lasts = list(state.lasts)
         self.believed, self.returned = state.believed, state.returned
         self.given_up = 0
-        """Number of missing ranges that were dropped because of the memory limit."""
+        """Number of missing id ranges that were dropped because there were more than `HOLES_MAX`, or to free memory."""
 
     @property
     def state(self) -> IdsState:
@@ -124,8 +127,8 @@ class Ids:
         """Mark ranges of ids as seen. `ranges` is sorted by id. `breaks` is the number of events whose id is not 1
         higher than the id of the event that arrived directly before.
 
-        If too many ranges of ids may be missing at once, the result depends on the order of arrival. In this case, mark
-        nothing, and return False. The caller must then call `add`."""
+        If there may be more than `HOLES_MAX` missing ranges at once, the order of arrival matters. In this case, mark
+        nothing, and return False. The caller must then call `add` with the ids in the order of arrival."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -143,7 +146,7 @@ class Ids:
         return True
 
     def doubt(self) -> None:
-        """Drop the stored ids and ignore all further ids, because the ids do not count the events."""
+        """Drop the stored ids and ignore all further ids, because a missing id does not prove a missing event."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
@@ -167,7 +170,8 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop all ids if they do not count the events, or if there are too many missing ranges."""
+        """Drop all ids if a missing id does not prove a missing event, or if there are more than `HOLES_MAX` missing
+        ranges."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -192,13 +196,14 @@ show.
 
 
 class TracedRunState(msgspec.Struct):
-    """The state of one run of a traced process.
+    """The state of one run (program execution) of a traced process.
 
     `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps
         reported).
-    `ticks`, `coming`: the ticks per second of this run, and those of the next run.
+    `ticks`: the ticks per second of the run's clock.
+    `coming`: the ticks per second of the next run's clock, or None.
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
-    `blanks`: whether the file begins with the two blanks of an unfinished file of release 1.0.
+    `blanks`: whether the file begins with two blanks, as an unfinished file of release 1.0.
     `counts`: whether the tracer's release numbers its events by id, or None if unknown.
     `last`: the id of the record `end`.
     `unnumbered`: the number of malformed records of this run in which no id is visible.
@@ -242,7 +247,7 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
 
     def give_way(self, size: int) -> None:
-        """Evict the stored ranges of ids. From then on, the run reports no gaps for missing ids."""
+        """Evict the ranges of missing ids and of reported ids. From then on, the run returns no gaps for ids."""
         if size > 0:
             self._given_up += len(self._state.claimed)
             self._state.claimed = []
@@ -263,16 +268,15 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether the compiled kernel may read events of the most frequent shape, because such an event only changes
-        the stored ids.
+        """Whether the compiled kernel may read the run's events of the most frequent shape.
 
-        This requires that the unit of time is known, and that no gap was reported for missing ids of the run. An event
-        with a reported id needs a heal record, which takes the gap back."""
+        The unit of time must be known, and no reported gap may wait for late events. An event from a reported gap needs
+        a heal record, which takes the gap back."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the session facts for a clock that counts from 1970 in the run's unit. Mark the unit of time as
-        stated."""
+        """Return the session facts about a clock that counts from 1970 in the run's unit. Note that the unit is now
+        stated in the session."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -295,8 +299,8 @@ class TracedRun:
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note two facts about usual events (of the most frequent shape): whether they had ids, and whether one shows
-        that the tracer's release numbers its events by id.
+        """Note whether events of the most frequent shape had ids (`numbered`), and whether one of them shows that the
+        tracer's release numbers its events (`counts`).
         """
         state = self._state
         state.numbered = state.numbered or numbered
@@ -312,8 +316,8 @@ class TracedRun:
         self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
-        """Read a time_metric, which states the unit of time. Return the session facts, or None if the unit is for the
-        next run or is unknown.
+        """Read a time_metric, which states the unit of time. Return the facts about the session's clock, or None if the
+        unit is unknown or is valid only for the next run.
 
         The metadata of a run comes before the `start` of the run. Therefore a second time_metric after the `start` of a
         run belongs to the next run."""
@@ -345,7 +349,8 @@ class TracedRun:
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record, whose bytes stop at `offset`.
 
-        Return the gaps of the run if no aggregates can follow. Otherwise return nothing.
+        Return the gaps of the run if its configuration excludes aggregates, which may follow `end`. Otherwise return
+        nothing.
         """
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
@@ -355,7 +360,8 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of a run that has ended. The caller calls `settle` when no aggregates of the run can follow."""
+        """Return the gaps of a run that has ended. Call `settle` when no more aggregates, which may follow `end`, can
+        come."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -387,11 +393,11 @@ class TracedRun:
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record, which takes a reported gap back, for an event that was reported as missing. Return an
-        empty list for any other event. The event's bytes stop at `offset`.
+        """Return a heal record, which takes a reported gap back, for an event that was reported as missing. The event's
+        bytes stop at `offset`. Return an empty list for any other event.
 
-        Call `heals` before `saw`. An event may follow `end`: when one thread ends the run, another thread may still be
-        in a call."""
+        Call `heals` before `saw`, which removes the id from the missing ids. An event of another thread may come after
+        the gaps at `end` were reported."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -411,14 +417,15 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            self.ids.returned = False  # the gap of unknown size covers these missing ids, too
+            self.ids.returned = False  # the gap below also reports the ids that came twice
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 
     def _again(self, offset: int) -> list[Record]:
-        """Return a gap of unknown size if ids of a run with `start` and `end` came twice.
+        """Return a gap of unknown size if the run has `start` and `end`, and an id came twice between them.
 
-        Lines were copied, or there are parts of two runs. In both cases, nobody can tell which ids are missing."""
+        Either lines were copied, or the ids belong to two runs. In both cases, nobody can tell which ids are
+        missing."""
         state = self._state
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
@@ -429,7 +436,8 @@ class TracedRun:
     def lacking(self) -> str | None:
         """Detail of the gap at the end of the run, or "" if the run has its `end`.
 
-        None if the run has no `start`, no `end` and no ids that count events, because older releases write no `end`."""
+        None if the run has no `start`, no `end` and no ids that number its events. The run may then be of an older
+        release, which writes no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
@@ -438,8 +446,8 @@ class TracedRun:
     def piece(self) -> RunPiece | None:
         """Return the part of the run that is in this file, as the ranges of its ids.
 
-        Return None in three cases: the run has no ids; the release does not number its events by id; or the run has
-        `start` and `end`, and its ids do not count its events."""
+        Return None in three cases: no event has an id; the tracer's release does not number its events by id; or the
+        run has `start` and `end`, but a missing id does not prove a missing event."""
         state = self._state
         if state.counts is False or not state.numbered:
             return None
@@ -447,8 +455,8 @@ class TracedRun:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
-            # `start` has the id 1. A readable record with id 1 is therefore damaged, or the beginning of a truncated
-            # line.
+            # `start` has the id 1, but is not in this file. An event with the id 1 is therefore damaged or the
+            # beginning of a truncated line.
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None

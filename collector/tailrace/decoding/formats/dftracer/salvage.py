@@ -35,8 +35,8 @@ filtering wrote.
 """
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""Reasons of `read_object` for which `find_fields` tries a repair. The tracer's own way to write strings and numbers
-may cause such JSON.
+"""The reasons, returned by `read_object`, for which `find_fields` tries a repair. A record with such a reason may be
+complete, because the tracer writes some strings and numbers not as JSON.
 """
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
@@ -82,8 +82,8 @@ def find_fields(record: bytes) -> FoundFields | str:
     """Return the fields of a record, or the reason why they cannot be read: bad_json, not_an_object or too_deep. Repair
     the record if necessary.
 
-    A record that is valid JSON and contains a backslash gets the flaw `backslash`, because the tracer does not escape
-    backslashes."""
+    A record of valid JSON gets the flaw `backslash` if it contains a backslash. The tracer does not escape backslashes,
+    so that the string in the program may have been another one."""
     found = read_object(record)
     if not isinstance(found, str):
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
@@ -99,7 +99,7 @@ def _without_commas(record: bytes) -> tuple[bytes, str] | None:
     """Return the record without the commas before closing brackets, and the flaw (name of the broken rule) for such
     commas. Return None if there are no such commas.
 
-    If the result is valid JSON, no removed comma was part of a string."""
+    The caller must check that the result is valid JSON. Only then was no removed comma part of a string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
     return (fewer, COMMA) if len(fewer) < len(record) else None
 

@@ -75,7 +75,7 @@ class _Spelling(NamedTuple):
 
 
 class _Hashes(Struct, gc=False):
-    """The hashes in the arguments of a record, and the number of calls that an aggregate stands for."""
+    """The hashes of the file and the host in a record's arguments, and the number of calls in an aggregate counter."""
 
     fhash: Any = UNSET
     hhash: Any = UNSET
@@ -92,11 +92,11 @@ class _ClearNames(Struct, gc=False):
 
 
 class _Found(NamedTuple):
-    """A line, its record without surrounding white space, and the fields of the record, or None if the record is
-    unusual.
+    """A line, the line's record without surrounding white space, and the fields of the record. The fields are None if
+    the module `line` must read the record.
 
     `more`: the fields that the tracer does not write, as JSON members of the attributes. `spelling`: None if all
-    numbers are integers without quotes."""
+        numbers are integers without quotes."""
 
     whole: bytes
     record: bytes
@@ -220,8 +220,8 @@ class _UsualReading:
         self._ids, self._shows = [], False
 
     def _turns(self, offset: int, pid: int, host: str) -> bool:
-        """Make the process of a record the current process. Return whether `_UsualReading` may read the records of this
-        process.
+        """Make the process `pid` on `host` the current process. Return whether `_UsualReading` may read the records of
+        this process.
         """
         self.stop()
         if self._processes.turn(str(pid), host):
@@ -231,7 +231,7 @@ class _UsualReading:
 
 
 def turned(offset: int, processes: Processes) -> Record:
-    """Return a session record "process", after which all records belong to the current process."""
+    """Return the session record "process", which precedes the records of the current process."""
     return about_session(offset, 0, "process", SessionFacts(process=processes.number))
 
 
@@ -296,18 +296,17 @@ def _phase(text: str) -> int | str | None:
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
-    """Return the current run, and the PID and the host of its process.
+    """Return the run (program execution) of the current process, the process's PID, and its host.
 
-    The PID is None if the module `line` must read the records of the process, because the run's clock is unknown, or
-    because gaps were reported for missing ids of the run. An event with a reported id must take the gap back."""
+    The PID is None if the module `line` must read the records of the process (see `TracedRun.usual`)."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
-    """Return the names of the file and the host as JSON texts by member. The arguments `raw` have these names instead
-    of hashes."""
+    """Return the names of the file and the host in the arguments `raw`, as JSON texts by key. Releases before 1.0 write
+    these names instead of hashes."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
@@ -320,8 +319,8 @@ def _told(raw: Raw | UnsetType) -> dict[str, str]:
 
 
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
-    """Return whether a counter is an aggregate, which stands for several calls. Return None if the module `line` must
-    read the counter.
+    """Return whether a counter is an aggregate, which stands for several calls. Return None if the arguments have an
+    unusual shape.
     """
     if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
         return False
@@ -332,8 +331,8 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 
 
 class _Texts:
-    """Creates the attributes of records whose arguments have a frequent shape. A cache holds the members for hashes
-    until a name changes.
+    """Creates the attributes of records whose arguments have a frequent shape. The names of files and hosts are cached
+    as JSON members, by hash.
     """
 
     __slots__ = ("_members", "_names", "host")
@@ -347,11 +346,11 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as JSON: the members `about`, the names of the file and the host, the
-        fields `more` that the tracer does not write, and the arguments `raw`. The names are in `told` (JSON texts by
-        member), or the arguments have hashes instead of the names.
+        """Return the attributes of a record as JSON: `about`, the names of the file and the host, `more`, and the
+        arguments `raw`. `about` and `more` are JSON members.
 
-        Return None if the module `line` must read the record."""
+        The names come from `told` (JSON texts by key) or belong to the hashes in `raw`. Return None if the module
+        `line` must read the record."""
         self.host = ""
         args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
@@ -374,11 +373,10 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the JSON members for the names of a file and a host. A comma precedes each member. `file` and `host`
-        are the hashes of the names, or "". `told` has names that the record has instead of hashes, as JSON texts by
-        member.
+        """Return the names of a file and a host as JSON members with a comma before each. `file` and `host` are the
+        hashes of the names, or "". `told` has names that the record has instead of hashes, as JSON texts by key.
 
-        If the name of a hash is unknown, the member `$late` has the key of the hash."""
+        If a name is unknown, the member `$late` has the key of its hash."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))

@@ -1,17 +1,18 @@
 """Decode Elephant Tracks 3: calls, allocations, stores and deaths of objects in Java programs, one line an event.
 
-The module `events` describes the rows, and the module `line` the lines. There are two forms of lines that look alike: the form
-of the specification and the form of the existing agents. The module `form` distinguishes the forms, and describes the clock,
-threads and losses of each form. The module `maps` reads the names in the documents of a trace.
+The module `events` describes the rows, and the module `line` the lines. There are two forms of lines that look alike:
+the form of the specification and the form of the existing agents. The module `form` finds out which form a trace has,
+and describes the clock, threads and losses of each form. The module `maps` reads the names in the documents of a trace.
 
-A session is one file. The first record (`trace`) states the form of the file and that the clock is
-logical. The decoder holds back lines, at most `limit` bytes, until the form is known, usually at the second
-entry or exit. A source's `dialect` determines the form if the lines do not show it. The dialect `agent` determines the form at once.
+A session is one file. The first record is the session record `trace`. It states the form of the file and that the clock
+is logical. The decoder holds back lines until the form is known, usually at the second entry or exit. After `limit`
+bytes, the decoder takes the form in the source's `dialect`, or else the more likely form. The dialect `agent` sets the
+form at the first line.
 
-Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines".
-A last line without a newline is read if it is probably whole, and is `truncated` otherwise. NULs at the beginning of a line
-come from a log rotation that empties a file while the producer continues to write. These NULs are
-malformed as `nul_bytes`, and the lines after them are the middle of a trace.
+Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
+newline is read if it is probably whole, and is `truncated` otherwise. NULs at the beginning of a line come from a log
+rotation that empties a file while the producer continues to write. These NULs are malformed as `nul_bytes`, and the
+lines after them are the middle of a trace.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The compiled kernel's scanner, which all decoders share. The names and threads that it has stored from earlier
-    calls never change the rows of a block.
+    """The compiled kernel's scanner, which all decoders share. It caches names and threads. The cache never changes the
+    results.
     """
 
 _NULS = re.compile(rb"\0*").match
@@ -62,10 +63,11 @@ class Et3State(msgspec.Struct):
     """The state of an ET3 decoder between calls of `feed`.
 
     lines: the unfinished lines.
-    nuls: the number of NULs that have no record so far. hole: whether the input had NULs.
-    held: the whole lines that wait until the form is known.
-    asked: the form that the configuration sets, or None. form: the state of the form, or None while the form is
-        unknown.
+    nuls: the number of NULs that have no record so far.
+    hole: whether the input had NULs.
+    held: the whole lines that wait until the form of the trace is known (module `form`).
+    asked: the form that the configuration sets, or None.
+    form: the clock and the open frames of the trace, or None while the form is unknown.
     added: whether the file name shows that a tool added deaths after the run of the Java program.
     version: "et3" or "et1", or "" while the version is unknown (`Events`).
     """
@@ -126,10 +128,10 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the methods, classes and fields whose numbers occur in events, but whose names no document (a file
-        that maps numbers to names) has defined.
+        """Keys of the methods, classes and fields whose numbers occur in events, but whose names are in no document (a
+        file that maps numbers to names).
 
-        In the specification's form, the keys of fields are left out, because its traces need no names for fields."""
+        Fields are left out in `SPECIFICATION` traces, which need no names of fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
@@ -164,8 +166,8 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes: the NULs, the whole lines that wait because the form of the trace is
-        unknown, and the unfinished lines. The function `rest` turns the unfinished lines into pieces (`Piece`)."""
+        """Return the records of all waiting bytes: NULs, whole lines that wait for the form of the trace, and
+        unfinished lines. `rest` returns the unfinished lines as pieces (`Piece`)."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -300,8 +302,9 @@ LINE_MIN = 16
 
 STEP_MIN = 16
 """Minimum size (bytes) of the input that Python decodes before the next call of the compiled kernel, if the kernel
-cannot read two lines in succession. The size doubles with each further line that the kernel cannot read, because each
-call of the kernel takes time."""
+could not read two lines in succession.
+
+The size doubles with each further line that the kernel cannot read, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
@@ -331,8 +334,8 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return the compiled kernel's block of the lines from `at` on, and the position after the block. If there is
-        no block, return None and the position of the line that Python must read.
+        """Return a block with the rows of the lines from `at` on, and the position after these lines. If the compiled
+        kernel makes no block, return None and the position of the line that Python must read.
 
         Do not call the kernel if a line is unfinished, or if bytes before `at` affect how Python reads the next line.
         """

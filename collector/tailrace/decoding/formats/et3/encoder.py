@@ -1,9 +1,9 @@
-"""Turn ET3 records back into lines, and write the maps of names.
+"""Turn ET3 records back into lines, and write the files that map numbers to names.
 
-The table has all fields of a line, but not their spelling (white space and leading zeros). The encoder writes one space between
-fields. Maps have one line for each name, in the order of arrival.
+The table has all fields of a line, but not their spelling (white space and leading zeros). The encoder writes one space
+between fields. The files of names have one line for each name, in the order of arrival.
 
-A repair ends open frames, the innermost frame first.
+With `repair`, the encoder writes an exit for each call that is still open at the end, the innermost call first.
 
 The encoding of a line is the inverse of the module `events`.
 """
@@ -58,7 +58,7 @@ class LineForm(NamedTuple):
     def leave(self, frame: OpenCall, thread: str, time: int) -> str:
         """Return an exit line for an open call.
 
-        The last field is `thread` in the agents' form, and `time` in the specification's form."""
+        The last field is `thread` if `agent` is true, and `time` otherwise."""
         fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]
         last = int(thread) if self.agent else time
         return self.line("E", [*fields, last])
@@ -101,8 +101,8 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        # The decoder read the thread in the begin line as decimal, and later read the same digits as hexadecimal. The
-        # record has the hexadecimal value: recover the digits.
+        # The decoder read the thread in the begin line as decimal. Later, the trace turned out to be hexadecimal, and
+        # the record got the hexadecimal value of the same digits. Restore these digits.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
@@ -116,7 +116,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     if "exception" in members:
         letter, fields = "X", [*fields, members["receiver"], members["exception"]]
     elif "receiver" in members and numbers.agent:
-        # Only ET1 has a receiver in an exit. In a span, the receiver may come from the begin line.
+        # Only an ET1 exit has a receiver. A span's receiver may also come from the begin line.
         keys = list(members)
         behind = "comment" in keys and keys.index("comment") < keys.index("receiver")
         et1 = record.start is None or members.get("$begun") == "decimal"
@@ -164,7 +164,7 @@ def _of_et1(record: Record, members: LineMembers) -> str:
 
 
 def _last(record: Record, time: int | None, numbers: LineForm) -> int:
-    """Return the last field of a line: the thread in the agents' form, and the clock in the specification's form."""
+    """Return the last field of a line: the thread if `numbers.agent` is true, and the clock otherwise."""
     return int(record.stream or 0) if numbers.agent else _time(time, numbers)
 
 
@@ -200,9 +200,9 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 def _has_comment(record: Record, members: LineMembers) -> bool:
     """Return whether to write the comment in a record's attributes into the current line.
 
-    A span has two lines, a begin line and an end line. In the attributes of a span, a comment of the end line precedes
-    `receiver`, a member of the begin line. An end line with an exception has a receiver, too, so that the order shows
-    nothing. The comment then counts as a comment of the end line."""
+    The comment of a span belongs to its begin line or to its end line. In the attributes, a comment of the end line
+    precedes `receiver`, a field of the begin line. If the span has an exception, the end line has a receiver, too. The
+    comment then belongs to the end line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

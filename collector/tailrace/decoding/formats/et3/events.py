@@ -20,13 +20,15 @@ have the producer's numbers (`class_id`, `field_id`, `method_id`, `site_id`) and
 (`maps`). A site has no name, because no producer writes a map of sites. For an allocation, the agents write
 the class whose code allocates the object instead of the object's class.
 
-An exit ends the innermost frame of its method on its stack. The frames above stay open. An exit without
-a frame is an end without an id (`unmatched_end`). Begins and ends that are out of order have no id either.
+An exit ends the innermost frame of its method on its thread's stack. The spans of the frames above get no end. An exit
+without a frame is an end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id
+either.
 
-The first line with a shape of only ET3 or only ET1 determines the version of a file. In an ET1 file, all
-numbers from this line on are hexadecimal. Earlier numbers are read as decimal if possible. The end of a frame that was begun
-before this line has the attribute `"$begun":"decimal"`. A trace in the specification's form is always an ET3 file. In an ET3
-file, a line of ET1's shape may be damaged. Such a line is an instant with the original fields (`et1_shape`).
+The shape of a line is its letter and number of fields. The first line with a shape of only ET3 or only ET1 determines
+the version of a file. In an ET1 file, all numbers from this line on are hexadecimal. Earlier numbers are read as
+decimal if possible. The end of a frame that was begun before this line has the attribute `"$begun":"decimal"`. A trace
+in the specification's form is always an ET3 file. In an ET3 file, a line of ET1's shape may be damaged. Such a line is
+an instant with the original fields (`et1_shape`).
 
 `read_other` reads records that are not events: comments and lines with an unknown letter.
 """
@@ -201,8 +203,8 @@ class Events:
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Read the last line of the input, which has no newline and may be truncated.
 
-        The line counts as whole if its last field has the value that the clock or the thread must have. If the field is
-        truncated, its value is different."""
+        The line is whole if its last field is the expected clock or a known thread (`Form.expects`). A truncated field
+        differs from these."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -280,8 +282,8 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # The begin's record has the key of the name, because the name was unknown then. The end's record
-                    # must have the same key.
+                    # The begin's record has the method's key instead of its name, because the name was not yet known.
+                    # The end's record must have the same key.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'

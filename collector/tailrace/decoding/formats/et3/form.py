@@ -1,12 +1,12 @@
-"""Handle the two forms of ET3, and determine the form of a trace.
+"""Handle the two forms of ET3 lines, and determine the form of a trace.
 
 The last field of a line is the logical clock in the specification's form, and the thread in the agents' form. Otherwise
 lines of both forms look alike (docs/formats/et3.md).
 
 **The agents' form.** Each line ends with the thread. Only deaths (lines about the end of an object) have a time. The
 decoder therefore counts the clock itself, like the tools that add the deaths after the run: one tick for each entry and
-exit, including entries and exits that are known to be missing.
-Two signs show missing lines. The first sign of a missing line reports the line (docs/formats/et3.md):
+exit, including entries and exits that are known to be missing. Two signs show missing lines. Each missing line is
+reported only once (docs/formats/et3.md):
 
 - An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`). This is not certain
   if an exit of an outer frame has removed a frame of this method from the stack before.
@@ -17,10 +17,10 @@ Two signs show missing lines. The first sign of a missing line reports the line 
 The times of deaths are therefore `trusted` only in three cases:
 
 - The file name shows that a tool added the deaths.
-- The times of TRUST deaths at different places exceed the clock by the same difference.
+- The times of `TRUST` deaths at different places exceed the clock by the same difference.
 - The time of a death is below the counted clock. A running agent never writes such a death.
 
-If the difference changes DOUBT times before one of these cases occurs, the times of deaths are never trusted.
+If the difference changes `DOUBT` times before one of these cases occurs, the times of deaths are never trusted.
 
 An unreadable line itself counts as missing, and explains one exit without an entry and one tick of the clock. Frames
 without an exit are no sign of missing lines, because exceptions write no line.
@@ -35,8 +35,8 @@ too. A time of 1 after other times begins a new run of the program. A line with 
 `late`, and takes the reported gap back (a heal). Any other line with an earlier time is a `repeated_time`. Such lines
 do not change the stack.
 
-An unreadable line itself counts as missing. If the clock jumps, the unreadable lines since the last good line are
-subtracted from the number of missing lines.
+An unreadable line itself counts as missing. If the clock jumps, the reported number of missing lines is therefore
+reduced by the unreadable lines since the last readable line.
 
 The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
@@ -75,8 +75,8 @@ the comparison of successive lines shows nothing."""
 
 
 JUMP_MAX = 2**20
-"""If a line's last field exceeds the clock by at least this number, the field is probably a thread instead of a clock,
-because a file never lacks so many successive lines."""
+"""Minimum difference between a line's last field and the clock from which on the field is probably a thread instead of
+a time. A file never lacks so many successive lines."""
 
 
 class OtherFormError(ValueError):
@@ -84,10 +84,10 @@ class OtherFormError(ValueError):
 
 
 LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
-"""The context in which a line is read: its stream, the open frames of the stream, the logical time, and None or the
-flaw of the line's time (the rule that it breaks).
+"""The context in which a line is read: its stream, the open frames of the stream, the logical time, and the flaw
+(broken rule) of this time, or None.
 
-The open frames are None for a line that is out of order. Such a line cannot open or close a frame."""
+The open frames are None for a line with a late or repeated time. Such a line cannot open or close a frame."""
 
 
 class MissingLines(NamedTuple):
@@ -107,8 +107,8 @@ class MissingLines(NamedTuple):
 class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines.
 
-    `found` has the missing and late lines that the last line shows, and None if a new run of the program begins with
-    the last line. The reader of the lines clears `found` after each line."""
+    `found` lists the gaps and heals (late lines) to report after the last line. An item is None if a new run of the
+    program begins with this line. The reader of the lines clears `found` after each line."""
 
     stacks: Stacks
     found: list[MissingLines | None]
@@ -126,10 +126,11 @@ class Form(Protocol):
         ...
 
     def at(self, last: str) -> LineContext:
-        """Return stream, open frames and logical time (`LineContext`) of a line that is not an entry, exit or death.
-        `last` is the last field of the line.
+        """Return stream, open frames and logical time (`LineContext`) of a line that is neither an entry or exit, nor
+        the death of an object. `last` is the last field of the line.
 
-        Raise OtherFormError if the last field shows that the line has another form than the trace."""
+        Raise OtherFormError if the last field is probably a clock in a trace with threads, or a thread in a trace with
+        clocks."""
         ...
 
     def death(self, time: int) -> int:
@@ -145,8 +146,8 @@ class Form(Protocol):
     def unreadable(self) -> None:
         """Note an unreadable line.
 
-        The malformed record of this line already counts as one missing line. If the clock later shows that lines are
-        missing, this line is therefore subtracted from their number."""
+        The malformed record of this line already reports one missing line. Later gaps that the clock shows are
+        therefore reduced by this line."""
         ...
 
     def hole(self) -> None:
@@ -154,9 +155,8 @@ class Form(Protocol):
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Return whether `last` is the last field that the next line must have if its letter is `letter`.
-
-        A truncated field has another value."""
+        """Return whether `last` is the expected last field of a next line with this letter: the expected clock, or a
+        known thread. If a line was truncated, its last field differs."""
         ...
 
 
@@ -168,9 +168,9 @@ class Votes:
     is equal or lower, the fields are threads. A larger rise decides nothing: it is a clock with missing lines, or two
     threads.
 
-    If the configuration asks for the specification's form, a first clock of 1 confirms this form. An equal or lower
-    second field is then no proof of threads: a clock may begin anew, lines may come late, and a line may come twice.
-    Only two equal fields of at least CLOCK_LIKELY are threads."""
+    If `asked` is set to `SPECIFICATION`, a first field of 1 already shows a clock. An equal or lower second field then
+    does not show threads, because a clock may begin anew, and a line may come late or twice. Only two equal fields from
+    CLOCK_LIKELY on show threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
@@ -197,8 +197,9 @@ class Votes:
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the form of the trace that the configuration asks for. Without such a form, return the probable form:
-        the specification's form if the last fields are small enough for a clock, otherwise the agents' form.
+        """Return the form of lines that the configuration asks for. Without such a form, return the specification's
+        form (lines end with a clock) if all last fields are below `CLOCK_LIKELY`, otherwise the agents' form (lines end
+        with a thread).
 
         Call this only if `add` returned no form for any line."""
         if self._asked:
@@ -207,37 +208,37 @@ class Votes:
 
 
 TRUST = 3
-"""Number of deaths (lines about the end of an object) whose times must exceed the counted clock by the same difference
-before the times of deaths are trusted.
+"""Number of deaths (lines about the end of an object) with an equal `AgentForm.ahead` after which their times are
+trusted.
 
 An agent that writes deaths during the run uses another clock, which counts about 17 ticks a line. Two adjacent deaths
-may then have the same difference by chance."""
+may then have an equal `ahead` by chance."""
 
 DOUBT = 3
-"""Maximum number of changes of the difference between the counted clock and the times of deaths (lines about the end of
-an object). After so many changes, the times of deaths are never trusted."""
+"""Number of changes of `AgentForm.ahead` after which the times of deaths (lines about the end of an object) are never
+trusted."""
 
 TIME_MAX = 2**62
-"""Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change the
-counted clock."""
+"""Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change
+`AgentForm.time`."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The clock, the open frames and the losses of a trace in the agents' form. The decoder counts the clock itself.
-    Only deaths (lines about the end of an object) have a time.
+    """The clock, the open frames and the losses of a trace in the agents' form, whose lines end with a thread. The
+    decoder counts the clock itself. Only deaths (lines about the end of an object) have a time.
 
-    time: the counted clock.
-    lost: the number of ticks of the counted clock that stand for missing lines.
-    trusted: whether the times of deaths are trusted, so that a time greater than the clock shows missing lines.
+    time: the counted clock: the number of entries and exits that were read or are known to be missing.
+    lost: the number of these entries and exits that are missing.
+    trusted: whether a death with a time greater than the counted clock shows missing lines.
     ahead: the time of the last death minus the number of entries and exits read before it.
-    agreeing, agreed_at: the number of successive deaths, at different places, with the difference `ahead`, and the
-        number of entries and exits read before the last of these deaths.
+    agreeing: the number of successive deaths with an equal `ahead`, at different places.
+    agreed_at: the number of entries and exits read before the last of these deaths.
     disagreements: how often `ahead` changed before deaths were trusted.
     unread: the number of unreadable lines since the clock was last compared with the time of a trusted death.
-    excused: the number of exits that may lack an entry without a report, because an unreadable line may be the entry.
+    excused: the number of exits without an entry that are not reported, because an unreadable line may be the entry.
     reason: the reason of gaps for missing entries. In a trace that begins in the middle, the entries are before the
         beginning.
-    mixed: whether there were lines in the specification's form.
+    mixed: whether there were lines in the specification's form, which end with a clock.
     clock: the last field, read as a clock, of the last line that may have the specification's form."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -307,11 +308,10 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if the last field of a line is probably a clock, as in the specification's form, instead
-        of a thread.
+        """Raise OtherFormError if the last field of a line is probably a clock instead of a thread.
 
-        `step` is 1 for an entry or exit, which advances the clock of the specification's form, and 0 for any other
-        line."""
+        `step` is the number of ticks by which the line would advance the clock: 1 for an entry or exit, and 0 for any
+        other line."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -323,11 +323,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths (lines about the end of an object) from now on. The caller has found a death whose
-        time is below the counted clock, which shows that a tool added the deaths after the run.
+        """Trust the times of deaths (lines about the end of an object) from now on, because a death has a time below
+        `time`. Only a tool that adds deaths after the run writes such a death.
 
-        If the time of an earlier death between the same two lines exceeded the clock, report the missing lines that
-        this time shows."""
+        If the time of the last death exceeded `time`, and no entry or exit was read since, report the missing lines
+        that this time shows."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -335,10 +335,10 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Compare how far a death is ahead of the number of lines read (`ahead`) with the same difference of earlier
-        deaths.
+        """Compare `ahead` of a death (a line about the end of an object) with `ahead` of earlier deaths. `ahead` is the
+        time of the death minus the number of entries and exits read.
 
-        After TRUST equal differences, trust the times of deaths."""
+        After TRUST deaths with an equal `ahead`, trust the times of deaths."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -351,11 +351,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Add `ahead` ticks to the clock, because the time of a death (a line about the end of an object) shows that so
-        many entries and exits are missing. Report a gap for them.
+        """Add `ahead` ticks to the clock, and report a gap of so many missing entries and exits. The time of a death (a
+        line about the end of an object) has shown that they are missing.
 
         Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
-        from the gap. If there are more of them than ticks, some of them do not advance the clock."""
+        from the gap."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -367,7 +367,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 HOLES_MAX = 256
 """Maximum number of stored ranges of missing clock times. Beyond the maximum, the oldest ranges are removed. A late
-line takes a part of a reported gap back only if its range is stored."""
+line in a removed range does not take its part of the reported gap back."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
@@ -381,14 +381,15 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock, the open frames and the losses of a trace in the specification's form.
+    """The clock, the open frames and the losses of a trace in the specification's form, whose lines end with a clock.
 
     time: the current clock.
-    begun: whether the clock has been seen since the beginning of the trace or since a removed part.
+    begun: whether the clock was seen. Becomes false if the beginning of the trace was removed (`hole`).
     unread: the number of unreadable lines since the clock reached `time`.
-    holes: the ranges of missing clock times. A late line with such a time may take back a part of a reported gap.
-    other: None if no line's last field was too far ahead of the clock; otherwise the field of the last such entry or
-        exit, or -1 if no such line was an entry or exit."""
+    holes: the ranges of missing clock times. If a line with such a time comes late, a heal record takes its part of the
+        reported gap back.
+    other: None if no line's last field was too far ahead of the clock. Otherwise the field of the last entry or exit
+        with such a field, or -1 if only other lines had such a field."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
@@ -434,16 +435,17 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Note the death of an object. A time ahead of the clock proves missing lines.
+        """Note the death of an object. If `time` is greater than the current clock, the entries and exits between them
+        are missing.
 
-        A time behind the clock proves nothing, because a tool may write all deaths at the end of the trace."""
+        A time below the current clock proves nothing, because a tool may write all deaths at the end of the trace."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Do nothing, because the clock of the trace already shows that the entry is missing."""
+        """Do nothing. If the entry of the exit is missing, the clock in later lines shows it."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -458,7 +460,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Move the clock to `time`, and report the entries and exits up to this time as missing.
+        """Move the clock to `time`, and report the entries and exits between the old time and `time` as missing.
 
         Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
         from the reported number."""
@@ -486,8 +488,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         """Remove `time` from the range `holes[at]` of missing clock times, because the line with this time has arrived
         late.
 
-        Take one missing line of the gap back (a heal), if any of the gap's lines is still missing. A gap may have fewer
-        lines than its range has times, because unreadable lines explain some of the times."""
+        Add one line of the reported gap to `found` as a heal, unless all lines of the gap have arrived. A gap may have
+        fewer lines than its range has times, because unreadable lines were subtracted from the gap."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -11,9 +11,9 @@ These shapes are in real use (docs/formats/et3.md). Below the rule are the shape
     T H method receiver exception thread          R object thread           C five counters
     N A I P V object size descriptor site length thread
 
-Numbers are decimal, as in all tools for ET3. ET1 writes all numbers except counters in hexadecimal without
-a prefix. The decoder therefore reads ET1 shapes in hexadecimal, and all lines of a file that begins with ET1 shapes
-(`Events`). In other files, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
+ET3 writes decimal numbers. ET1 writes all numbers except counters in hexadecimal without a prefix. The decoder
+therefore reads ET1 shapes in hexadecimal. After the first ET1 shape of a file, it reads all lines in hexadecimal
+(`Events`). In an ET3 file, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ ET1_SHAPES = {
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
 }
-"""Shapes that only ET1 writes: the name of the event and the names of its fields, by letter and number of fields."""
+"""The events that only ET1 writes. For each line letter and number of fields: the name of the event, and the names of
+its fields."""
 
 COUNTERS = ("C", 5)
 

@@ -56,7 +56,7 @@ DOCUMENTS = {
     "field_list": "field",
 }
 """Kind of the things (class, method or field) that a document names, by the end of the document's file name. A document
-is a file that maps numbers to names. Classes come first, because methods of the specification's form need class names.
+is a file that maps numbers to names. Classes come first, because a method's name may need the name of its class.
 """
 
 
@@ -84,8 +84,8 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for the events of one method: the name or None, the attributes of a begin up to the value of `receiver`,
-and the attributes of an end."""
+"""The texts for the events of one method: its name or None, the attributes of a begin without the value of the last
+attribute (`receiver`), and the attributes of an end."""
 
 
 class _Made(dict[str, V]):
@@ -120,8 +120,7 @@ _versions = count()
 
 
 class MapNames:
-    """The names of one trace. For each id, it has the texts for events: the texts for a method, and the attributes for
-    a class or field.
+    """Stores the names of one trace. `methods`, `classes` and `fields` return the texts for the events of an id.
 
     `version` is a number that changes when the texts change. No two traces have the same version."""
 
@@ -143,9 +142,9 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest names until `size` bytes are free.
+        """Evict the oldest names until their memory has shrunk by `size` bytes.
 
-        The names in `members` are evicted first. They are only needed if a document gives the name of a class late."""
+        Names in `members` are evicted first. They are needed only if the name of their class arrives later."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -313,6 +312,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    # The unit is bytes. Large programs have large files of names, which are read line by line.
+    # bytes: the files of names of large programs are large, and are read line by line
     document_max=16 * 2**20,
 )

@@ -13,16 +13,15 @@ THREADS_MAX = 512
 """Maximum number of threads whose open frames are stored."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods of one thread for which `passed` counts frames. Beyond the maximum, all counts of the
-thread are dropped."""
+"""Maximum number of methods of one thread in `Stacks.passed`. Beyond the maximum, all counts of the thread are
+dropped."""
 
 OpenFrame = tuple[str, int, bool]
 """An open frame: its method, its number, and whether its begin record lacks the name of the method."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""`FRAME_BYTES` is the memory (bytes) of an open frame, and also of a method in `Stacks.passed`. `THREAD_BYTES` is the
-memory (bytes) of a thread."""
+"""Memory (bytes) of an open frame or of a method in `Stacks.passed`, and memory (bytes) of a thread."""
 
 
 class Stacks(msgspec.Struct):
@@ -33,11 +32,11 @@ class Stacks(msgspec.Struct):
     of frames above: an exception, which writes no line, has ended them; their exits are missing; or the exit's own
     entry is missing, and the exits of the frames above follow later.
 
-    `passed`: how many frames above were removed in this way, by thread and method.
+    `passed`: by thread and method, the number of frames that were removed because they were above the frame of an exit.
     `decimal`: the highest number of a frame that was begun before the trace turned out to have hexadecimal numbers. The
         numbers in the lines of these frames were read as decimal.
-    `whole`: whether no limit has removed frames. Beyond a limit, the oldest frames are removed. If `whole` is false, an
-        exit without an entry does not prove that the entry is missing."""
+    `whole`: whether all open frames are stored. Beyond a limit, the oldest frames are removed. An exit without an entry
+        then does not prove that the entry is missing."""
 
     frames: dict[str, list[OpenFrame]] = {}
     passed: dict[str, dict[str, int]] = {}
@@ -72,8 +71,8 @@ class Stacks(msgspec.Struct):
     def proves(self, thread: str, method: str) -> bool:
         """Return whether an exit whose entry is not on the stack proves that the entry is missing.
 
-        The exit proves nothing in two cases: an earlier exit of an outer frame has removed a frame of this method
-        (`passed`), or frames were removed because of a limit (`whole` is false)."""
+        The exit proves nothing if an exit of an outer frame has removed a frame of this method before (`passed`), or if
+        a limit has removed frames (`whole` is false)."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole

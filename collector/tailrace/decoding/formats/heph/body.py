@@ -96,9 +96,9 @@ def may_learn(body: bytes, begin: int) -> bool:
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of a body, which `values` describes: the positions, formats and keys of the values.
+    """Store the layout of bodies like `body`: the positions, formats and keys of their `values`.
 
-    If `values` is None, store that bodies with this description and length have no layout."""
+    If `values` is None, store that bodies with the same description and length have no layout."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -140,9 +140,9 @@ Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
 which another packet may begin.
 
-If a short write has truncated a packet, another packet begins inside it. The first bytes of a packet, the magic, are
-not valid UTF-8. Another packet can therefore begin only among the values of an array, or anywhere in a packet with a
-flaw."""
+If a short write has truncated a packet, another packet begins inside it. A packet begins with its magic, which is not
+valid UTF-8. In a packet without a flaw, another packet can therefore begin only among the values of an array. In a
+packet with a flaw, it can begin anywhere."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""
@@ -190,10 +190,11 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Read the attributes from `at` on. Return their JSON, and the positions of their values.
+    """Read the attributes from `at` on. Return their JSON, and the positions of their values for `learn_layout`.
 
-    The JSON is None if an attribute is not a scalar, or if its name is unusual or occurs twice. The caller must then
-    use `_read_any`. The positions are None in the same case, and if a value is an i64, whose JSON depends on its sign.
+    Return None for both if an attribute is not a scalar, or if its name is long, begins with "$" or occurs twice. The
+    caller must then use `_read_any`. Return None for the positions if a value is an i64, whose JSON depends on its
+    sign.
     """
     keys: set[str] = set()
     fields: list[str] = []
@@ -231,7 +232,7 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
         return None, None
     if shown := ",".join(filter(None, types)):
         fields.append(f'"$types":{{{shown}}}')
-    # The JSON of an i64 depends on its sign, so that bodies with an i64 have no layout.
+    # The JSON of an i64 depends on its sign. No layout (`learn_layout`) is stored for bodies with an i64.
     return f"{{{','.join(fields)}}}", None if types else values
 
 
@@ -289,8 +290,8 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Read the attributes from `at` on whose meaning is certain. Return them, and the position of the first byte that
-    is not part of them."""
+    """Return the attributes from `at` on, and the position of the first byte behind them. If they do not fill the body,
+    stop before the first attribute whose length may be damaged."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -359,8 +360,8 @@ _READERS |= {ARRAY | kind: _read_array for kind in _READERS}
 def _spell(attributes: list[_Attribute]) -> list[str]:
     """Return the attributes as members of a JSON object.
 
-    If a type does not follow from its JSON value, add the member `$types`. If JSON cannot have the names as keys,
-    return a single member `$list`."""
+    If the JSON value alone does not show an attribute's type, add the member `$types`. If a name occurs twice, begins
+    with "$" or is not UTF-8, return a single member `$list`."""
     keys = {attribute.key for attribute in attributes}
     if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
         items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)

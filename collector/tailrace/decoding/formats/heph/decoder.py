@@ -6,11 +6,11 @@
     metadata  = %x75D11D4D size:u32 option:string value:*u8                        ; ≥ 10 bytes
     string    = length:u16 *u8                                                     ; UTF-8
 
-`size` counts the whole packet. An event is a span, or a counter if its first attribute is named
-`tailrace.counter`. `stream` is its stream id in decimal, `counter` its counter, `substream` is bit-cast,
-`start` and `end` are nanoseconds since the epoch; `body` describes its attributes. A time from 2^63 on,
-292 years after its epoch, does not fit its column: the column is null, and the attribute `$start` or
-`$end` has the number (flaw `bad_time`).
+`size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`. The
+columns of an event: `stream` is the stream id in decimal, `counter` is `count` (the event's sequence number),
+`substream` has the bits of the u64 as an i64, and `start` and `end` are nanoseconds since the epoch. The module `body`
+describes the attributes. A time from 2^63 on, 292 years after its epoch, does not fit its column: the column is null,
+and the attribute `$start` or `$end` has the number (flaw `bad_time`).
 
 A metadata packet is a session record with the name of its option. `epoch` (u64, Unix ns) defines the clock.
 The options in the module `session` are a client's statements about its session; their attributes are the object that
@@ -18,10 +18,10 @@ the client sent. The value of any other option is `{"value":"text"}` if it is pr
 `{"value":{"$bytes":"00ff"}}`. docs/formats/heph.md describes the packets of real producers.
 
 Unreadable input: an event whose attributes do not fill its size keeps its header and description (flaw
-`undecodable_body`). If another packet seems to begin inside a packet, a short write has truncated the outer packet, which is
-malformed up to the inner packet. Bytes outside of packets are malformed up to the next magic, in pieces of at
-most `PIECE` bytes, counted from the first of these bytes. All pieces have the reason of the first piece.
-A limit below 64 bytes counts as 64, because headers must fit.
+`undecodable_body`). If another packet begins inside a packet, a short write has truncated the outer packet. The outer
+packet is then malformed up to the inner packet. Bytes outside of packets are malformed up to the next magic, in pieces
+of at most `PIECE` bytes, counted from the first of these bytes. All pieces have the reason of the first piece. A limit
+below 64 bytes counts as 64, because headers must fit.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._seek = False  # Whether the next step starts with fewer bytes if a magic arrives.
+        self._seek = (
+            False  # Whether a magic in the input starts the next step before `_need` bytes.
+        )
 
     @property
     def state(self) -> HephState:
@@ -193,9 +195,9 @@ class HephDecoder:
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
         """Return the position of another packet inside the packet at `at`, or 0 if there is none. `suspects` has the
-        ranges, relative to `at`, in which it may begin.
+        ranges, relative to `at`, in which the inner packet may begin.
 
-        If the outer packet has no flaw, an inner packet counts only with its whole header."""
+        If the outer packet has no flaw (broken rule), the inner packet must have its whole header in the range."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -204,7 +206,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Decode bytes at `at` that are not a whole short event.
+        """Decode bytes at `at` that are not a complete event of a usual size.
 
         Return the number of decoded bytes, or 0 if more input is necessary."""
         have = len(data) - at
@@ -217,7 +219,8 @@ class HephDecoder:
             return self._skip(data, at, fault, records)
         magic, size = prefix(data, at)
         if size > have:
-            # The size may be damaged. Wait only for the first fields, which show whether the lengths fit the size.
+            # The packet's size field may be damaged. Wait only for the header, in which the lengths of strings show
+            # whether the size is possible.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
             self._need = checked if have < checked else size
             return 0
@@ -231,10 +234,10 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Add the bytes from `at` on, where no packet begins, as malformed: up to the next magic, but at most `PIECE`
-        bytes.
+        """Add a malformed record of the bytes from `at` on to `records`, because no packet begins there. The record
+        ends before the next magic, or after about `PIECE` bytes.
 
-        Return the number of these bytes, or 0 if more input is necessary."""
+        Return the size of the record, or 0 if more input is necessary."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
@@ -245,8 +248,8 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Add the incomplete packet at `at` as malformed, because the input has ended. Stop before another packet
-        inside it.
+        """Add the incomplete packet at `at` to `records` as malformed, because the input has ended. If another packet
+        begins inside the incomplete packet, stop before it.
 
         Return the number of malformed bytes."""
         stop = packet_within(data, at + 1, len(data), self._limit)
@@ -340,11 +343,11 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack two things into one block: the event whose first bytes wait, and the events after it in `data`. Return
-        the position in `data` after the block, or 0 if there is no block.
+        """Pack one block: the event whose first bytes are in `_waiting`, and the following events in `data`. Return the
+        position in `data` after the block, or 0 if there is no block.
 
-        Otherwise the waiting event would become a single record between two blocks. Such a record costs the later
-        stages as much time as a block."""
+        Without this function, the event in `_waiting` would become a single record, which costs the later stages as
+        much time as a block."""
         first = self._first(data, limit)
         if not first:
             return 0
@@ -358,8 +361,8 @@ class HephBlockDecoder(HephDecoder):
         return stop
 
     def _first(self, data: bytes, limit: int) -> bytes:
-        """Return the packet whose first bytes wait, completed with the beginning of `data`. Return empty bytes if this
-        packet is not a short event.
+        """Return the event whose first bytes are in `_waiting`, completed with the beginning of `data`. Return empty
+        bytes if nothing waits, or if the packet is not a complete event of at most `limit` bytes.
         """
         waiting = self._waiting
         have = len(waiting)

@@ -1,10 +1,11 @@
 """Turn Heph records back into packets.
 
-The table does not have the ids of clients' sessions (`session`). An announcement gets another id, which begins with the stored
-digits. A reader of the packets therefore cannot continue the session. All other bytes are equal to the original, except spaces
-in values that are JSON objects.
+The table has a digest instead of the id of a client's session (`session`). The encoder writes another id, which begins
+with this digest. A reader of the packets therefore cannot continue the session. All other bytes are equal to the
+original, except spaces in values that are JSON objects.
 
-A repair adds nothing at the end of a trace, because the format has no end mark and packets do not refer to other packets.
+An encoder with `repair` adds nothing at the end of a trace, because the format has no end mark and packets do not refer
+to other packets.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class HephEncoder:
 
 
 def _body(name: str, members: dict[str, Any]) -> bytes:
-    """Return the encoded body of an event: its description and its attributes. `members` has the members of the
-    record's attributes (see the module `body`).
+    """Return the encoded body of an event: its description and its attributes. `members` has the attributes column of
+    the record as a dict (see the module `body`).
     """
     description = members.pop("$description", name)
     rest = bytes.fromhex(members.pop("$undecoded", ""))
@@ -131,10 +132,10 @@ def _option(record: Record) -> bytes:
 
 
 def _statement(attributes: str | None) -> bytes:
-    """Return the JSON of a client's statement about its session. `attributes` are the attributes of the statement's
+    """Return the JSON of a metadata packet about a client's session. `attributes` are the attributes of the packet's
     record.
 
-    The record lacks the client's id. The statement gets another valid id."""
+    The attributes have a digest instead of the session's id. Fill the digest up with zeros to the length of an id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

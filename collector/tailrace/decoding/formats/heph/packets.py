@@ -1,6 +1,6 @@
 """Find the beginnings and sizes of Heph packets, and read metadata packets.
 
-`read_metadata` turns a metadata packet into a session record: the producer's epoch, a client's statement, or another option.
+`read_metadata` turns a metadata packet into a session record.
 """
 
 from __future__ import annotations

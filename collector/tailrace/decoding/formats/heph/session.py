@@ -1,4 +1,4 @@
-"""Read a client's statements about its session in Heph metadata packets, and write the collector's answers.
+"""Read the metadata packets in which a Heph client describes its session, and write the collector's answers.
 
 The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are
 ignored:
@@ -11,8 +11,8 @@ ignored:
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
-Only `session` is required. A value of another shape is ignored. Its record has the value, like the record of any other
-option, and the flaw `bad_session`.
+Only the member `session` is required. A value of another shape has no effect on the session. Its record has the value,
+like the record of any other option, and the flaw `bad_session`.
 
 Anyone with the id of a session can continue the session. Records therefore have a digest instead of the id
 (`stored_name`), even for an id in an option that is unknown to this version.
@@ -36,8 +36,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of parts into which a client may divide its goodbye (the statement that its session ends). With one
-part in each datagram, so many parts state the ends of more than 300,000 streams."""
+"""Maximum number of packets into which a client may divide its goodbye (`tailrace.goodbye`). With one packet in each
+datagram, the maximum is sufficient for more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -45,7 +45,7 @@ _COUNT_MAX = 2**63 - 1
 _Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
 
 _SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Reasons of discarded events that the client had already sent. These events have sequence numbers, and may have
+"""Reasons for which a client discards events that it has already sent. These events have sequence numbers, and may have
 arrived."""
 
 
@@ -89,7 +89,8 @@ class _Goodbye(msgspec.Struct):
 
 
 def _never_sent(discarded: _Discarded) -> int:
-    """Return how many of the discarded events the client never sent, given their numbers by reason."""
+    """Return how many of the discarded events the client never sent. `discarded` has the number of events for each
+    reason."""
     sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
     return min(sum_, _COUNT_MAX)
 
@@ -113,7 +114,7 @@ _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 
 
 def stored_name(id_: str) -> str:
-    """Return the name that tables have instead of a session's id: the first digits of the id's SHA-256."""
+    """Return the text that replaces a session's id in tables: the first digits of the id's SHA-256."""
     return sha256(id_.encode()).hexdigest()[:STORED_DIGITS]
 
 
@@ -146,15 +147,15 @@ def _attributes(fields: list[Field]) -> str:
 
 
 def _text(field: Field) -> str:
-    """Return the text of a member's value as the producer wrote it. If the value is the id of a session, return its
-    stored name.
+    """Return the JSON text of a field's value. If the value is the id of a session, return `stored_name` of the id
+    instead.
     """
     is_id = field.key == "session" and isinstance(field.value, str)
     return json.dumps(stored_name(field.value)) if is_id else field.text
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
-    """Return the metadata packet that sends the collector's answer to a client."""
+    """Return the collector's answer to a client as a metadata packet."""
     fields: dict[str, object] = {
         "session": answer.session,
         "turn": answer.turn,
