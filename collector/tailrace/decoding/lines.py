@@ -1,13 +1,12 @@
 """Cut a stream of bytes into lines, for all formats that consist of lines.
 
-`Lines` has three guarantees: the pieces tile the input, the division of the input into `feed` calls never changes the
-boundaries of lines, and at most `limit` bytes wait. The run time is linear in the size of the input, even if the input arrives
-byte by byte.
+`Lines` cuts the input into pieces: whole lines, or a part of a line. It has three guarantees: each byte is in exactly
+one piece, the division of the input into `feed` calls never changes the boundaries of lines, and at most `limit` bytes
+wait. The run time is linear in the size of the input, even if the input arrives byte by byte.
 
-A *line* is the bytes up to and including a newline (LF), together with the blank lines before the line. Blank
-lines have no content, but each byte must belong to a record. "Blank" is JSON's white space: space, tab,
-CR. A line longer than `limit` is returned in pieces of `PIECE` bytes, counted from the beginning of the line. The last piece
-may be shorter.
+A *line* is the bytes up to and including a newline (LF), together with the blank lines before the line. "Blank" is
+JSON's white space: space, tab, CR. A line longer than `limit` is returned in pieces of `PIECE` bytes, counted from the
+beginning of the line. The last piece may be shorter.
 
 A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
 DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line (`marks_before`). The
@@ -55,7 +54,7 @@ class Piece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the session record that a decoder makes of blank lines or of a mark."""
+        """Name of the session record for blank lines, for a byte order mark, or for Ctrl-Zs."""
         if self.kind == "blank":
             return "blank_lines"
         return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
@@ -64,8 +63,8 @@ class Piece(NamedTuple):
 class LinesState(msgspec.Struct):
     """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags.
 
-    `too_long`: whether the waiting bytes belong to a line over the limit. `settled`: whether `settle` has returned a
-    line whose newline has not arrived."""
+    `too_long`: whether the waiting bytes belong to a line larger than `Lines.limit`.
+    `settled`: whether `settle` has returned a line without a newline, and no byte has arrived since then."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -74,8 +73,8 @@ class LinesState(msgspec.Struct):
 
 
 class Lines:
-    """Splits bytes into pieces. `limit` is the maximum size (bytes) of a line, including its newline and the blank
-    lines before it.
+    """Splits bytes into pieces (`Piece`: whole lines, or a part of one). `limit` is the maximum size (bytes) of a line
+    with its newline and the preceding blank lines.
 
     `marked`: whether a byte order mark stays in the first line. Otherwise it becomes a separate piece."""
 
@@ -105,7 +104,7 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte that is in no returned piece of lines (`Piece`)."""
+        """Offset of the first byte that has not been returned in a `Piece`."""
         return self._offset
 
     @property
@@ -130,8 +129,8 @@ class Lines:
         return taken
 
     def skip(self, size: int) -> None:
-        """Count `size` bytes as read, because another reader has read whole lines of this size. Call `skip` only while
-        `between` is true.
+        """Count `size` bytes as read, because another reader has read whole lines of this size. Call `skip` only if no
+        bytes wait (`between`).
         """
         self._offset += size
 
@@ -166,8 +165,8 @@ class Lines:
         caller may call `feed` again: offsets continue to count.
         """
         data = bytes(self._waiting)
-        # Return the blank lines as a piece of their own. Together with them, a line that continues later might exceed
-        # the limit.
+        # Return the preceding blank lines as a separate piece. A line that continues later might otherwise exceed
+        # `limit` because of its blank lines.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
         kind: Literal["too_long", "blank", "tail"]
@@ -182,8 +181,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`), as `end` does, if they are blank, or if they are a whole line
-        except for the newline. `whole` decides whether they are a whole line. Otherwise return no piece.
+        """Return the waiting bytes as pieces (`Piece`), like `end`, if they are blank or a line that lacks only the
+        newline. `whole` returns whether bytes are such a line. Otherwise return no piece.
 
         If the newline arrives later, it counts as a blank line."""
         if not self._waiting or self._too_long:
@@ -280,7 +279,8 @@ def marks_before(line: bytes) -> list[Piece]:
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Split a `lines` piece into lines, each with its newline and the blank lines before it."""
+    """Split whole lines, the data of a `Piece` of the kind `lines`. Return each line with its newline and the blank
+    lines before it."""
     lines: list[bytes] = []
     begun = at = 0
     while at < len(data):
@@ -300,5 +300,5 @@ def without_content(name: str, size: int) -> bytes | None:
 
 
 def blank_lines(size: int) -> bytes:
-    """Return `size` bytes of blank lines: spaces and a newline. Beyond `BLANK_MAX` bytes, return only so many."""
+    """Return `size` bytes of blank lines (spaces and a newline), but at most `BLANK_MAX` + 1 bytes."""
     return b" " * min(size - 1, BLANK_MAX) + b"\n"

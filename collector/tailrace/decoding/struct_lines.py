@@ -73,10 +73,10 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return the fields that the decoded lines do not have, as JSON members, such as `,"a":1,"b":2`.
+        """Return the fields of each line that its struct does not have, as JSON members, such as `,"a":1,"b":2`.
 
-        `again` is the decoded lines as JSON (`rewritten`). Return None for a line with a repeated field or a reserved name,
-        and for a line without a struct."""
+        `decoded` has the structs, and `again` the structs as JSON (`rewritten`). Return None for a line with a repeated
+        field or a reserved name, and for a line without a struct."""
         text = b"\n".join(lines) + b"\n"
         whole = None not in decoded
         if whole and _same_value(text, again):
@@ -99,9 +99,10 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line, except those whose keys `left_out` returns for the type of the line's struct.
+    """Return the fields of each line without the fields in `left_out`, which returns keys for the type of the line's
+    struct.
 
-    Return no field for a line without a struct."""
+    Return no fields for a line without a struct."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -117,10 +118,10 @@ def rewritten(decoded: Sequence[object | None]) -> bytes:
 def members(
     objects: Sequence[Mapping[str, msgspec.Raw]], reserved: AbstractSet[str] = frozenset()
 ) -> Sequence[str | None]:
-    """Return the members of each object as JSON text. Return None for an object with a key that begins with "$" or that is
-    in `reserved`.
+    """Return the members of each JSON object as text. Return None for an object with a key that begins with "$" or that
+    is in `reserved`.
 
-    No value may have a newline."""
+    The values must not contain newlines."""
     text = _encode_lines(objects)
     lines = text.decode().split("\n")[:-1]
     found = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]
@@ -145,7 +146,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
     """Return whether two JSON texts have the same value. `again` is what msgspec wrote after it had decoded `data`. The
     texts may differ in white space and in the escapes of characters.
 
-    The function compares only the sizes of the texts. This is sufficient, because msgspec never adds bytes."""
+    Compare only the sizes of the texts without white space and with equal escapes. This is sufficient, because msgspec
+    never adds bytes."""
     if len(data) == len(again):
         return True
     content = _content(data)
@@ -153,11 +155,11 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) that JSON has without white space and with the escapes that msgspec writes. Spaces in
-    strings are not counted."""
+    """Return the size (bytes) of a JSON text without white space, also in strings. Characters count with the escapes
+    that msgspec writes."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
-    # Join all strings and the text between them into one string of the same content.
+    # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.
     text = data.replace(rb"\\", b"--").replace(rb"\"", b"--").translate(_AS_CONTENT, _WHITE)
     spelled = _encode(_decode_text(b'"%b"' % text))
     return len(spelled) - len(b'""') - spelled.count(b" ")

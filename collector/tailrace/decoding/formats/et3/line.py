@@ -12,8 +12,8 @@ These shapes are in real use (docs/formats/et3.md). Below the rule are the shape
     N A I P V object size descriptor site length thread
 
 ET3 writes decimal numbers. ET1 writes all numbers except counters in hexadecimal without a prefix. The decoder
-therefore reads ET1 shapes in hexadecimal. After the first ET1 shape of a file, it reads all lines in hexadecimal
-(`Events`). In an ET3 file, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
+therefore reads ET1 shapes in hexadecimal. If a file begins with ET1 shapes, all its lines are read in hexadecimal
+(`Events`). In other files, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ FORMAT = Format(
             "bad_length",  # The description or option is longer than the packet.
             "bad_magic",  # No packet begins at this offset.
             "bad_size",  # The size is below the minimum of a packet.
-            "too_long",  # The size exceeds the limit.
+            "too_long",  # The size exceeds the decoder's `limit`.
             "torn",  # The first bytes of another packet are inside this packet.
             "truncated",  # The input ends inside this packet.
         }

@@ -91,9 +91,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._seek = (
-            False  # Whether a magic in the input starts the next step before `_need` bytes.
-        )
+        self._seek = False  # Whether a magic starts the next step before `_need` bytes.
 
     @property
     def state(self) -> HephState:

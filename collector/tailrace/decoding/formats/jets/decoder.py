@@ -1,4 +1,4 @@
-"""Decode JETS 2.0: one JSON object a line, for records that begin and end, and for their events and annotations.
+"""Decode JETS 2.0: one JSON object a line, for spans (records that begin and end), their events and their annotations.
 
 | type       | kind       | columns                                                      |
 |------------|------------|--------------------------------------------------------------|
@@ -10,23 +10,24 @@
 | footer     | session    | name "footer"                                                |
 | any other  | session    | name (the type), start (clk)                                 |
 
-`start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a session is one stream.
+`start` and `end` are `clk`, ticks of the simulated clock. An id column has the bits of the u64 as an i64. Stream is "":
+a session is one stream.
 
 Three dialects called 2.0 are in use (docs/formats/jets.md). The decoder accepts the differences in any line. An id may
 be a string: the column then has 63 bits of the string's BLAKE2b, and the attributes have the string. The name of such a
 line and any description may be missing. A record_end may have `id` instead of `record_id`. A missing parent_id is
 equivalent to null.
 
-Attributes have each field without a column: the rewritten description, then data and the other fields in the line's
+Attributes have each field without a column: the description, encoded anew, then data and the other fields in the line's
 order with the producer's own text. A header has `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer
 `{"totals":{…},…}`. A line keeps its whole text under `$line` instead in three cases: a key is repeated (the last value
 is used), a key begins with "$", or a key is one that the decoder itself adds.
 
 A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type also has a flaw, and is not
 malformed, because later versions may add types. Its record is a session record, because the footer's total counts
-annotations. A record with several flaws gets the first of these: byte_order_mark, duplicate_key, flaws of its own
-fields, flaws of its position. Rules about ids (references, duplicates, order) depend on earlier ids. The ingest stage
-checks these rules (`ingest.spans`).
+annotations. A record with several flaws gets the first of these: byte_order_mark, duplicate_key, flaws of single
+fields, flaws of the line's position. Rules about ids (references, duplicates, order) depend on earlier ids. The ingest
+stage checks these rules (`ingest.spans`).
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
 newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line come from a

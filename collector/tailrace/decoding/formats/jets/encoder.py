@@ -43,7 +43,7 @@ class JetsEncoder:
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
-        # the JSON text of each open JETS record's id, by the number in the id column
+        # The JSON text of the id of each begun and not yet ended JETS record. The key is the value of the column `id`.
         self._open: dict[int, str] = {}
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
@@ -79,7 +79,8 @@ class JetsEncoder:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _note(self, record: Record, texts: Texts) -> None:
-        """Update the facts that a repair needs: the counts for the footer, the open records, and the latest `clk`."""
+        """Update the state that the encoder needs with `repair`: the counts for the footer, the ids of begun records,
+        and the latest `clk`."""
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -143,8 +144,8 @@ def _unsigned(id_: int) -> str:
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     """Return all fields of a line in the order of the specification.
 
-    `own` has the fields that come from columns, and `theirs` the fields with the producer's own text. If this order
-    would change the order within `theirs`, put `own` first and keep the order of `theirs`."""
+    `own` has the fields that come from columns. `theirs` has the fields with the producer's own text, in the producer's
+    order. If the specification contradicts the producer's order, return first `own`, then `theirs`."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -167,8 +168,8 @@ def _members(text: str | None) -> Texts:
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     """Split the attributes of a span. Return the attributes of its begin line and those of its end line.
 
-    In a span, the attributes of the end line come first (`rows.fields.united`). The description and data of a line come
-    before its other fields. A flaw precedes the attributes of its line."""
+    In a span, the attributes of the end line come first (`rows.fields.united`). In the attributes of each line, the
+    order is: the flaw (broken rule), description and data, other fields."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
@@ -178,7 +179,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # The end line had these fields: the begin line's fields with these keys are columns.
+    ]  # In the begin line, these fields are columns. As attributes, they therefore come from the end line.
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False
@@ -194,5 +195,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is a string id, and `id_` is the number that stands for it in the id column."""
+    """Return whether a JSON text is a string whose id number (`number_of`) is `id_`."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

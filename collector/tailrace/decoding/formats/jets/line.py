@@ -5,7 +5,7 @@ record with a reason from `json_object.read_object` or with one of these reasons
 
     missing_key   the type, or a key that the type requires, is missing
     bad_clk       clk is not an integer of 64 bits; `12.0` and `1e3` are integers
-    bad_id        an id is neither an unsigned integer of 64 bits nor a string; a parent_id only gets a flaw
+    bad_id        an id, except parent_id, is neither an unsigned integer of 64 bits nor a string
     bad_field     the type, name, record_type, description or version is not a string, or the
                   metadata not an object
 
@@ -255,10 +255,10 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return the number for an id column, given the field `key`. Raise _MalformedError if the field has no valid id.
+    """Return the number for an id column from the field `key`. Raise _MalformedError if the field has no valid id.
 
-    If the id is a number, add `key` to `used`, because the column then has the whole content of the field. A string id
-    also stays in the attributes."""
+    If the id is a number, add `key` to `used`, the keys of fields that the attributes leave out. A string id stays in
+    the attributes."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)

@@ -109,7 +109,8 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
 
 
 def _as_usual(line: _Spelled, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a line that was decoded with its numbers as JSON texts (`_Spelled`)."""
+    """Return the record of a line whose numbers were decoded as JSON texts (`_Spelled`). Return None if a number is not
+    a valid one."""
     try:
         return line.usual().record(offset, size, more)
     except ValueError:
@@ -207,8 +208,8 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The types of usual lines (of a frequent shape), with numbers and ids as JSON texts. The texts may have fractions or
-exponents."""
+"""The types of lines of a frequent shape whose numbers and ids are decoded as JSON texts. The texts may have fractions
+or exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
 _IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')
@@ -228,7 +229,7 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
         decoded = _LINES.decode(data, lines) or _LINES.decode_each(lines)
     again = rewritten(decoded)
     further = _LINES.further(lines, decoded, again)
-    # `again`, the lines as JSON that msgspec wrote, has neither white space nor escapes in its keys.
+    # `again` has the decoded lines as msgspec writes them: without white space, and without escapes in keys.
     if b'id":"' in again and any(key in again for key in _STRING_IDS):
         further = _with_ids(lines, decoded, further)
     found: list[Record | bytes] = []
@@ -245,11 +246,11 @@ def _with_ids(
     decoded: Sequence[_Line | _Spelled | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
-    """Return the JSON members of each line that have no column, in the order of the line: the fields in `further`, and
-    each id that is a string. The id column has only a number for such a string."""
+    """Return, for each line, the JSON members without a column, in the order of the line: the fields in `further`, and
+    ids that are strings. The id column has only a number for such a string."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
-        # The `id` of an event is a further field.
+        # The struct of an event has no `id`, so that an event's `id` is never removed here.
         own = keys_of(type(one)) if one else ()
         for key in each.keys() & _IDS:
             if key in own and bytes(each[key])[:1] != b'"':

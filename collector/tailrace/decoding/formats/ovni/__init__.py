@@ -19,7 +19,7 @@ FORMAT = Format(
     state_type=OvniState,
     flaws=frozenset(
         {
-            # Each comment describes how a record breaks the rule that is named.
+            # Each comment describes how a record breaks the rule beside the comment.
             "bad_clock_offsets",  # The table of clock offsets cannot be read.
             "no_clock_offset",  # The table of clock offsets has no line for this host, or several.
             "bad_metadata",  # The metadata file was never a readable JSON object.
@@ -36,11 +36,11 @@ FORMAT = Format(
     ),
     malformed=frozenset(
         {
-            # Each comment describes the bytes that get the named reason.
+            # Each comment describes the malformed bytes with this reason.
             "bad_event",  # No event can begin here.
             "bad_header",  # The file does not begin with ovni's header.
             "bad_size",  # The event is a jumbo larger than the maximum of libovni.
-            "too_long",  # The event is larger than the limit.
+            "too_long",  # The event is larger than the decoder's `limit`.
             "truncated",  # The input ends inside this event.
         }
     ),

@@ -29,8 +29,8 @@ functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of a usual event (of a frequent shape) for the `Scanner` of the compiled kernel: the
-    flags, the MCV (model, category and value), the values of the event's `EventPlan`, and the types of its fields."""
+    """Return the description of an event of a frequent shape for the `Scanner` of the compiled kernel: `key` (flags and
+    MCV: model, category and value), the values of `plan`, and the types of the event's fields."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -41,8 +41,8 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans of the events `OU[` and `OU]`, between which the clock may go back. The compiled kernel reads these events, but
-`usual` does not."""
+"""How to read the events `OU[` and `OU]` (`EventPlan`), between which the clock may go back. The compiled kernel reads
+these events, but the module `usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
 """The compiled kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls
@@ -112,19 +112,19 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Minimum number of bytes that the Python decoder gets after an event that the compiled kernel cannot read.
+        """Minimum number of bytes that Python decodes after an event that the compiled kernel cannot read.
 
-        Each call of the kernel copies the open spans, even if the kernel then packs no event. This number of bytes is
-        chosen so that Python decodes them in about the time of the copy."""
+        The next call of the kernel copies the open spans, even if the kernel then reads no event. Python decodes so
+        many bytes in about the time of the copy."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that the Python decoder gets next, to complete the record whose beginning waits.
+        """Number of bytes that Python decodes next, to complete the record whose first bytes are in `_waiting`.
 
-        If the size of the record is known, these are its missing bytes. Otherwise they are the missing bytes of the
-        fields that show the size. After unreadable bytes, and in late events, the number is `_SEARCHED`."""
+        If the size of the record is known, only its missing bytes are decoded. Otherwise the missing bytes of the
+        header are decoded. After unreadable bytes, and between `OU[` and `OU]`, the number is `_SEARCHED`."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
@@ -132,8 +132,8 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return how many bytes the Python decoder gets from `at` on, where the compiled kernel stopped before an
-        unusual event.
+        """Return the number of bytes that Python decodes from `at` on. The compiled kernel cannot read the event at
+        `at`.
         """
         if not self._state.order:
             return HEADER

@@ -13,7 +13,7 @@ Further records have size 0:
     session  metadata      the content of the metadata after each change, under `producer`; `document`
                            names metadata that is not the thread's own
              clock_offset  the offset to add to the clock (`clock_offset`, ns), and the line of the table
-             fork          events are repeated (`order`)
+             fork          a fork of the process has copied the following events (`order`)
     name                   titles and labels of marks
     gap      truncated     stale_tail: the following events belong to an earlier run, whose beginning was
                            overwritten
@@ -24,8 +24,8 @@ Further records have size 0:
 The last two gaps are reported only at the end of the input. The metadata may mark a thread as finished
 before the last bytes of the thread arrive. The metadata also marks threads that lost all events as finished.
 
-Events between `OU[` and `OU]` become records in the order of their clocks, up to `LATE_MAX` bytes at a time. An end may
-precede its begin there.
+Events between `OU[` and `OU]` are sorted by clock, at most `LATE_MAX` bytes at a time. An end among these events
+may come before its begin.
 
 Bytes that cannot begin an event are malformed up to the next event, in pieces of at most
 `limit` bytes. All pieces have the reason of the first piece. A limit below 64 bytes counts as 64.
@@ -105,8 +105,8 @@ class OvniDecoder:
         self._waiting = bytearray(state.waiting)
         self._searched = 0  # Number of waiting bytes that certainly begin no event.
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._gathered = 0  # Size (bytes) of the whole late events among the waiting bytes.
-        self._over = False  # Whether to decode the waiting late events at once.
+        self._gathered = 0  # Size (bytes) of the complete late events in `_waiting`.
+        self._over = False  # Whether to decode late events without further input.
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -294,11 +294,11 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the end position of the late events from `at` on that the decoder sorts by clock together. Return None
+        """Return the end position of the late events from `at` on that the decoder sorts together by clock. Return None
         if the decoder must wait for more bytes.
 
-        Late events stand between `OU[` and `OU]`. The range ends before `OU]`, before bytes that are not an event, and
-        before an event that would make the range larger than `LATE_MAX`."""
+        Late events are the events between `OU[` and `OU]`. The range ends before `OU]`, before bytes that are not an
+        event, and before an event that would make the range larger than `LATE_MAX`."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered
@@ -320,13 +320,14 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read the late events from `at` to `stop`, sorted by clock.
+        """Read the late events (events between `OU[` and `OU]`) from `at` to `stop`, sorted by clock.
 
-        Pass the events from `noted` on to `EventOrder.remember`. Return the position up to which this was done."""
+        Before each event in `TURNS`, pass the events from `noted` on to `EventOrder.remember`. Return the end position
+        of these events."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            # the result is always a number, because `_late_end` returns only whole events
+            # `event_size` returns a number here, because `_late_end` returns only whole events
             size = int(event_size(waiting, at, numbers))
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:
@@ -370,7 +371,8 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Add the bytes from `at` on, where no event begins, as malformed records, up to the next event.
+        """Add malformed records to `records` for the bytes from `at` on, up to the next event. The caller has found no
+        event at `at`.
 
         Return the position of the first byte that is in no record."""
         state, waiting = self._state, self._waiting

@@ -1,4 +1,4 @@
-"""Read the documents of an ovni stream: its metadata, and the offsets of the nodes' clocks.
+"""Read the documents of an ovni stream: its metadata, and the table of clock offsets.
 
 Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
 incomplete document, and the complete document a little later. Unreadable metadata is therefore reported only at the
@@ -6,14 +6,14 @@ end of the stream, if it never became readable.
 Versions 1 and 2 have a `metadata.json` for each process. For each thread, version 2 has a `thread.TID.json`, and
 version 3 has a `stream.json`.
 
-Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may
-describe them for the whole trace.
+A program may define marks: types 0 to 99 with a title, and labels of values (`ovni.mark`). The metadata of any thread
+may define them for the whole trace.
 
-`clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of the offset to
-add to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's name up to
-the first ".". ovnisync writes the host name of the system, which may have a domain. A line with a domain matches the node,
-too, if no other line has the same name up to the first ".". A table without a line for the node is reported at the end of
-the stream, because the table may grow.
+The table of clock offsets (`clock-offsets.txt`) has a heading, then one line for each host: rank, host, and median,
+mean and deviation of the offset to add to the host's clock, in nanoseconds. Only the median counts. A stream's host is
+the name of its loom (`loom.NAME` in the path) up to the first ".". A host in the table may have a domain. A line with a
+domain matches a host without the domain if no other line has the same name up to the first ".". A table without a line
+for the stream's host is reported at the end of the stream, because the table may grow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class DocumentsState(msgspec.Struct):
     `unreadable`: the size (bytes) of a document that was unreadable at the last attempt, by document name.
     `finished`: whether the metadata states that the producer has finished.
     `offset`: the offset of this host's clock, or None.
-    `others`: if the table has no line for this host, its first lines. Lines that may match the host come first.
+    `others`: the first lines of the table of clock offsets if it has no line for this host. Lines of similar hosts come
+        first.
     """
 
     told: dict[str, bytes] = {}
@@ -67,8 +68,8 @@ class StreamDocuments:
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Read a metadata document. Return a record of its content, and records of the names of marks that are new or
-        have changed.
+        """Read a metadata document. Return a record of its content, and records of new or changed names of the
+        program's marks (`ovni.mark`).
 
         Return nothing if the content has not changed since the last call."""
         state = self.state
@@ -152,8 +153,8 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the titles of mark types and the labels of mark values in the metadata. The keys are those of
-    `Names.learn_mark`.
+    """Return the names in the metadata's `ovni.mark`: titles of types and labels of values. The keys are "TYPE" and
+    "TYPE:VALUE".
     """
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None

@@ -8,10 +8,10 @@
 | create, type         | name       | name, parent, start; the key in the attributes |
 | unknown              | instant    | name (the MCV), parent, start                 |
 
-`category` is the name of the model. `start` and `end` are the clock, bit-cast. Attributes begin with the MCV, the three
-characters model, category and value of the event's type (`mcv`; `end_mcv` for an end, because a span has both), and the
-fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the part of the payload
-after the fields, in hexadecimal. `flags` is present only if the flags are unusual.
+`category` is the name of the model. `start` and `end` have the bits of the clock (u64) as an i64. Attributes begin with
+the MCV, the three characters model, category and value of the event's type (`mcv`; `end_mcv` for an end, because a span
+has both), and the fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the
+part of the payload after the fields, in hexadecimal. `flags` is present only if the flags are unusual.
 
 An event that creates a task or names a type is a `name` row, because events of other threads refer to the name.
 """
@@ -33,7 +33,7 @@ KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""Record kinds of the events that neither begin nor end a span, by the role of the event in the module `table`."""
+"""Record kinds of the events that neither begin nor end a span, by `EventType.role`."""
 
 STATES = {
     "x": "running",
@@ -51,8 +51,8 @@ USUAL_JUMBO = JUMBO | 3
 
 
 class _Payload(NamedTuple):
-    """The payload of an event: the values of its fields, the same values as JSON members and as part of a pair's key,
-    and the bytes after the fields."""
+    """The payload of an event: the values of its fields, the same values as JSON members and as part of the key by
+    which an end finds its begin, and the bytes after the fields."""
 
     values: tuple[int, ...]
     members: str
@@ -132,9 +132,7 @@ class EventReader:
         return _Reading(kind, event.name, payload.members, payload.rest)
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a begin or an end. The key of a pair has the values of the fields: an end finds its begin by an equal
-        key.
-        """
+        """Read a begin or an end. An end finds its begin by a key, which has the values of the fields."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -168,10 +166,10 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Store the label of a task type, which is at the beginning of `data`. Return the label, the JSON members with
-        the label's key, and the bytes after the label.
+        """Store the label of a task type in the stream's names. The label is at the beginning of `data`, and ends at
+        the first zero byte.
 
-        The label ends at the first zero byte."""
+        Return the label, the JSON members that give this name to the type's key, and the bytes after the label."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

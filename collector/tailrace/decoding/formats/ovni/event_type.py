@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of pairs that have a separate stack: their spans nest only with spans of the same channel."""
+"""Roles of begins and ends whose spans nest only with spans of the same channel. These spans have a separate stack."""
 
 JUMBO = frozenset({"type", "deltas"})
 
@@ -14,10 +14,10 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload that has at least `size` bytes.
+    """The fields of a payload that has at least `size` bytes: the struct of the fields, their names, and the templates
+    of two texts.
 
-    The layout has the struct of the fields, their names, and the templates that write their values as JSON members and
-    into the key of a pair."""
+    `members`: the values as JSON members. `key`: the values as part of the key by which an end finds its begin."""
 
     size: int
     struct: Struct
@@ -54,7 +54,8 @@ class EventType(NamedTuple):
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the channel of an event whose fields have these values. Each type of mark is a separate channel."""
+        """Return the channel of an event whose fields have these values. Spans of one channel nest. Each type of a
+        program's marks is a separate channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 

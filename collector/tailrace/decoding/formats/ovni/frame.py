@@ -49,8 +49,8 @@ _CANDIDATE = re.compile(
 
 
 class Numbers(NamedTuple):
-    """The structs that read numbers in one byte order: `head` for flags, MCV and clock, and `size` for the size of a
-    jumbo.
+    """The structs that read numbers in one byte order. `head` reads flags, MCV (model, category and value) and clock.
+    `size` reads the size of a jumbo (an event that states the size of its data).
     """
 
     head: Struct
@@ -63,8 +63,9 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV is unknown, and the bytes are not three printable characters and a possible clock. Or the flags show
-    a jumbo, but events with this MCV are never jumbos.
+    bad_event: the MCV (model, category and value) is unknown, and either it is not printable or the clock is
+        impossible. Or the flags show a jumbo (an event that states the size of its data), but events with this MCV are
+        never jumbos.
     bad_size: a jumbo is larger than the maximum of libovni.
     """
     have = len(buffer) - at

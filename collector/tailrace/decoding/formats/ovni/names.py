@@ -27,14 +27,14 @@ TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
 """Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and events have
 its key instead of its name."""
 MARKED_MAX = 64
-"""Maximum number of marks whose name and JSON members are cached."""
+"""Maximum number of cached values of the program's marks, each with its name and JSON members."""
 NAME_MAX = 256
 """Maximum number of characters of a stored name. A longer name is not stored: the events that refer to it get its key
 instead."""
 
 Named = tuple[str | None, str]
-"""The name of an event, and JSON members for its attributes. If the name is unknown, it is None, and a member has the
-key under which the name can be found later."""
+"""The name of an event or None, and JSON members for its attributes. If the name is unknown, a member has the name's
+key, so that a reader can look up the name later."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 """A function that names an event. It returns the name and JSON members, given the names of the stream, the type of the
@@ -47,7 +47,7 @@ class NamesState(msgspec.Struct):
 
     `types`: the labels of task types, by model and id ("V7").
     `tasks`: the types of tasks, by model and id.
-    `marks`: the titles and labels of marks, by the part of their keys after "mark:".
+    `marks`: the names of the program's marks: titles by type ("5"), and labels by type and value ("5:1").
     `asked`: the keys that events refer to and that have no name."""
 
     process: str = ""
@@ -58,7 +58,7 @@ class NamesState(msgspec.Struct):
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
-"""Memory (bytes) of a type or mark with the longest name, and memory of a task."""
+"""Memory (bytes) of the longest stored name of a task type or mark, and memory of a task."""
 
 
 class Names:
@@ -117,7 +117,8 @@ class Names:
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Store the name of a mark. Return the name that `key` had before, or None."""
+        """Store a name of the program's marks. `key` is "TYPE" for the title of a mark type, and "TYPE:VALUE" for the
+        label of a value. Return the previous name of `key`, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
@@ -171,7 +172,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """Return the name of an event that sets the value of a mark: the title of the mark's type."""
+        """Return the name of an event that sets a mark of the program: the title of the mark's type."""
         marks = self.state.marks
         title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -180,10 +181,10 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
     def _title(self, type_: int) -> str | None:
-        """Return the title of a mark's type, or None if the title is unknown.
+        """Return the title of a type of the program's marks, or None if the title is unknown.
 
-        Add the key of an unknown title to the keys without a known name (`asked`), because a thread must define each
-        title. Labels of values are optional, so their keys are not added."""
+        Add the key of an unknown title to `asked`, because a thread must define each title. Labels of values are
+        optional, so their keys are not added."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -191,8 +192,8 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return three texts that surround the id of a task in JSON members: the text before the id in members that refer
-    to a task's name, and the texts before and after the id in members that define the name."""
+    """Return three texts that surround the id of a task in JSON members. The first stands before the id if the members
+    refer to the task's name. The second and third stand before and after the id if the members define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
@@ -208,7 +209,7 @@ def naming(event: EventType) -> Naming | None:
 
 
 def gives(key: str) -> str:
-    """Return the JSON members of a `name` row for the key to which the row gives a name, and for the name's scope."""
+    """Return the JSON members of a `name` row: the key that gets the name, and the scope of the name."""
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
@@ -230,8 +231,8 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store a task that the event creates. Return its name, the label of its type. Events about the task's body in
-    other streams refer to this name.
+    """Store the task that the event creates in `names`. Return the label of the task's type as the event's name. Events
+    about the task's body in other streams refer to this name.
     """
     model = event.mcv[0]
     task, type_ = values

@@ -39,14 +39,14 @@ class EventOrderState(msgspec.Struct):
 
     `first`: the clock of the first event.
     `last`: the minimum clock of the next event, or None before the first event.
-    `late`: whether the next event is between OU[ and OU].
-    `ran`: whether there was an OHx event.
+    `late`: whether the next event is between `OU[` and `OU]`, where clocks may go back.
+    `ran`: whether there was an event `OHx`, with which a thread begins.
     `ended`: whether the last state of the thread is dead.
     `stale`: whether the events belong to an earlier run, whose file a later run has overwritten in part.
     `cut`: whether the events of the earlier run begin before the later run has ended.
     `openings`: the stored events at the beginnings of the stream and of the last few buffers.
-    `copy`: None, or while the stream repeats events: the index in `openings` of the buffer beginning with these events,
-        and the position in it of the next repeated event."""
+    `copy`: None, or the next expected event while the stream repeats stored events: its index in `openings`, and its
+        position in this opening."""
 
     first: int = 0
     last: int | None = None
@@ -67,7 +67,7 @@ class EventOrder:
 
     @property
     def floor(self) -> int | None:
-        """Smallest clock that the next event may have to be in order, if the event is not in `TURNS`.
+        """Minimum clock of the next event in a correct order. The value is not valid for events in `TURNS`.
 
         None if `take` must check each event."""
         state = self.state
@@ -84,7 +84,8 @@ class EventOrder:
         return state.late and not state.stale and not state.copy
 
     def reach(self, clock: int) -> None:
-        """Note the clock of the last of several events that were read without `take`."""
+        """Set the minimum clock of the next event to `clock`, the clock of the last event. The caller has read events
+        without `take`. Do nothing if `late` is true."""
         if not self.state.late:
             self.state.last = clock
 
@@ -97,8 +98,8 @@ class EventOrder:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Check the next event. Return the flaw of its position (the rule that it breaks) or None, and whether a stale
-        tail or a repetition begins with it.
+        """Check the order of the next event. Return its flaw (broken rule) or None. Also return whether events of an
+        earlier run, or events that a fork has copied, begin with it.
         """
         state = self.state
         if mcv == LATE_END:

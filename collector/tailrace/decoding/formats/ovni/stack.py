@@ -24,7 +24,8 @@ Open = tuple[str, str, int]
 
 
 class StackState(msgspec.Struct):
-    """The nested open spans, the open spans with separate stacks, and the number of spans that have begun so far."""
+    """The open spans of the channels that share a stack, the open spans of channels with a separate stack (`alone`),
+    and the number of spans that have begun so far."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -49,8 +50,8 @@ class Stack:
         return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest open spans until `size` bytes are free: first those with separate stacks, then the nested
-        ones.
+        """Evict the oldest open spans until their memory has shrunk by `size` bytes: first those in `StackState.alone`,
+        then those in `nested`.
         """
         for spans in (self.state.alone, self.state.nested):
             given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))

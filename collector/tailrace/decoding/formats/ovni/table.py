@@ -10,18 +10,18 @@ pair of events:
     thread    the thread's role in the library: worker, leader, main
     task      the body of a task, or a worksharing; matched by the fields, too
     pause     a body between pause and resume; on the channel `task`
-    alone     on a channel of its own, which encloses nothing: it is not about the thread's work
-    mark      a user's mark; its channel is the mark's type, matched by value
+    alone     not about the thread's work; on a separate channel, so that it encloses no other span
+    mark      a mark of the program; the mark's type is the channel; matched by the mark's value
             of a single event:
-    at        it happened
+    at        something happens at one time
     state     the thread's state from now on
-    set       a mark replaces the one before it
+    set       a mark of the program replaces the previous mark of its type
     create    a task is created, of a type
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-A field that older or newer producers omit ends in "?". Payload bytes after the fields are kept as
-bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields.
+The spans of a channel nest. A field that older or newer producers omit ends in "?". Payload bytes after the fields are
+kept as bytes. Events of the roles `type` and `deltas` have a text or a list after the fields.
 Tailrace chose the names. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
 2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
 """

@@ -1,8 +1,8 @@
-"""Read the usual events of ovni in bulk. The results are equal to the results of `event`, but faster.
+"""Read ovni events of frequent shapes in bulk. The results are equal to the results of the module `event`, but faster.
 
-A usual event belongs to a pair or is an instant. Its payload is exactly its fields, and its clock
-does not go back. It does not change the rules of the stream's order (`order.TURNS`). If a usual event is an
-end, it ends the span that was begun last.
+An event has a frequent shape if it begins or ends a span, or is a single event of a role in `ROLES`. Its payload is
+exactly its fields, its clock does not go back, and it is not in `order.TURNS`. An end must end the span that was begun
+last.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read the payload of a usual event (of a frequent shape). An `EventPlan` has this part if the event has
-    fields or a channel with a separate stack (see `PayloadLayout`)."""
+    """How to read the payload of an event of a frequent shape. An `EventPlan` has `Fields` if the event has a payload,
+    or if its spans nest only with spans of their own channel (`own`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -40,10 +40,10 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read a usual event (of a frequent shape): kind, name, category, attributes, channel, MCV (model, category and
-value) of the pair's begin, and `Fields` or None.
+"""How to read an event of a frequent shape: kind, name, category, attributes, channel, MCV (model, category and value)
+of the begin that an end must match, and `Fields` or None.
 
-If the event has fields, the plan has only the beginning of the attributes."""
+If the event has fields, the attributes are only the beginning of the text."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
@@ -75,7 +75,7 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
 
 
 class UsualReader:
-    """Reads the usual events (of the frequent shapes) of one thread. The arguments are those of `EventReader`."""
+    """Reads the events of one thread whose shapes are frequent (`PLANS`). The arguments are those of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -87,9 +87,9 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events from `at` on. Stop before the first event that is incomplete, has no plan (`PLANS`), has a lower
-        clock than the event before it, or ends no open span. Return the position of this event, and the clock of the
-        event before it.
+        """Read events from `at` on. Stop before the first event that is incomplete, is not in `PLANS`, has a lower
+        clock than the previous event, or is an end without a matching open span. Return the position of this event, and
+        the clock of the previous event.
 
         `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of the first event.
         """

@@ -1,11 +1,12 @@
 """Turn ovni records back into streams, byte for byte, and into the documents of the streams.
 
-The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose streams are
-written. If no line certainly matches, the table gets the first lines of the original table (`documents`).
+The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose
+streams are written. If no line matches a host, the table gets the first lines of the original table
+(`DocumentsState.others`).
 
-A repair leaves out streams without events, and events that ovni's tools refuse: events of an earlier run or of a fork, events
-whose clock goes back, and unknown or damaged events. A repair ends open spans and the thread. The module `metadata` amends the
-documents.
+With `repair`, the encoder leaves out streams without events, and events that ovni's tools refuse: events of an earlier
+run or of a fork, events whose clock goes back, and unknown or damaged events. It also writes the missing ends of spans
+and of the thread. The module `metadata` amends the documents.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ HEADING = "rank       hostname             offset_median        offset_mean     
 COLUMNS = len(HEADING.split())
 
 REFUSED = frozenset({"bad_payload", "clock_back", "duplicate", "stale_tail", "unknown_event"})
-"""Flaws of events that ovni's tools refuse, so that a repair leaves these events out."""
+"""Flaws (broken rules) of events that ovni's tools refuse. An encoder with `repair` leaves out events with these
+flaws."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """Facts that the encoders of one trace's streams share: lines of the table of clock offsets by host, and looms by
-    name.
+    """The facts that the encoders of one trace's streams share. `lines`: by host, a line of the table of clock offsets.
+    `looms`: by name, the CPUs of a loom (a group of CPUs on one host).
     """
 
     lines: dict[str, str] = {}
@@ -110,8 +112,8 @@ class OvniEncoder:
         return found
 
     def _session(self, record: Record) -> bytes:
-        """Store the facts of a session record. If the record is the stream header, return the header's bytes, otherwise
-        empty bytes.
+        """Store what a session record states about the stream. If the record is the stream header, return the header's
+        bytes, otherwise empty bytes.
         """
         about = _read(record.attributes or "{}")
         if record.name == "header":
@@ -127,8 +129,7 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # These lines may be truncated: a record that reports a missing host shows only the beginnings of the
-                # table's lines.
+                # The lines of a record about a missing host may be truncated.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""
@@ -136,7 +137,7 @@ class OvniEncoder:
     def _header(self) -> bytes:
         """Return the stream header, or empty bytes if the encoder has already returned it.
 
-        If the header of the original stream was damaged, only a repair calls this function."""
+        An encoder with `repair` also writes the header of a stream whose own header was damaged."""
         if self._headed:
             return b""
         self._headed = True

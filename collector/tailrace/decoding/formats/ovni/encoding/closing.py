@@ -1,7 +1,7 @@
 """Track the open spans of an ovni stream that is being encoded, and write the missing end events.
 
-Spans end in the reverse order of their begins, at the stream's latest clock. A paused thread resumes, and each thread
-that ran ends.
+The ends of open spans are written in the reverse order of the begins, with the stream's latest clock. If the thread is
+paused, an event resumes it. If the thread has begun, an event ends it.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the end events that a repair must write before the end `half`: those of the open spans that began
-        within the span of `half`.
+        """Return the end events to write before the end `half`: the ends of open spans of the same channel that began
+        after the begin of `half`.
 
-        Return None if the end has no begin. The repair then leaves out the end."""
+        Return None if `half` has no begin. The repair then leaves out this end."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)

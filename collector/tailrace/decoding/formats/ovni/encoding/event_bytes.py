@@ -36,12 +36,12 @@ class Half(NamedTuple):
 
 
 def said(record: Record) -> Half | None:
-    """Return the MCV, attributes and flaw (broken rule) of the event from which a record was made, or None if the
-    record is not an event.
+    """Return the MCV (model, category and value), attributes and flaw (broken rule) of the event from which a record
+    was made. Return None if the record is not an event.
 
-    In a span, the attributes of the end come first, then those of the begin (`rows.fields.united`). A flaw precedes the
-    attributes of its event. If begin and end have an equal payload or equal flags, the span may have only the value of
-    the end."""
+    A span is the record of two events. The attributes of its end come first, then those of its begin
+    (`rows.fields.united`). A flaw precedes the attributes of its event. If both events have an equal payload or equal
+    flags, the attributes may have this value only once, among those of the end."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -139,7 +139,7 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        # Libovni gives an event without a label the number of the task type as its name.
+        # An empty label: the record then has the name "type" with the number of the task type.
         yield fields + b"\0"
         yield fields
     elif "deltas" in members:

@@ -30,15 +30,15 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Loom(msgspec.Struct):
-    """The CPUs of a loom. `declared` has the physical ids that the metadata gives, by CPU index. `used` has the CPU
-    indexes in events.
+    """The CPUs of a loom (a group of CPUs on one host). `declared` has the physical ids in the metadata, by CPU index.
+    `used` has the CPU indexes in events.
     """
 
     declared: dict[int, int] = {}
     used: set[int] = set()
 
     def declare(self, cpus: object) -> None:
-        """Add the CPUs that the metadata of one thread declares."""
+        """Add the CPUs in the metadata of one thread to `declared`."""
         for cpu in cpus if isinstance(cpus, list) else ():
             about = cpu if isinstance(cpu, dict) else {}
             index, physical = about.get("index"), about.get("phyid")
@@ -97,7 +97,8 @@ def amended(
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
-    """Return members of a thread's metadata that follow from the thread's path and from the models of its events."""
+    """Return the members that a thread's metadata must have. Their values follow from the thread's path and from
+    `models`, the event models in the stream."""
     loom, pid, tid = place.stream.split("/")
     return {
         "lib": {"version": "unknown", "commit": "unknown"},
