@@ -258,8 +258,8 @@ class Encoder(Protocol):
     records in the input comes as two records. Both have all columns and attributes of the span, and its flaw (broken
     rule).
 
-    With `repair`, an encoder leaves out records that other readers of the format refuse, and writes the missing ends of
-    spans and streams. `added` counts, by kind, what the encoder wrote without a record of the producer."""
+    With `repair` (`Format.encoder`), an encoder leaves out records that other readers of the format refuse, and writes
+    the missing ends of spans and streams. `added` counts the additions by kind."""
 
     @property
     def added(self) -> Mapping[str, int]: ...
@@ -268,14 +268,13 @@ class Encoder(Protocol):
         """Return bytes that a decoder reads as the same record. `following` is the next record, or None after the last
         record.
 
-        Return empty bytes for a record that the producer did not write, and None for a record that a repair leaves out.
-        """
+        Return empty bytes for a record that the producer did not write. Return None for a record that is left out."""
         ...
 
     def close(self) -> bytes | None:
-        """Return the bytes that a repair appends to the stream. Without a repair, return empty bytes.
+        """Return the missing end of the stream. Without `repair`, return empty bytes.
 
-        Return None if other readers of the format refuse the whole stream, so that the repair leaves out the stream."""
+        With `repair`, return None if other readers of the format refuse the whole stream. The caller then omits it."""
         ...
 
 

@@ -99,8 +99,7 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line without the fields in `left_out`, which returns keys for the type of the line's
-    struct.
+    """Return the fields of each line without the keys that `left_out` returns for the type of the line's struct.
 
     Return no fields for a line without a struct."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
@@ -146,8 +145,7 @@ def _same_value(data: bytes, again: bytes) -> bool:
     """Return whether two JSON texts have the same value. `again` is what msgspec wrote after it had decoded `data`. The
     texts may differ in white space and in the escapes of characters.
 
-    Compare only the sizes of the texts without white space and with equal escapes. This is sufficient, because msgspec
-    never adds bytes."""
+    Compare only the sizes (`_content`) of the texts. This is sufficient, because msgspec never adds bytes."""
     if len(data) == len(again):
         return True
     content = _content(data)

@@ -221,7 +221,7 @@ class Processes:
 
     def _begin(self, pid: str, host: str) -> int:
         """Add a process with this PID and host, and return its number. If there is no room, return the number of the
-        rest, a single entry that stands for all processes beyond a limit."""
+        single entry for further processes."""
         number = self._rest
         if number is None:
             number = self._following
@@ -250,8 +250,7 @@ class Processes:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Evict a process. Further records of the process count for the rest, a single entry that stands for all
-        processes beyond a limit."""
+        """Evict a process. Later records of the process belong to the single entry for further processes."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)

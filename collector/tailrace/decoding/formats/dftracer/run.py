@@ -21,8 +21,8 @@ without both is truncated at both ends. If ids repeat without a `start`, the fil
 belongs to only one of the runs.
 
 The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names
-in the metadata are valid for the whole source. The unit of time in the metadata (time_metric) applies from this run
-on.
+in the metadata are valid for the whole source. A time_metric in the metadata, the unit of time, applies from this
+run on.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop all ids if a missing id does not prove a missing event, or if there are more than `HOLES_MAX` missing
-        ranges."""
+        """Drop all ids if `believed` is false, or if there are more than `HOLES_MAX` missing ranges."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -200,8 +199,7 @@ class TracedRunState(msgspec.Struct):
 
     `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps
         reported).
-    `ticks`: the ticks per second of the run's clock.
-    `coming`: the ticks per second of the next run's clock, or None.
+    `ticks`, `coming`: the ticks per second of this run's clock, and of the next run's clock or None.
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
     `blanks`: whether the file begins with two blanks, as an unfinished file of release 1.0.
     `counts`: whether the tracer's release numbers its events by id, or None if unknown.
@@ -275,8 +273,7 @@ class TracedRun:
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the session facts about a clock that counts from 1970 in the run's unit. Note that the unit is now
-        stated in the session."""
+        """Return the session facts about a clock that counts from 1970 in the run's unit. Set `told`."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -360,8 +357,7 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of a run that has ended. Call `settle` when no more aggregates, which may follow `end`, can
-        come."""
+        """Return the gaps of an ended run. Call `settle` when no more aggregates, which may follow `end`, can come."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []

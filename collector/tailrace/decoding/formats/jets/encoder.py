@@ -3,7 +3,7 @@
 The table keeps the fields of a line with the producer's own text of each value, but not the order of keys and the
 spaces. The encoder uses the order of the specification: `clk` first, and no spaces.
 
-A repair ends open records, the last one first, at the latest `clk`. If the footer is missing, the repair writes one."""
+With `repair`, the encoder ends open records, the last one first, at the latest `clk`, and writes a missing footer."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ fields (name, cat, pid, tid, ts, dur, ph), except whether `ph` is a number or a 
 the arguments have names instead of hashes, as in releases before 1.0. All other text is written like the tracer writes
 it, without spaces.
 
-A repair writes invalid JSON records as valid JSON, each on a separate line, and writes the closing bracket if the
-release writes brackets."""
+With `repair`, the encoder writes invalid JSON records as valid JSON, each on a separate line, and writes the closing
+bracket if the release writes brackets."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class OpenEvent(NamedTuple):
 class OpenStream:
     """The open spans of one thread and the thread's state.
 
-    `added` counts the end events that a repair adds, by MCV (model, category and value)."""
+    `added` counts the added end events, by MCV (model, category and value)."""
 
     def __init__(self, added: Counter[str]) -> None:
         self.models: set[str] = set()
@@ -90,7 +90,7 @@ class OpenStream:
         """Return the end events to write before the end `half`: the ends of open spans of the same channel that began
         after the begin of `half`.
 
-        Return None if `half` has no begin. The repair then leaves out this end."""
+        Return None if `half` has no begin. The encoder then leaves out this end."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)
