@@ -49,8 +49,7 @@ class Announced:
         """Streams that the client asked about and that no acknowledgement has covered since, in the order in which
         acknowledgements will cover them."""
         self.cut: dict[str, None] = {}
-        """Streams whose last acknowledgement had no room for all holes (missing numbers that may still arrive). The
-        number in such an acknowledgement is the first number of the first omitted hole."""
+        """Streams whose last acknowledgement left out some of the missing numbers, because it had no room for them."""
 
     @property
     def name(self) -> str:
@@ -70,8 +69,8 @@ class Announced:
         return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of entries, by kind, that a memory limit evicted (see
-        `ingest.limits.StateHolder`)."""
+        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
+        entries by kind, such as `spans`."""
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
@@ -103,10 +102,9 @@ class Announced:
     def next_told(self, most: int) -> list[str]:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
-        Streams with new events come first, because the client waits for their acknowledgement. Streams without new
-        events that the client asked about come second. Streams in `cut` come last, and only together with other
-        streams: their omitted holes (missing numbers) get room only after the client has resent or discarded the events
-        of the listed holes."""
+        Streams with new events come first, because the client waits for their acknowledgement. Streams that the client
+        asked about come second. Streams in `cut` come last, and only together with other streams: an acknowledgement
+        has room for further missing numbers only after the client has resent or discarded the listed ones."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -122,8 +120,8 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Undo `next_told` for streams whose acknowledgements could not be sent. `news` contains the streams that had
-        new events."""
+        """Queue streams for `next_told` again, because their acknowledgements could not be sent. `news` contains the
+        streams that had new events."""
         counters = self.incarnation.counters
         if counters is not None:
             counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
@@ -183,10 +181,9 @@ _Missing = tuple[str, int, int]
 
 
 class _Standing(NamedTuple):
-    """Content of an acknowledgement for one stream. The daemon has stored all events below `number` that the client has
-    not discarded, except two groups: the events in `missing`, which the client should resend, and `given_up` further
-    events, which the daemon no longer requests. `number` is None for a stream whose numbers the ledger does not follow.
-    """
+    """Content of an acknowledgement for one stream. The daemon needs no event with a number below `number` any more,
+    except the events in `missing`, which the client should resend. `given_up` is the number of missing events that the
+    daemon no longer requests. `number` is None if the ledger does not check the stream's numbers."""
 
     stream: str
     number: int | None
@@ -282,8 +279,9 @@ def _given_up(stream: StreamCounter, oldest: int) -> int:
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the holes and gaps whose events the client should resend, ordered by sequence number. Leave out events
-    that the client has discarded, and gaps that the ledger noticed at or before the time `oldest`."""
+    """Return the ranges of missing numbers whose events the client should resend, ordered by number. Leave out events
+    that the client has discarded. Also leave out reported gaps that the ledger noticed at or before the time `oldest`.
+    """
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)

@@ -2,15 +2,14 @@
 
 This module reads no clock: the caller states when events arrived.
 
-- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each interval of
-  `STEP` ns in which events arrived, it keeps the latest tick and the time of the last arrival. It measures at most
-  `most` sessions. A session is replaced by another one only after it was silent for a minute. Paces are not part of the
-  ingest's state: after a restart they are measured anew.
-- `Lead` is the time by which a producer's clock is ahead of the collector's clock, measured by the fastest datagrams.
-  An event that ends at the time `e` of the producer's clock arrives at `e - lead` or later, so the event with the
-  shortest delay determines the lead. As time passes, the assumed lead falls by one part in `_DRIFT` of the elapsed
-  time, because the producer's clock may be slower than the collector's. The next incarnation from the same address
-  inherits the lead, because it runs on the same host.
+- `Paces` measures the speed of each session's clock against wall time, over the last minute. For each interval of
+  `STEP` ns in which events arrived, it keeps the latest event time (ticks) and the time of the last arrival. It
+  measures at most `most` sessions. A session makes room for another one only after it was silent for a minute. After a
+  restart of the daemon, all speeds are measured anew.
+- `Lead` is the time by which a producer's clock is ahead of the collector's clock. An event that ends at the time `e`
+  of the producer's clock arrives at `e - lead` or later. Therefore the event with the shortest delay determines the
+  lead. The assumed lead falls by 1 ns in `_DRIFT` ns, because the producer's clock may be slower than the collector's.
+  The next incarnation (producer run) at the same address inherits the lead, because it runs on the same host.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ counts as silent, and a session whose clock does not advance for this time count
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Number of newest steps (intervals of `STEP` ns) that decide whether the clock advances: a tick must be greater than
-all ticks in these steps. One step would be too few, because the streams of a session may lag behind one another. With
-more steps, one nonsensical tick would block the measurement for longer."""
+"""Number of earlier intervals (of `STEP` ns) with which a new event is compared. The producer's clock advances if the
+event's time is later than all event times in these intervals and in the present one. One interval would be too few,
+because the streams of a session may lag behind one another. With more intervals, one event with a wrong time would
+block the measurement for longer."""
 
 
 class Progress(StrEnum):
@@ -54,13 +54,12 @@ class Pace:
         self.heard = 0
         """Time of the last arrival of events."""
         self.advanced = 0
-        """Time of arrival of the last tick that advanced the clock (see `RECENT`)."""
+        """Arrival time of the last event whose time was later than all recent event times (see `RECENT`)."""
         self._steps: deque[tuple[int, int]] = deque()
-        """For each step (interval of `STEP` ns), oldest first: the time of its last arrival of events, and its latest
-        tick."""
+        """Time of the last arrival, and latest event time (ticks), of each interval of `STEP` ns, oldest interval
+        first."""
         self._bar: float = -inf
-        """The latest tick of the current step (interval of `STEP` ns) and the `RECENT` steps before. A later tick
-        advances the clock."""
+        """Latest event time (ticks) in the present interval of `STEP` ns and the `RECENT` intervals before."""
 
     def add(self, now: int, tick: int) -> None:
         """Record that events of the session arrived at the time `now`; `tick` is the latest tick among them."""
@@ -75,14 +74,13 @@ class Pace:
             steps[-1] = (now, max(tick, steps[-1][1]))
             return
         steps.append((now, tick))
-        # Remove the steps (intervals of `STEP` ns) from before the last `WINDOW`. Keep the newest of them, because the
-        # pace is measured from there on.
+        # Remove intervals older than `WINDOW`, except the newest such interval, at which the measurement begins.
         while len(steps) > 2 and steps[1][0] <= now - WINDOW:
             steps.popleft()
 
     @property
     def reached(self) -> int:
-        """Return the latest tick that arrived in the newest step."""
+        """Return the latest event time (ticks) in the newest interval of `STEP` ns in which events arrived."""
         return self._steps[-1][1]
 
     def progress(self, now: int) -> Progress:
@@ -112,10 +110,10 @@ class Paces:
     def __init__(self, most: int = 1000) -> None:
         self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
-        """Pace of each measured session, by session name. The session that has been silent longest is first."""
+        """Measured clock speed of each session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """By session name, the source of each open session that is not measured because of the limit on measured
-        sessions."""
+        """Source of each open session whose clock speed is not measured because of the limit `_most`, by session name.
+        """
 
     def take(
         self,
@@ -195,12 +193,12 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the lead of the producer's clock over the collector's clock that an earlier incarnation (producer
-        run) has measured. The zero of the earlier incarnation's clock was `apart` nanoseconds before the zero of this
-        incarnation's clock.
+        """Take over the lead that an earlier incarnation (producer run) has measured: the time by which the producer's
+        clock is ahead of the collector's clock. `apart` is the time (ns) from the zero of the earlier incarnation's
+        clock to the zero of this incarnation's clock.
 
-        The first records of this incarnation arrive now. If the lead implies that these records were delayed by more
-        than `most` nanoseconds, do nothing: somebody may have set the clock."""
+        The first records of this incarnation arrive now. Do nothing if, by this lead, they were delayed by more than
+        `most` nanoseconds: somebody may have set the producer's clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return

@@ -44,9 +44,8 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Restore the incarnations (producer runs) from a session's state. `unordered` means that events, epochs and
-        announcements may overtake each other, as in datagrams. `of_file` returns further attributes for the row of the
-        beginning of a file's incarnation."""
+        """Restore the incarnations (producer runs) from a session's state. `unordered` means that records may overtake
+        each other, as in datagrams. `of_file` returns additional attributes for the first row of each incarnation."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -74,19 +73,17 @@ class Generations:
         """Return whether an incarnation (producer run) waits for late events. During the wait, the spool needs timer
         entries (ticks), because a tick ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
-            return False  # the most frequent case: no incarnation waits
+            return False  # fast path for the most frequent case
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations (producer runs), except those of announced sessions, of which late events may still
-        arrive.
-        """
+        """Yield the incarnations in `unannounced` that may still receive late events."""
         return (each for each in self.unannounced if each.waiting)
 
     @property
     def unannounced(self) -> list[Incarnation]:
-        """Return the incarnations (producer runs) of this session, except those that belong to an announced session."""
+        """Return the incarnations (producer runs) that have no session id from their client."""
         if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
         mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
@@ -184,8 +181,9 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Remove this connection from an announced session, which other connections may continue. At the end of a file,
-        end all announced sessions of the file: several clients may have written to the file, one after the other."""
+        """Remove this connection from the announced session `id_`, which other connections may continue. If the input
+        is a file, also end all announced sessions of the file that no connection continues: several clients may have
+        written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
         if self._state.file:
@@ -212,8 +210,9 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations (runs) of all waiting processes except `processes`. The decoder has forgotten the
-        others, so further records of them go to one shared incarnation."""
+        """End the incarnations (runs) of the processes that the decoder no longer remembers. `processes` are the
+        processes that the decoder remembers. Further records of a forgotten process go to an incarnation that all
+        forgotten processes share."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
@@ -258,8 +257,9 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """Decide whether the producer has restarted. If `anew`, the current incarnation (producer run) stays; otherwise
-        the previous incarnation continues in its place."""
+        """End the doubt whether the producer has restarted. If `anew`, the current incarnation (producer run) stays.
+        Otherwise the previous incarnation continues in its place, unless other connections use the current incarnation,
+        too."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -312,8 +312,8 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Copy the clock of the incarnation (producer run) `other`, whose events belong to the current incarnation.
-        Write a row with the clock and with `about`."""
+        """Copy the clock of the incarnation (producer run) `other` if the current incarnation has none, because both
+        are the same run. Write a `resume` row with the copied clock and the attributes `about`."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -376,8 +376,9 @@ class Generations:
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the earlier incarnation (producer run) that stated an epoch. If this incarnation is already finished,
-        return a new, empty incarnation with the same name. The caller passes only the repeated epoch to it."""
+        """Return the incarnation (producer run) that stated the epoch `epoch` before. If this incarnation is already
+        finished, return a new, empty incarnation with its name, which receives only the record with the repeated epoch.
+        """
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

@@ -1,7 +1,7 @@
-"""Process the daemon's heartbeats as a stream of numbered events, which the ledger counts like a producer's events.
+"""Process the daemon's heartbeats as numbered events. The ledger counts them like a producer's events, so that a
+missing number shows that the spool has lost an entry.
 
-Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts. A
-missing number reveals an entry that the spool has lost.
+Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class HeartbeatSession:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return False without a row
-        if no run of the daemon has a session."""
+        """Write a gap row, because up to `size` lost bytes of the spool may have been heartbeats. Return False and
+        write no row if no heartbeat session is open."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None

@@ -54,8 +54,8 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Restore the incarnation (producer run) from a state. `sender` describes the producer, `share` is shared by
-        all incarnations of the source, and `sink` receives the rows."""
+        """Restore the incarnation (producer run) from `state`. `sender` describes the producer, `share` contains what
+        all sessions of the source share, and `sink` receives the rows."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -94,7 +94,8 @@ class Incarnation:
         return [self._spans.spans, self._references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of entries of each kind that a memory limit evicted."""
+        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
+        entries by kind, such as `spans`."""
         self.report(now)
         add_counts(self._tally.evicted, what)
         if self._spans:
@@ -189,8 +190,8 @@ class Incarnation:
         if self._pieces and record.start is not None:
             self._note_span(record.start, record.start if record.end is None else record.end)
         self._rows.count({record.kind: 1}, now)
-        # A record of size 0 comes from a document (such as a metadata file). Several documents may have the same
-        # offset, so the row's time shows which of them was read last.
+        # The record of a document (such as a metadata file) has size 0. Several documents may have the same offset, so
+        # the time of the record's row shows which document was read last.
         self._rows.write_one(record, None if record.size else self.own.wall(now))
         if facts:
             self._believe(facts, now)
@@ -215,15 +216,15 @@ class Incarnation:
             state.goodbye_at = now
 
     def _hear_clock(self, facts: SessionFacts, now: int) -> None:
-        """Record what a record states about the producer's clock. An epoch and an announcement also show that the clock
-        has reached at least a certain time."""
+        """Record the epoch, clock and tick rate that a record states. In a datagram, an epoch or an announcement also
+        shows a time that the producer's clock has reached."""
         state = self.state
         if facts.epoch is not None:
             self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if self._datagrams and facts.epoch is not None:
-            # The epoch is the zero of the producer's clock, so the clock has reached 0.
+            # The producer has sent its epoch, which is the time 0 of its clock. So the clock has reached 0.
             self.lead.hear(0, now)
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
@@ -241,8 +242,8 @@ class Incarnation:
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store bytes in the quarantine that the ingest refused because the host began too many sessions. The gap row
-        has an unknown number of events."""
+        """Store the bytes of a host that began too many sessions in the quarantine. Write a gap row with an unknown
+        number of missing events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:
@@ -276,8 +277,8 @@ class Incarnation:
         return not self._pieces.take_back(self.state.name, record.counter)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Record which part of a divided run this input contains. `said` is the reason of the gap that the decoder
-        reported for the missing part, if any."""
+        """Record which part of a run this input contains, if the run is spread over several inputs. `said` is the
+        reason in the decoder's report about missing records of the run, if any."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
@@ -389,8 +390,8 @@ class Incarnation:
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """Write the row of the end of the incarnation (producer run). Late events may still arrive.
 
-        Without a goodbye, also write a gap of unknown size in two cases: a client announced the session; or the
-        connection was `cut`, and at least one of its streams is not continued on another connection."""
+        Without a goodbye, also write a gap of unknown size in two cases: the client announced the session; or the
+        connection broke (`cut`), and at least one stream of the incarnation is not continued on another connection."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))

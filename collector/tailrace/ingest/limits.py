@@ -26,7 +26,7 @@ _by_size = attrgetter("held")
 
 
 class StateHolder(Protocol):
-    """A session whose memory is limited. `holdings` are its containers."""
+    """A session whose memory is limited. `holdings` are the containers that hold its state."""
 
     @property
     def name(self) -> str: ...
@@ -41,7 +41,8 @@ class StateHolder(Protocol):
     def holdings(self) -> Iterable[Holding]: ...
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of entries of each kind that a memory limit evicted."""
+        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
+        entries by kind, such as `spans`."""
         ...
 
 
@@ -53,14 +54,14 @@ class Budget:
         self.sources: dict[str, int] = {}
         """Memory (bytes) of the sessions' state, by source."""
         self.relieved = 0
-        """Number of times that a limit was exceeded since the process started."""
+        """Number of times that a memory limit was exceeded and state evicted, since the process started."""
         self.said = ""
         """Message that names the limit that was exceeded last."""
         self._held: dict[StateHolder, int] = {}
 
     def weigh(self, holder: StateHolder, now: int) -> None:
-        """Measure a session that may have changed. If the session, its source or the process exceeds a limit, evict
-        state."""
+        """Update the memory size of a session that may have changed. Evict entries if the session exceeds
+        `session_state_max`, its source `source_state_max`, or all sources together `state_max`."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
@@ -75,8 +76,8 @@ class Budget:
         report(holder, now)
 
     def add(self, holder: StateHolder) -> None:
-        """Count the memory of a session that a checkpoint restored. The session was within its limits when the
-        checkpoint was made."""
+        """Count the memory of a session that was restored from a checkpoint. Evict nothing, because the session was
+        within its limits at the checkpoint."""
         self._look(holder)
 
     def drop(self, holder: StateHolder) -> None:
@@ -102,8 +103,8 @@ class Budget:
     def _relieve(
         self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Shrink the largest of these sessions to a common size, until `held()` is at most seven eighths of `most`
-        bytes."""
+        """Shrink the largest of the sessions `holders` to a common size, until the memory `held()` is at most seven
+        eighths of the limit `most` (bytes)."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -117,8 +118,8 @@ class Budget:
 
 
 def _level(held: list[int], excess: int) -> int:
-    """Return the size (bytes) to which each holder must shrink so that all together hold `excess` bytes less. `held`
-    contains the present sizes in descending order."""
+    """Return the size (bytes) to which all larger objects must shrink so that `excess` bytes become free. `held`
+    contains the sizes of the objects in descending order."""
     above = 0
     for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=False), 1):
         above += size
@@ -128,7 +129,8 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free `size` bytes: evict entries from the largest of these containers until they have a common size."""
+    """Evict entries from the largest of the containers `holdings`, until `size` bytes are free and these containers
+    have a common size."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:
@@ -140,7 +142,7 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
 
 
 def report(holder: StateHolder, now: int) -> None:
-    """Let a session write a row with the numbers of entries that memory limits evicted since its last such row."""
+    """Write a row about the entries that memory limits have evicted from a session since its last such row."""
     what: dict[str, int] = {}
     for holding in holder.holdings:
         if holding.evicted:

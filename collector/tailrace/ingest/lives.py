@@ -1,21 +1,19 @@
 """Define the rules that assign a record to an incarnation (producer run), as two tables.
 
-After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
-arrive after the later one has begun. The epoch (start time of the producer's clock) and the announcement (with the id
-of the session) are repeated, and may be lost.
+After a producer restarts, a record may belong to the new incarnation, or to the earlier one if its datagram is late.
+The epoch (start time of the producer's clock) and the announcement (with the id of the session) are repeated, and may
+be lost.
 
-- `STATEMENTS` is for records with a statement about the session: an epoch, a header, or the id of an announced session.
-  The first key (`SessionStatement`) is the kind of the statement. The second key (`Standing`) is whether the current
-  incarnation can have made the statement. The value (`Course`) is an action. `succession` determines both keys, and
-  executes the action.
-- `EVENTS` is for events. The first key (`EventFit`) is how the event's number fits the earlier incarnation's numbers.
-  The second key (`Expectation`) is how the number fits the later incarnation's numbers. The third key (`Timing`) is
-  whether the later incarnation can have sent the event by now. The value (`Owner`) is the incarnation that receives the
-  event.
+- `STATEMENTS` contains the rules for records with an epoch, a header or a session id. The keys are the kind of the
+  record (`SessionStatement`), and whether the current incarnation can have sent the record (`Standing`). The value is
+  an action (`Course`). `succession` finds the keys and executes the action.
+- `EVENTS` contains the rules for events. The keys are how the event's number fits the earlier incarnation (`EventFit`),
+  how the number fits the later incarnation (`Expectation`), and whether the later incarnation can have sent the event
+  by now (`Timing`). The value is the incarnation that receives the event (`Owner`).
 
 A first epoch or announcement may arrive after events of the same address. These events may come from the same producer.
 They may also come from another producer, whose own epoch or announcement was lost. Therefore a new incarnation begins
-in doubt, and the next event, report of discarded events or goodbye decides. If this record fits the previous
+in doubt. The next event, report of discarded events or goodbye (end of the session) decides: if it fits the previous
 incarnation, the previous incarnation continues."""
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from tailrace.ingest.incarnation import Incarnation
 from tailrace.rows.fields import END
 from tailrace.rows.records import ListRecords, numbered
 
-# Table of the rules for statements about the session
+# Table that selects the action for a record with an epoch, a header or a session id
 
 
 class SessionStatement(Enum):
@@ -35,37 +33,33 @@ class SessionStatement(Enum):
     kind depends on the statements of earlier records."""
 
     NONE = auto()
-    """The record states no epoch, no header and no id."""
+    """No epoch, header or session id."""
     HEADER = auto()
-    """The record is a header, although the current incarnation (producer run) has records and its own header."""
+    """A header, although the current incarnation (producer run) has records and its own header."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """The record states an epoch, and the current incarnation (producer run) has none so far."""
+    """An epoch, while the current incarnation (producer run) has none."""
     OTHER_EPOCH = auto()
-    """The record states an epoch that differs from the epoch of the current incarnation (producer run)."""
+    """An epoch that differs from the epoch of the current incarnation (producer run)."""
     PREVIOUS_EPOCH = auto()
-    """The record states the epoch of the previous incarnation (producer run), which still accepts events."""
+    """The epoch of the previous incarnation (producer run), which still accepts late events."""
     OVER_EPOCH = auto()
-    """The record states the epoch of an incarnation (producer run) that accepts no further events."""
+    """The epoch of an incarnation (producer run) that accepts no further events."""
     LATE_EPOCH = auto()
-    """The record states an unknown epoch that is older than the current one, but recent enough that datagrams with this
-    epoch may still arrive."""
+    """An unknown epoch that is older than the current one, but recent enough that its datagrams may still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """The record states an unknown session id, and the current incarnation (producer run) belongs to no announced
-    session."""
+    """An unknown session id, while the current incarnation (producer run) has no session id."""
     OTHER_ID = auto()
-    """The record states an unknown session id, and the current incarnation (producer run) belongs to a session with
-    another id."""
+    """An unknown session id, while the current incarnation (producer run) has another session id."""
     EARLIER_ID = auto()
-    """The record states the id of an earlier incarnation (producer run) from this address, whose datagrams may be
-    late."""
+    """The id of an earlier incarnation (producer run) from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
-    """The record states the id of an announced session that began on another connection."""
+    """The id of an announced session that began on another connection."""
 
 
 class Standing(Enum):
-    """Whether the current incarnation (producer run) can have made a statement about the session, such as an epoch."""
+    """Whether the current incarnation (producer run) can have sent a record with an epoch, a header or a session id."""
 
     PASSED = auto()
     """The statement (epoch, header or session id) is in a datagram that belongs to another incarnation (producer run)
@@ -76,14 +70,14 @@ class Standing(Enum):
     """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
     text)."""
     FITS = auto()
-    """The event after the statement (epoch, header or session id) may belong to the current incarnation (producer run).
-    This value is also used if the action for the statement does not depend on the next event."""
+    """The record fits the current incarnation (producer run): the next event may belong to this incarnation, or the
+    action for the record does not depend on the next event."""
     DENIED = auto()
     """The event after the statement (epoch or session id) cannot belong to the current incarnation (producer run): the
     event's number shows a restart, or another event has arrived under this number."""
     OPEN = auto()
-    """No event follows the statement (epoch or session id) in the same input. Events that were sent after the statement
-    may have arrived before it, in other datagrams."""
+    """It is unknown whether the record fits, because no event follows it in the same input. Events that were sent after
+    the record may have arrived before it, in other datagrams."""
 
 
 class Course(Enum):
@@ -99,10 +93,11 @@ class Course(Enum):
     """The earlier incarnation (producer run) with the stated epoch or session id receives the statement. The current
     incarnation stays the current one."""
     OVER = auto()
-    """The incarnation (producer run) with the stated epoch is finished. It receives the statement, but no events."""
+    """The finished incarnation (producer run) with the stated epoch receives the record with the repeated epoch, but no
+    events."""
     LATE = auto()
-    """A new incarnation (producer run) receives the stated epoch, which is older than the current one and arrives late.
-    The current incarnation stays the current one."""
+    """A new incarnation (producer run) begins and receives the stated epoch, which is older than the current one,
+    because its datagram arrived late. The current incarnation stays the current one."""
     RESTART = auto()
     """A new incarnation (producer run) begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
@@ -120,20 +115,19 @@ host may begin per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return one row of the table `STATEMENTS`: the action for one kind of statement, by standing.
+    """Return one row of the table `STATEMENTS`: the actions for one kind of record, by `Standing`.
 
-    The standing (`Standing`) is whether the current incarnation (producer run) can have made the statement. `passed` is
-    the action for `PASSED`, and `others` are the actions for the further standings, in their order. A single action in
-    `others` applies to `EMPTY`, `DOUBT` and `FITS`. The standings `DENIED` and `OPEN` depend on the event after the
-    statement, and exist only for the statements in `INTRODUCTIONS`."""
+    `passed` is the action for `PASSED`. `others` are the actions for the other values of `Standing`, in their order; a
+    single action applies to `EMPTY`, `DOUBT` and `FITS`. Only the kinds in `INTRODUCTIONS` have actions for `DENIED`
+    and `OPEN`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
 
 _A = Course
 STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
-    # Each row contains the actions for one kind of statement, and each column those for one standing:
-    # statement                     PASSED           EMPTY       DOUBT       FITS        DENIED      OPEN
+    # Rows: kinds of records (`SessionStatement`). Columns: values of `Standing`. Entries: actions (`Course`).
+    #                               PASSED           EMPTY       DOUBT       FITS        DENIED      OPEN
     SessionStatement.NONE:           _row(_A.OF_DATAGRAM, _A.CURRENT),
     SessionStatement.HEADER:         _row(_A.OF_DATAGRAM, _A.RESTART),
     SessionStatement.SAME_EPOCH:     _row(_A.OF_DATAGRAM, _A.CURRENT),
@@ -150,8 +144,8 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""Kinds of statements that state an epoch or a session id while the current incarnation (producer run) has none. The
-event after such a statement shows whether the statement belongs to the current incarnation."""
+"""The first epoch and the first session id after records without one. The next event shows whether they belong to the
+current incarnation (producer run)."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -161,14 +155,14 @@ WHY = {
     SessionStatement.FIRST_ID: "session",
     SessionStatement.OTHER_ID: "session",
 }
-"""Reason of a restart, as written in rows. The key is the kind of statement that showed the restart."""
+"""Reason that rows state for a restart, by the kind of record that showed the restart."""
 
 
-# Table of the rules for events
+# Table that selects the incarnation (producer run) for an event
 
 
 class EventFit(Enum):
-    """How an event's number fits the events of the earlier of two incarnations (producer runs)."""
+    """How an event's number fits the earlier incarnation (producer run), if an earlier and a later one are possible."""
 
     NEAR = "near"
     """The event's number is missing in the earlier incarnation (producer run), or is one of the next that it can
@@ -180,18 +174,18 @@ class EventFit(Enum):
     """The event's number is far ahead of the numbers of the earlier incarnation (producer run), or the stream is
     unknown."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation (producer run), and may have been duplicated recently enough to
-    arrive again. The epoch of at least one of the two incarnations is known."""
+    """The same event arrived in the earlier incarnation (producer run), so recently that a duplicate may still arrive.
+    The epoch of at least one of the two incarnations is known."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier incarnation (producer run). Neither epoch is known, so the event may also
-    come from a repeated simulation, which sends equal events."""
+    """The same event arrived in the earlier incarnation (producer run). Neither incarnation has stated an epoch, so the
+    event may also come from a repeated simulation, which sends equal events."""
     STALE_COPY = "stale copy"
     """The same event arrived in the earlier incarnation (producer run), but too long ago for a duplicate to arrive
     now."""
 
 
 class Expectation(Enum):
-    """Whether the later of two incarnations (producer runs) can have sent an event with this number."""
+    """How an event's number fits the later incarnation (producer run), if an earlier and a later one are possible."""
 
     TAKEN = auto()
     """A different event arrived in the later incarnation (producer run) under this number."""
@@ -200,8 +194,8 @@ class Expectation(Enum):
 
 
 class Timing(Enum):
-    """Whether the later of two incarnations (producer runs) can have sent an event before the event arrived. The time
-    of the event and the producers' clock decide."""
+    """Whether the later of two incarnations (producer runs) can have sent an event by now, according to the event's
+    time and the producers' clock."""
 
     CAN = auto()
     CANNOT = auto()
@@ -224,8 +218,8 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
         for number, owners in zip(Expectation, row, strict=True)
     }
     for fit, row in {
-        # Each group of three owners is for one `Expectation`, and its columns are for one `Timing` each: the later
-        # incarnation can (+), cannot (-) or may (?) have sent the event by now.
+        # Rows: values of `EventFit`. Columns: values of `Expectation`, each with the three values of `Timing`:
+        # CAN (+), CANNOT (-) and UNKNOWN (?). Entries: _E for EARLIER, _L for LATER, _N for NEARER.
         # Expectation:           TAKEN         NEXT          OTHER
         # Timing:                +   -   ?     +   -   ?     +   -   ?
         EventFit.NEAR:         ((_E, _E, _E), (_L, _E, _L), (_L, _E, _N)),
@@ -238,15 +232,17 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""Minimum and maximum tolerance (ns) for an event that arrived with a shorter delay than all earlier events."""
+"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now: the event may have
+arrived with a shorter delay than all earlier events."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may belong to an earlier incarnation (producer run) although an incarnation
-    with `next_epoch` has begun.
+    """Yield the indexes of records that may be late events of an earlier incarnation (producer run). `next_epoch` is
+    the epoch of the later incarnation.
 
-    An event that ended after the epoch `next_epoch` does not belong to the earlier incarnation. If either epoch is
-    unknown, an event is a candidate only if its number fits the earlier incarnation's numbers."""
+    Leave out events whose number cannot belong to the earlier incarnation. If both epochs are known, also leave out
+    events that ended after `next_epoch`; otherwise, events whose number is far from the earlier incarnation's numbers.
+    """
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return
@@ -292,13 +288,12 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation (producer run) can have sent an event with the end `end` (ns) by now. Both
-    incarnations have the same clock. The measured lead of this clock over the collector's clock limits how late an
-    event can end.
+    """Return whether the later incarnation (producer run) can have sent an event by now. The event ended at `end` (ns)
+    by the producer's clock. An event cannot end later than now plus the lead of this clock over the collector's clock.
 
-    If both epochs are known, the lead was measured with the events of both incarnations, and an event that ends later
-    yields `CANNOT`. If an epoch is unknown, only the lead measured with events of the later incarnation counts, and an
-    event that ends later yields `UNKNOWN`."""
+    If both epochs are known, the lead was measured with the events of both incarnations, and a later end yields
+    `CANNOT`. Otherwise the lead was measured with the events of the later incarnation only, and a later end yields
+    `UNKNOWN`."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -312,8 +307,7 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event that arrived with a shorter delay than all earlier events of two
-    incarnations (producer runs). `apart` is the distance between the zeros of their clocks, and `times` the number of
-    different arrival times of their events. With few arrival times, all events may have been delayed, so the result is
-    larger."""
+    """Return the tolerance (ns) for an event with a shorter delay than all earlier events of two incarnations (producer
+    runs). `apart` is the time (ns) between their epochs. `times` is the number of different arrival times of their
+    events. With few arrival times, all events may have been delayed, so the tolerance is larger."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))
