@@ -75,8 +75,8 @@ class Ingest:
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """Continue from a state; without a state, begin at the start of the log. `lacking` contains, by session number,
-        how many bytes of an unfinished record the spool has lost."""
+        """Continue from the ingest's state `state`; without a state, begin at the start of the log. `lacking` contains,
+        by session number, how many bytes of the session's unfinished record the spool has lost."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
         self.batch = Batch()
@@ -87,7 +87,7 @@ class Ingest:
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
         """Counts of the bytes in unfinished records, by source."""
         self._halfway = ""
-        """Source of the entry of which only some steps are done; empty if the last entry is completely processed."""
+        """Source of the spool entry that `steps` is processing; empty between two entries."""
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
@@ -107,7 +107,7 @@ class Ingest:
         return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
-        """Encode the complete state, including the bytes of unfinished records."""
+        """Encode the ingest's complete state, including the bytes of unfinished records."""
         return self.checkpoint(self.position + 1).state
 
     def checkpoint(self, named_from: int) -> UnfinishedSnapshot:
@@ -128,7 +128,7 @@ class Ingest:
 
     @property
     def now(self) -> int:
-        """Return the time (Unix ns) of the last entry."""
+        """Return the time (Unix ns) of the last processed spool entry."""
         return self.state.now
 
     def wall(self, time: int) -> int:
@@ -158,7 +158,7 @@ class Ingest:
                 yield each.state.name, stream, events
 
     def open_sessions(self) -> dict[int, OpenInfo]:
-        """Return the opening information of each open session, by session number."""
+        """Return the payload of each open session's OPEN entry, by session number."""
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
@@ -182,16 +182,16 @@ class Ingest:
         return total
 
     def asked_names(self, source: str) -> int:
-        """Return the number of names to which events of a source refer, and which the session of the events has not
-        defined so far. Other sessions may define them."""
+        """Return the number of unknown names of a source: names that events refer to, and that the events' sessions
+        have not defined so far. Other sessions may define them."""
         open_ = (session for session in self._sessions.values() if session.source == source)
         return self.tally(source).asked + sum(
             len(asked_names(session.decoder)) for session in open_
         )
 
     def pending(self, source: str) -> int:
-        """Return the number of a source's received bytes that are not decoded yet: incomplete records in decoders, and
-        the part of an entry whose steps are not done."""
+        """Return the number of a source's received bytes that are not decoded yet: bytes of unfinished records, and of
+        the spool entry that `steps` is processing."""
         if source == self._halfway:
             tally = self.tally(source)
             return tally.received - tally.decoded - tally.malformed
@@ -209,15 +209,15 @@ class Ingest:
         return session.state.info.source if session else ""
 
     def slow(self, before: int) -> list[int]:
-        """Return the numbers of the sessions that have been receiving one record since before the time `before` (Unix
-        ns) and have not received its end."""
+        """Return the numbers of the sessions with an unfinished record that began to arrive before the time `before`
+        (Unix ns)."""
         states = (session.state for session in self._sessions.values())
         return [s.number for s in states if s.record_since and s.record_since < before]
 
     @property
     def has_news(self) -> bool:
-        """Return whether some client may have to receive an acknowledgement. Only a further entry can change the result
-        from False to True."""
+        """Return whether a client may have to receive an acknowledgement. The result changes from False to True only
+        while a spool entry is processed."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
@@ -333,8 +333,8 @@ class Ingest:
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
-        """End all sessions, because this collector will not run again. Keep the sessions of files, which another run of
-        the daemon may continue."""
+        """End all sessions except those of files, because this run of the daemon is meant to be the last one. A later
+        run, if any, continues the sessions of files."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
         known = self.shared.all_announced
@@ -354,7 +354,8 @@ class Ingest:
         session.generations.opened(entry.time_ns)
 
     def _limit(self, session: Session, now: int) -> None:
-        """Apply the limits of memory, of new sessions and of unreadable bytes after an entry of a session."""
+        """Enforce the memory limits after an entry of a session was processed. Reject the session's peer if its host
+        began too many sessions, or if it sent too many unreadable bytes."""
         self.budget.weigh(session, now)
         self.shared.announced(session.source).weigh(now)
         number, info = session.state.number, session.state.info
@@ -410,9 +411,9 @@ class Ingest:
     # Methods for spool entries that the disk has lost
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
-        """Skip the entries before a position, because the disk has lost them. Write a gap row for each session, because
-        any session may lack these bytes. The numbers of later events then show which events are missing. If the entries
-        are `replayed` (read again by a start of the daemon), write no rows now; `tell_lacking` schedules the rows."""
+        """Continue at `position`, because the disk has lost the entries before it. Write a gap row for each session,
+        because any session may lack these bytes. Write no rows if a start of the daemon reads entries again
+        (`replayed`); `tell_lacking` schedules the rows."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -421,18 +422,17 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows for the sessions that may lack bytes, because this start of the daemon has found damage in
-        the spool. The rows are written before the next entry is processed. Return the number of lost bytes.
+        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool. The rows are
+        written before the next entry is processed. Return the number of lost bytes.
 
-        The lost bytes belong to skipped entries, or to unfinished records whose bytes a checkpoint had left out because
-        the spool held these bytes."""
+        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out."""
         return self._damage.replayed()
 
 
 class Damage:
     """Counts the bytes of the log that the disk has lost and that no gap row reports yet. `state` contains the losses
-    that rows will report at the next entry. The other attributes contain the losses that this start of the daemon found
-    while it replayed the log."""
+    that gap rows will report before the next entry is processed. The other attributes contain the losses that this
+    start of the daemon has found in the log."""
 
     def __init__(
         self,
@@ -461,13 +461,14 @@ class Damage:
             self.due = True
 
     def passed_over_in_replay(self, size: int) -> None:
-        """Remember that each session may lack `size` bytes, without writing a row during the replay."""
+        """Remember that each session may lack `size` bytes. No row is written while a start of the daemon reads entries
+        again."""
         self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
         self._bytes += size
 
     def replayed(self) -> int:
-        """Record that the replay has reached the position of the table's last commit, so that rows about the remembered
-        losses can be written. Return the number of lost bytes."""
+        """Schedule gap rows for the losses that this start of the daemon has found, because it has read all entries
+        again up to the table's last commit. Return the number of lost bytes."""
         lost, self._bytes = self._bytes, 0
         self._state.add(self._replayed)
         self._replayed = DamageState()
@@ -475,8 +476,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write gap rows for the remembered losses, for each session that is still open. If none of these sessions is
-        open, report the loss for all open sessions, or for the next session that opens."""
+        """Write gap rows for the losses in the state, for each affected session that is still open. If none of them is
+        open, write a gap row for each open session. If no session is open, keep the losses for the next session."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -502,8 +503,7 @@ class Damage:
         return self._heartbeats.damaged(size) or bool(concerned)
 
     def _concerned(self) -> dict[str, OwnRows]:
-        """Return the objects that write the rows of the sessions that may lack bytes. The keys are the sessions' keys
-        in `DamageState`."""
+        """Return the row writer of each open session, by the session's key in `DamageState.lacking`."""
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own
@@ -521,9 +521,9 @@ class Ahead:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
         """Open sessions, by number."""
         self.now = ingest.now
-        """Time (Unix ns) of the last entry."""
+        """Time (Unix ns) of the last processed spool entry."""
         self.clock = ingest.state.ahead
-        """Time (ns) by which the wall clock is ahead of the log's time."""
+        """Wall time minus the time of the last spool entry (ns)."""
         self._ingest = ingest
         self._told: dict[str, DropCount] = {}
 

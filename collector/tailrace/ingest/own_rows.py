@@ -1,11 +1,11 @@
-"""Write those rows of a session that do not come from the producer's records: beginnings and ends, missing events, and
-unreadable bytes.
+"""Write those rows of a session that do not come from the producer's records: rows about its begin and end, about
+missing events, and about unreadable bytes.
 
-In each period of `reorder_time`, the first `gap_rows_max` gaps of a stream get one row each. At the end of the period,
-later gaps are written as one row for each reason. Such a row has the first number `seq`, the last number `last` and the
-number `events` of missing numbers between them. Rows with the same reason never overlap, so that a number that arrives
-later belongs to exactly one row. Numbers that the client discarded always get a row for each gap, because the client
-may give the reason of any number later.
+A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each. At
+the end of the period, its further gaps are merged into one row for each reason. A merged row has the first missing
+number `seq`, the last missing number `last` and the number `events` of missing numbers. Rows with the same reason never
+overlap, so that a number that arrives later belongs to exactly one row. Gaps of numbers that the client discarded are
+never merged, because the client may give the reason of any number later.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Emit = Callable[[str, Emitted, int], None]
 memory (bytes) of the rows."""
 
 KeepPiece = Callable[[str, int, bytes], None]
-"""Function that appends to a session's quarantine file; it receives the session's name, the position in the file and
-the encoded bytes."""
+"""Function that appends to a session's quarantine file; it receives the session's name, the position (bytes) in the
+quarantine file, and the encoded bytes."""
 
 
 class Sink(NamedTuple):
-    """The functions that receive a session's rows and unreadable bytes. `wall` converts a time of the log to wall time.
-    `at_last` schedules a call before the next commit, for rows that are written only if their records are still
-    unmatched then."""
+    """The functions that receive a session's rows and unreadable bytes. `wall` converts the time of a spool entry to
+    wall time. `at_last` schedules a call right before the next commit, to write rows of spans that are still open then.
+    """
 
     emit: Emit
     quarantine: KeepPiece
@@ -64,7 +64,8 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class GapRows:
-    """Selects which findings of one incarnation (producer run) get a row of their own, and merges the other gaps."""
+    """Selects which gaps of one incarnation (producer run) get a row of their own. Merges the other gaps into one row
+    for each stream and reason."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state
@@ -73,7 +74,7 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether merged gaps exist that have not been written as rows, because their period is not over."""
+        """Return whether merged gaps wait for the end of their period of `reorder_time`, when they are written as rows."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
@@ -85,9 +86,8 @@ class GapRows:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings that must be written as rows now: heals, the first `gap_rows_max` gaps of each period, and
-        merged gaps whose period is over.
-        """
+        """Yield the findings that must be written as rows now: rows that take a reported gap back (heals), the first
+        `gap_rows_max` gaps of each period of `reorder_time`, and merged gaps whose period is over."""
         for finding in findings:
             stream, first, reason = finding.stream, finding.seq, finding.reason
             if first is None:
@@ -118,7 +118,7 @@ class GapRows:
                 yield finding
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """Yield all merged gaps whose period of `reorder_time` is over at time `now`."""
+        """Yield the merged gaps of all periods of `reorder_time` that are over at the time `now`."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
@@ -215,11 +215,11 @@ class OwnRows:
         *,
         go_on: bool = False,
     ) -> None:
-        """Write a gap row for unreadable pieces with one reason, and store each part in the quarantine.
+        """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
-        A part consists of adjacent pieces. `count` is the number of events that the pieces represent; 0 if it is
-        unknown, or if no event is missing. With `go_on`, the pieces continue an earlier piece that already has a gap
-        row, and no further event is missing."""
+        Each part contains adjacent pieces of unreadable bytes. `count` is the number of missing events; 0 if it is
+        unknown, or if no event is missing. With `go_on`, the bytes continue earlier unreadable bytes that already have
+        a gap row, and no further event is missing."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -305,11 +305,10 @@ _PARTS_MAX = 16
 with the same reason, so that noise does not cause many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Reasons of unreadable bytes that belong to one line even if they arrive in several pieces; the line ends at a
-newline."""
+"""Reasons of unreadable bytes for which several pieces may belong to one line. The line ends at a newline."""
 
 _REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
-"""Reasons why bytes are unreadable, for bytes without lines that may arrive in several pieces."""
+"""Reasons of unreadable bytes that are no lines and may arrive in several pieces."""
 
 _flaw = attrgetter("flaw")
 
@@ -320,16 +319,16 @@ class Unreadable:
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Prepare gap rows for one incarnation (producer run). `counted` means that the producer numbers its events, so
-        that unreadable bytes need not be counted as missing events."""
+        """Prepare to write gap rows of one incarnation (producer run). `counted` means that the producer numbers its
+        events. The numbers then show which events are missing, so unreadable bytes do not count as missing events."""
         self._state = state
         self._own = own
         self._references = references
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable pieces in the quarantine, and write a gap row for each series of adjacent pieces with the
-        same reason. If there are more than `_PARTS_MAX` series, write one row for each reason."""
+        """Store unreadable records in the quarantine. Write a gap row for each series of adjacent records with the same
+        reason. If there are more than `_PARTS_MAX` series, write one row for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
@@ -349,10 +348,10 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
-        """Return whether an unreadable piece counts as one missing event.
+        """Return whether an unreadable record counts as one missing event.
 
-        It does not if the producer numbers its events, if the piece continues the previous piece, or if nobody knows
-        how many events the piece contained."""
+        Return False if the producer numbers its events, if the record continues the previous unreadable record, or if
+        its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -366,8 +365,8 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether nobody knows how many events a piece contained, because it consists of NULs or does not belong to
-    the format. A log rotation that truncates a file leaves NULs in place of lines, and a crash leaves NULs in place of
-    lines that were not written yet."""
+    """Return whether the number of events in an unreadable record is unknown, because the record consists of NULs or
+    does not belong to the format. A log rotation that truncates a file leaves NULs in place of lines, and a crash
+    leaves NULs in place of lines that were not written yet."""
     data = piece.detail
     return piece.flaw in FOREIGN or (isinstance(data, bytes) and not data.strip(b"\0"))

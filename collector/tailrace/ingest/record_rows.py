@@ -130,7 +130,8 @@ class RecordRows:
         depths: Values = None,
         end_offsets: Values = None,
     ) -> None:
-        """Write the rows of a block: events with their sequence numbers, or spans with depths and end offsets."""
+        """Write the rows of a block of decoded records. `seqs` are the sequence numbers of events. `depths` and
+        `end_offsets` are values of spans."""
         if block.flaw is not None:
             flaws = Counter(block.flaw.list(block.rows))
             add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})
@@ -195,8 +196,8 @@ def _fits(time: int) -> bool:
 
 
 class SpanRows:
-    """Writes the rows of records whose begins and ends must be matched by id, and, at each commit, rows of the spans
-    that are still open."""
+    """Writes one row for the begin and the end of each span, matched by id. At each commit, also writes a row for each
+    span that is still open."""
 
     def __init__(
         self,

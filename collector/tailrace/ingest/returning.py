@@ -1,21 +1,20 @@
 """Recognize producers that reconnect without an announcement.
 
 A producer that does not announce its session gets a new session on each connection. A stream of the new session
-continues the stream of the same name in an earlier session from the same host if the number and the time of its first
-event fit. The number fits if it is the next number of the earlier session, or one of the `reorder_events` numbers after
-that; if both sessions have the same epoch, any later number fits. If several sessions fit, the session with the nearest
-number is chosen. A session with another epoch belongs to another producer. If number or time does not fit, an earlier
-session may still contain the numbers that the new session lacks. The gap of the new session then names the earlier
-session.
+continues a stream of the same name in an earlier session from the same host, if the number and the time of its first
+event fit. The number fits if it is the earlier stream's next number, or one of the `reorder_events` numbers after that.
+If both sessions have the same epoch, any later number fits. If their epochs differ, they belong to different producers,
+and no number fits. If several sessions fit, the session with the nearest number is chosen. If none fits, an earlier
+session may still contain the numbers that the new session lacks. The gap row of the new session then states the name of
+this session.
 
-A producer may find its connection broken and reconnect while the connection still looks alive to the collector.
-Therefore a stream may also continue a stream of an open session with the same epoch. In this case each number counts in
-the session that received it first. If the older open session receives further events, their numbers are not missing in
-the newer session.
+A producer may reconnect while its broken connection still looks alive to the collector. Therefore a stream may also
+continue a stream of an open session with the same epoch. Each number then counts in the session that received it first.
+If the older open session receives further events, their numbers are not missing in the newer session.
 
-`Departures` remembers the ended sessions of a source for `resume_time`, to which the time while no daemon ran does not
-count. It remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings`
-searches for the sessions that one incarnation continues.
+`Departures` remembers the ended sessions of a source for `resume_time`, without the time in which no daemon ran. It
+remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` searches for
+the sessions whose streams one incarnation (producer run) continues.
 """
 
 from __future__ import annotations
@@ -69,15 +68,16 @@ class Present(Protocol):
 
 
 class Earlier(NamedTuple):
-    """An earlier session with a stream. `next` is the number at which a new session continues the stream; None if
-    number or time do not fit."""
+    """An earlier session that had a stream. `next` is the number at which a new session continues this stream; None if
+    the number or the time of the new session's first event does not fit."""
 
     session: str
     next: int | None
 
 
 class Departures:
-    """Remembers the ended sessions of one source in the order of their ends, and the open sessions by epoch."""
+    """Remembers the ended sessions of one source in the order of their ends. Also finds the open sessions of a producer
+    by the epoch (zero) of its clock."""
 
     def __init__(self, state: list[Departure]) -> None:
         self._state = state
@@ -85,8 +85,8 @@ class Departures:
         self._of: dict[tuple[str, str], deque[Departure]] = {}
         """Ended sessions that had a stream, by host and stream, in the order in which the sessions ended."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """Open sessions of one producer, by host and epoch, sorted by name. The order of the names is the order in
-        which the sessions began, which a restart of the daemon may not keep."""
+        """Open sessions by host and epoch, each list sorted by name. Sessions began in the order of their names; a
+        restart of the daemon may add them in another order."""
         for departure in state:
             self._index(departure)
 
@@ -124,8 +124,8 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the names of those streams that no other session of the same epoch continues. `streams` contains the
-        streams of the session `asks`, each with its next number."""
+        """Return the names of the streams in `streams` that no other session with the same epoch continues. `streams`
+        contains the next number of each stream of the session with the name `asks`."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -159,8 +159,8 @@ class Departures:
                 del self._of[key]
 
     def stood_still(self, time: int) -> None:
-        """Remember all ended sessions for longer, by the time (ns) in which no daemon ran and no producer could
-        reconnect."""
+        """Extend the time for which all ended sessions are remembered by `time` (ns), in which no daemon ran and no
+        producer could reconnect."""
         for departure in self._state:
             departure.left += time
 
@@ -177,12 +177,12 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the earlier session whose stream `stream` an event continues; both sessions are from the same host. If
-        no session fits, return the newest session that had this stream, or None if there is none.
+        """Return the earlier session from the same host with a stream `stream` that an event continues. If none fits,
+        return the newest session that had this stream, or None if there is none.
 
         `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
-        session that received the event. The search examines at most the newest `_LOOKED_AT` open sessions and
-        `_LOOKED_AT` ended sessions that had this stream."""
+        name of the session that received the event. Examine at most the newest `_LOOKED_AT` open sessions and the
+        newest `_LOOKED_AT` ended sessions that had this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -199,8 +199,8 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no other session can contain the stream `stream`: no ended session had this stream, and no
-        open session except `asks` has the same epoch."""
+        """Return whether no session but the one named `asks` can contain the stream `stream`: no ended session had the
+        stream, and no other open session has the same epoch."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())
@@ -209,9 +209,9 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions whose stream `stream` a new session may continue, newest first. Each item contains the
-        session's name, the next number and the last mark (event fingerprint) of its stream, and whether the session is
-        known to have the epoch `epoch`."""
+        """Yield the sessions with the stream `stream`, newest first. Each item contains the session's name, the next
+        number and the last fingerprint of its stream, and whether the session is known to have the epoch `epoch`. Leave
+        out sessions with another epoch, and sessions that ended before the time `oldest`."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -226,8 +226,8 @@ class Departures:
 
 
 class Siblings:
-    """Finds the other sessions of an incarnation's producer, and lets these sessions find the incarnation (see
-    `Present`)."""
+    """Finds the other sessions of an incarnation's producer. Registers the incarnation (producer run) in `Departures`,
+    where other sessions find it."""
 
     def __init__(
         self,
@@ -269,20 +269,20 @@ class Siblings:
     # Methods that call other sessions of the same producer
 
     def come(self) -> None:
-        """Register the incarnation (producer run) as open under its epoch. Do nothing if it has no epoch, receives
-        datagrams, or belongs to an announced session."""
+        """Register the incarnation (producer run) in `Departures` as an open session with its epoch. Do nothing if it
+        has no epoch, receives datagrams, or has a session id from its client."""
         state = self._state
         if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Remove the incarnation (producer run) from the open sessions that other sessions can find."""
+        """Remove the incarnation (producer run) from the open sessions in `Departures`."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Report to the producer's other open sessions which numbers of these streams this incarnation (producer run)
-        has received, reports as missing, or knows to be discarded."""
+        """Pass the numbers of the received, missing and discarded events of these streams to the producer's other open
+        sessions. These sessions then do not lack the numbers."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -319,13 +319,13 @@ class Siblings:
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:
-        """Return the streams that no other session continues."""
+        """Return the incarnation's streams that no later or parallel session continues."""
         ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the next number of each stream, so that a producer that reconnects without an announcement is
-        recognised. `cut` means that the connection broke, so that further events may be lost."""
+        """Remember the next event number of each stream of this ended incarnation (producer run), to recognise its
+        producer when it reconnects without an announcement. `cut` means that the connection broke."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []
