@@ -523,7 +523,7 @@ class Ahead:
         self.now = ingest.now
         """Time (Unix ns) of the last processed spool entry."""
         self.clock = ingest.state.ahead
-        """Wall time minus the time of the last spool entry (ns)."""
+        """Number of nanoseconds to add to the time of a spool entry, to get wall time."""
         self._ingest = ingest
         self._told: dict[str, DropCount] = {}
 

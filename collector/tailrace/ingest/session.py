@@ -1,11 +1,11 @@
 """Decode one session's bytes into records, and pass the records to the producer's incarnations (see `succession`).
 
-- `Session` decodes bytes that are split at arbitrary positions, and counts how many records the decoder's fast and slow
-  code have read.
-- `SessionFile` tracks the state of the session's file: its paths, whether it rests because its writer has ended or
-  pauses, and whether its format's end is missing.
-- Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold
-  whole events, they are decoded in one piece. A datagram that states something about its session is a chunk of its own.
+- `Session` decodes bytes that are split at arbitrary positions. It counts how many records the decoder's fast code and
+  slow code have read.
+- `SessionFile` tracks the session's file: its paths, whether it has stopped growing (rests), and whether the end of its
+  stream is missing.
+- Datagrams that hold only whole events are decoded together. Other datagrams are decoded one by one, so that no record
+  continues beyond the end of its datagram. A datagram with facts about its session is a chunk of its own.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Session:
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
         """Return the input bytes that begin at an offset. If the host has used its quota of sessions, put the decoder's
-        pending bytes in front, because they may have to be stored as refused bytes."""
+        pending bytes in front, because the ingest may refuse them, too, and then stores them as unreadable."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -273,17 +273,16 @@ class Session:
 
     def file(self, facts: FileFacts | None, now: int) -> None:
         """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests (has
-        stopped growing). None means that no source follows the file any more.
+        stopped growing). If `facts` is None, no source follows the file any more.
 
-        If the file rests, first decode its last record, even if the newline or other terminator of the record is
-        missing."""
+        If the file does not grow any more, decode its last record even without a newline or other terminator."""
         if facts is None or facts.rest:
             self.settle(now)
         self._file.change(facts, self._own, now)
 
     def settle(self, now: int) -> None:
-        """Decode the decoder's pending bytes if they form a whole record. Also record which part of a divided run the
-        file contains."""
+        """Decode the decoder's pending bytes if they form a whole record. If the format spreads a run over several
+        files, also record which part of the run the session's file contains."""
         if settles(self.decoder) and self.decoder.pending:
             self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:
@@ -327,8 +326,8 @@ class Session:
     # Methods that end the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Write a row about the file's state, because the daemon stops. `is_alike` is whether another file of the
-        source has the same content so far."""
+        """Write a row about the growth of the session's file, because the daemon stops. `is_alike` is whether another
+        file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
 
     def closed(self, reason: str, now: int) -> None:
@@ -360,8 +359,8 @@ class Session:
     # Methods that save the state for a checkpoint
 
     def save(self, named_from: int) -> SessionState:
-        """Return the session's state for a checkpoint. The state includes the decoder's state; call `saved` after use,
-        to remove it.
+        """Return the session's state for a checkpoint, including the decoder's state. Call `saved` when the checkpoint
+        is encoded.
 
         Leave out the bytes of an unfinished record if the record has more than `INLINE_MAX` bytes and begins in the
         spool at or after the position `named_from`. A start of the daemon reads these bytes from the spool."""
@@ -372,13 +371,13 @@ class Session:
             state.left_out = size
             waiting.waiting = b""
         state.decoder = encode(decoding)
-        # Release this reference to the waiting bytes, which some decoders would keep.
+        # Release this reference to the unfinished record's bytes, because some decoders would keep them.
         waiting.waiting = b""
         self.generations.save()
         return state
 
     def saved(self) -> None:
-        """Clear the fields of the state that `save` has set for a checkpoint."""
+        """Clear the fields of `state` that only a checkpoint needs, after `save` has set them."""
         self.state.decoder, self.state.left_out = None, 0
 
 
@@ -388,7 +387,8 @@ arrived."""
 
 
 class SessionFile:
-    """Tracks the file of a session, if the session reads one. The methods write rows through their argument `own`."""
+    """Tracks the file of a session, if the session reads one. Rows are written through the argument `own` of the
+    methods."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self.goes_on = False
@@ -405,7 +405,7 @@ class SessionFile:
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Record new facts about the file: path, inode, gzip member, or the reason why the file is not read at present.
+        """Record new facts about the session's file: path, inode, gzip member, or why the file is assumed not to grow.
         If `facts` is None, no source follows the file any more."""
         file = self._state.file
         if file is None:
@@ -426,10 +426,10 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row about the file's state at the daemon's stop, if the state needs one.
+        """Write a row about the growth of the session's file at the daemon's stop, if one is needed.
 
-        A row is needed if the format states a stream's end, if the file ends within a record, if names that events
-        request have not arrived, or if another file has the same content (`is_alike`)."""
+        A row is needed if the stream is known to have an end, if the file ends within a record, if a name that events
+        refer to has not arrived, or if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -455,31 +455,32 @@ class SessionFile:
         return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
-        """Write a gap row for bytes that the source could not pass to the session, and skip bytes of the file that are
-        lost."""
+        """Write a gap row for bytes that the source could not pass to the session. Skip the bytes of a hole in the
+        file."""
         own.loss(self._state, loss)
         if self._state.file:
             self._state.file.pass_over(loss.skip)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return attributes for the row of the beginning of an incarnation (producer run) in a file: the file's group,
-        and the stream whose end is expected."""
+        """Return attributes for the first row of an incarnation (producer run) in a file: the group of the file's
+        session, and the name of the stream that must have an end."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end
 
     def as_read(self) -> dict[str, object]:
-        """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum, and the
-        documents (such as metadata files) that were read. A later import compares them with the file. Also return the
-        keys of names that events request and that have not arrived."""
+        """Return attributes for the row of the session's end. They describe the file as it was read (path, device,
+        inode, size, checksum and documents, such as metadata files), so that a later import can compare it. They also
+        contain the keys of missing names (see `_asks`)."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
         """Write a row about the growth of the file. If `rest` is given, the row states why the file has stopped
-        growing; otherwise it states that the file grows again. The row also states what the end of the stream lacks. If
-        two files that have stopped growing have the same content, readers ignore one of them (`query.inner_views`)."""
+        growing; otherwise it states that the file grows again. The row also states which part of the stream's end is
+        missing. From these rows, readers recognise files with the same content, and ignore one of them
+        (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -492,8 +493,8 @@ class SessionFile:
         own.session("rest", about | self._end | self._asks, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
-        """Return a description of the part of the stream's end that is missing: "" if the stream is complete, None if
-        the format states no end."""
+        """Return a description of what is missing at the end of the stream. Return "" if the stream is complete, and
+        None if the stream is not known to have an end."""
         if own.said_goodbye:
             return ""
         lacking = self.decoder.lacking if states_end(self.decoder) else None
@@ -501,8 +502,8 @@ class SessionFile:
 
     @property
     def _asks(self) -> dict[str, object]:
-        """Return, as attributes of a row, the keys of names that events request and that have not arrived. If they
-        exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
+        """Return the keys of missing names as an attribute of a row: names that events refer to and that have not
+        arrived. If the keys exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
         kept: list[str] = []
         size = 0
         for key in sorted(asked_names(self.decoder)):
@@ -515,8 +516,8 @@ class SessionFile:
 
     @property
     def _end(self) -> dict[str, object]:
-        """Return, as an attribute of a row, the name of the stream that must have an end mark. Return no attribute if
-        no end mark is expected."""
+        """Return the name of the stream as an attribute of a row if the stream is known to have an end; otherwise
+        return no attribute."""
         decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
@@ -524,8 +525,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the state of a file that no source follows. If `before` is already such a state, return `before` with its
-    earlier time."""
+    """Return the statement that no source follows a file since the time `now` (Unix ns). If `before` already states
+    this, return `before`, which has the earlier time."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
@@ -544,12 +545,12 @@ def decode_datagrams(
     datagrams: Datagrams,
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> list[Chunk]:
-    """Decode datagrams into chunks, none of which is empty. The records of a datagram that states something about its
-    session form a chunk of their own. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the
-    datagrams that hold only whole events (`Format.whole`).
+    """Decode datagrams into chunks, none of which is empty. A datagram with facts about its session, such as an epoch,
+    forms a chunk of its own. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the next datagrams
+    that hold only whole events (`Format.whole`).
 
-    Consecutive datagrams that hold only whole events are decoded in one piece, because the records are the same and a
-    compiled kernel is faster on larger input. Other datagrams are decoded one by one."""
+    Consecutive datagrams with only whole events are decoded together: the records are the same, and a compiled kernel
+    is faster on larger input. Other datagrams are decoded one by one."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunks: list[Chunk] = []
     chunk: Chunk = []

@@ -1,5 +1,5 @@
-"""Hold the state that the sessions of a source share: sums, limits, announced sessions (those to which the client gave
-an id), and ended sessions that may continue."""
+"""Hold the state that the sessions of a source share: sums (such as received bytes), limits, announced sessions (those
+to which the client gave an id), and ended sessions that may continue."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Shared:
-    """Creates the shared state of each source at first use. The ingest's state holds everything that a restarted daemon
-    needs."""
+    """Creates the shared state of each source at first use, as a part of the ingest's state, so that a restarted daemon
+    continues with it."""
 
     def __init__(self, state: IngestState, batch: Batch) -> None:
         self._state = state
@@ -42,7 +42,7 @@ class Shared:
         return self._state.tallies.setdefault(source, Tally())
 
     def common(self, source: str) -> Commons:
-        """Return the limits and figures that the ledgers of a source's sessions share."""
+        """Return the limits and counts that all sessions of a source share when they count events."""
         if source not in self._commons:
             state = self._state.commons.setdefault(source, CommonsState())
             self._commons[source] = Commons(state, partial(self._forget_first, source))
@@ -65,8 +65,8 @@ class Shared:
         return Beginnings(self._state.beginnings.setdefault(source, {}))
 
     def departed(self, source: str) -> Departures:
-        """Return the object that remembers a source's ended sessions, except announced ones, because new sessions may
-        continue them."""
+        """Return the object that remembers a source's ended sessions, so that new sessions can continue them. It does
+        not contain announced sessions (those to which the client gave an id)."""
         if source not in self._departures:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]

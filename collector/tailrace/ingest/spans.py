@@ -133,7 +133,7 @@ class Spans:
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
-            if span.written:  # begins get their rows in order, so all earlier begins have rows, too
+            if span.written:  # spans get their begin rows in order of arrival, so all earlier spans have a row, too
                 break
             late.append((id_, span))
         found += reversed(late)
@@ -176,8 +176,8 @@ class Spans:
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that earlier records refer to and that have not arrived. The compiled kernel does not match
-        the begins of spans with these ids; `take` processes these begins."""
+        """Return the ids that earlier records refer to and whose records have not arrived. The compiled kernel leaves
+        spans with these ids to `take`."""
         return self._references.awaits
 
     @property
@@ -188,8 +188,8 @@ class Spans:
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record what the compiled kernel matched: begins with all ids up to `last` arrived, and the kernel removed the
-        spans in `ended` from `open`. `left` contains the begins whose ends have not arrived."""
+        """Record what the compiled kernel has matched. The begins of spans up to the id `last` have arrived. The kernel
+        has removed the ended spans `ended` from `open`. `left` contains the spans that have begun and not ended."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -280,7 +280,7 @@ MORE_MAX = 256
 
 
 class Matched(NamedTuple):
-    """Rows in a block, and the two columns that only spans have."""
+    """Rows of a block that the compiled kernel has matched, and the depths and end offsets of the rows that are spans."""
 
     block: Block
     depths: Integers | None
@@ -306,8 +306,8 @@ def match_block(
             if rows is not None:
                 yield Matched(*rows), None
         if at < block.rows:
-            # Pass several records at once, because each run of the compiled kernel has a fixed cost. Pass more of them
-            # if the last run matched few rows.
+            # Pass several records at once, because each run of the compiled kernel has a fixed cost. Pass more records
+            # if the kernel matched only few before it stopped.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
             yield None, block.columns(stop, at)

@@ -48,9 +48,9 @@ class Tally(msgspec.Struct, omit_defaults=True):
     gave_way: int = 0
     """Number of unfinished records that were dropped because the source's sessions held too many unfinished bytes."""
     unknown_gaps: int = 0
-    """Number of gaps of unknown size that no heal row has taken back."""
+    """Number of gaps of unknown size that were reported and not taken back later."""
     asked: int = msgspec.field(default=0, name="asked_names")
-    """Number of names to which events of closed sessions refer, and which these sessions did not define."""
+    """Number of names that events of closed sessions refer to and that these sessions did not define."""
     restarts: int = 0
     opened: int = msgspec.field(default=0, name="sessions_opened")
     closed: int = msgspec.field(default=0, name="sessions_closed")
@@ -74,11 +74,8 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """Number of gap rows that were written for a stream since `since` (Unix ns), the start of its current period of
-    `reorder_time`.
-
-    Later gaps of the period are kept here, merged into one per reason.
-    """
+    """Gap rows of a stream in its current period of `reorder_time`, which began at `since` (Unix ns): the number of
+    written rows, and the further gaps, merged into one range for each reason."""
 
     since: int
     written: int = 0
@@ -125,18 +122,18 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     heard_at: int = 0
     """Time (Unix ns) at which the last event or statement with a time of the producer's clock arrived."""
     heard_times: int = 0
-    """Number of different arrival times of the records that showed a time of the producer's clock; see
+    """Number of different arrival times among the records that state a time of the producer's clock; see
     `clocks.Lead.times`."""
     continues: list[str] = []
     """Names of the earlier sessions whose streams continue in this incarnation (producer run)."""
     elsewhere: dict[str, str] = {}
-    """By stream, the earlier session that may contain the numbers below the first number that arrived in this
-    incarnation (producer run)."""
+    """Name of an earlier session by stream. This session may contain the stream's numbers before the first one that
+    arrived in this incarnation (producer run)."""
     times: tuple[int, int] | None = None
     """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """If the last bytes were unreadable and their line may continue: the offset after these bytes, and the reason.
-    Otherwise None."""
+    """Offset after the last bytes, and the reason why they are unreadable, if their line may continue; otherwise None.
+    """
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
@@ -146,7 +143,7 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
-    """Opening information of the connection on which the session was announced first."""
+    """Payload of the OPEN entry of the connection on which the session was announced first."""
     carriers: list[int] = []
     """Numbers of the connections that the session uses, or whose late datagrams may still belong to the session."""
     voice: int | None = None
@@ -168,14 +165,14 @@ class Departure(msgspec.Struct, array_like=True):
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended, plus all later time in which no daemon ran. No producer could
-    reconnect in that time."""
+    """Time (Unix ns) at which the session ended. Later time without a running daemon is added, because no producer
+    could reconnect then."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
     cut: list[str] = []
-    """If the session's connection broke: its streams that no later session has continued yet. When later sessions have
-    continued all of them, the session's gap of unknown size is healed."""
+    """Streams of a session with a broken connection that no later session has continued yet. When this list becomes
+    empty, the gap of unknown size that was reported for the session is taken back."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
@@ -185,13 +182,12 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     number: int
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
-    """State of the current incarnation (producer run), or the id of the announced session that the current incarnation
-    belongs to."""
+    """State of the current incarnation (producer run). If the incarnation belongs to an announced session (one with an
+    id from the client), the field contains this session's id instead."""
     process: int = 0
-    """Number of the process that wrote the current incarnation (the run to which the next records belong), in an input
-    of several processes."""
+    """Number of the process that wrote the records of `current`, for input with records of several processes."""
     aside: dict[int, IncarnationState] = {}
-    """Current incarnations (runs) of the other processes in an input of several processes, by process number."""
+    """Current incarnations (runs) of all processes except `process`, by process number."""
     previous: IncarnationState | str | None = None
     """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
@@ -248,8 +244,8 @@ class DamageState(msgspec.Struct, omit_defaults=True):
     """Numbers of bytes of the log that the disk has lost and that no gap row reports yet."""
 
     lacking: dict[str, int] = {}
-    """Number of bytes that a session may lack, by the number of an open session, or by `source/id` of an announced
-    session."""
+    """Number of bytes that may belong to an open session and are lost. The key is the session's number, or `source/id`
+    for an announced session."""
     of_heartbeats: int = 0
     """Number of bytes that the daemon's own stream may lack."""
     unsaid: int = 0
@@ -267,7 +263,7 @@ class IngestState(msgspec.Struct):
     position: int = 0
     """Spool position up to which the state includes all entries."""
     now: int = 0
-    """Time (Unix ns) of the last entry."""
+    """Time (Unix ns) of the last processed spool entry."""
     tallies: dict[str, Tally] = {}
     commons: dict[str, CommonsState] = {}
     """By source, the state that the ledgers of the source's sessions share."""
@@ -278,7 +274,7 @@ class IngestState(msgspec.Struct):
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0
-    """Time (ns) by which the wall clock is ahead of the log's time."""
+    """Number of nanoseconds to add to the time of a spool entry, to get wall time."""
     heartbeats: IncarnationState | None = None
     """State of the daemon's own stream; None if no run of the daemon has opened it."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
@@ -345,7 +341,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Upgrade] = {}
-"""Upgrade steps, each under the version of the states that it upgrades."""
+"""Upgrade steps. The key is the version of the state that the step upgrades."""
 
 
 class _Version(msgspec.Struct):

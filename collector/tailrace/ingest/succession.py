@@ -1,7 +1,6 @@
-"""Assign each record of a session to an incarnation of the producer. If two incarnations are possible, the tables of
-`lives` decide; this module finds the tables' keys and executes their actions. While late events of the previous
-incarnation may arrive (see `generations`), each event goes to the incarnation that its number and time fit. If a
-datagram announces a session, all records of the datagram belong to this session.
+"""Assign each record of a session to an incarnation (run) of the producer. If the previous or the current incarnation
+may have sent the record, the tables in `lives` decide; this module computes the keys of these tables and executes the
+actions. If a datagram announces a session, all records of the datagram belong to this session.
 
 The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). If a host exceeds the
 limit, the following bytes of the datagram or connection are stored as unreadable, and the connection is closed. A
@@ -52,8 +51,8 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class RecordPlace(NamedTuple):
-    """Position in a chunk of a record that is processed alone: the index of the part of the chunk, and the row in this
-    part."""
+    """Position of a record in a chunk: the index of a part of the chunk, and the row in this part. The record is
+    processed alone."""
 
     chunk: Chunk
     part: int
@@ -101,8 +100,8 @@ class Succession:
         *,
         unordered: bool,
     ) -> None:
-        """Prepare for the records of a session. `unordered` means that events, epochs and announcements may overtake
-        each other, as in datagrams."""
+        """Prepare for the records of a session. `unordered` means that records may overtake each other, as in
+        datagrams."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -145,10 +144,9 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events in `before`, and then the part `chunk[at]`, in which events and other records are mixed.
-        `alone` contains the rows of the other records (statements about the session, unreadable bytes, reports of
-        missing events), which are processed one by one. Return the events after the last of these records; the caller
-        processes them together with later events."""
+        """Process the events in `before`, and then the records in `chunk[at]`. The rows in `alone` are processed one by
+        one: facts about the session, unreadable bytes, and reports of missing events. All other rows are events. Return
+        the events after the last row in `alone`; the caller processes them together with later events."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -268,8 +266,9 @@ class Succession:
     def _take_apart(
         self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
-        """Process records that may belong to the current or the previous incarnation. Return the number of processed
-        records. If it is less than all, the next record shows another restart of the producer."""
+        """Process records that may belong to the current or the previous incarnation (producer run). Return the number
+        of processed records. If unprocessed records are left, the first of them shows another restart of the producer.
+        """
         current = self._generations.current
         epoch = current.state.epoch
         done = 0
@@ -301,8 +300,8 @@ class Succession:
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return the record with a converted offset. A decoder counts the bytes of its input; the result counts the
-        bytes of the current incarnation (producer run), some of which may have arrived on other connections."""
+        """Return the record with its offset in the bytes of the current incarnation (producer run), which may have
+        received bytes on other connections. The offset in `record` counts the bytes of the decoder's input."""
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
@@ -341,8 +340,8 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of statement that a record makes about its session. `facts` contain the statement, such as an
-        epoch, but no announcement. The kind depends on the statements of earlier records."""
+        """Return the kind of the facts in a record about its session, such as a first or a repeated epoch. The kind
+        depends on the facts in earlier records. `_announcement` returns the kind of an announcement."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -365,8 +364,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return whether the current incarnation (producer run) can have made the statement in the record at the
-        position `place`. `passed` means that the record's datagram belongs to another incarnation."""
+        """Return whether the current incarnation (producer run) can have sent the record at `place`. `passed` means
+        that the record's datagram belongs to another incarnation."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -423,11 +422,12 @@ class Succession:
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
-        began. In this case, the epoch is older than the current one, and its datagram was sent so recently that it may
-        arrive only now. If the datagram is too old for this, the producer's clock was set back, and the epoch is new.
+        began. Its epoch is then older than the current one, and its datagram was sent so recently that it may arrive
+        only now. If the datagram was sent earlier, it cannot be late: the producer's clock was set back, and the epoch
+        is new.
 
-        Without an announcement, the datagram counts as sent at the epoch. A client repeats its announcement until the
-        announcement is acknowledged. An announcement may state when it was sent. If it does not, it may have been sent
+        The time at which the datagram was sent is the epoch, or the time that an announcement in the datagram states. A
+        client repeats an announcement until it is acknowledged, so an announcement without a time may have been sent
         just before the current incarnation began."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
@@ -490,16 +490,15 @@ class Succession:
     # Methods that decide whether the current incarnation (producer run) is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Decide, by the numbers of events, whether the producer has restarted or the previous incarnation (producer
-        run) continues.
-        """
+        """Decide whether the producer has restarted or the previous incarnation (producer run) continues, by the
+        sequence numbers of events."""
         previous = self._generations.previous
         if previous and any(count is not None for _, count, _ in events):
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Decide, by a report of discarded events or a goodbye, whether the producer has restarted or the previous
-        incarnation (producer run) continues."""
+        """Decide whether the producer has restarted or the previous incarnation (producer run) continues. The decision
+        depends on the client's report of discarded events, or on its goodbye (the end of its session)."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
@@ -510,8 +509,7 @@ class Succession:
 
 
 def _process_of(record: Record) -> int | None:
-    """Return the number of the process that wrote the records after this one; None if the record does not state a
-    process."""
+    """Return the number of the process whose records follow this record; None if this record states no process."""
     return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
@@ -526,9 +524,9 @@ def _length(chunk: Chunk) -> int:
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first `rows` rows of a chunk, and the remaining rows. If this divides a part of the chunk, split the
-    remaining rows of this part into pieces of at most `_PIECE` rows. A ledger examines a whole piece even if its first
-    row shows the next restart, so short pieces save time."""
+    """Return the first `rows` rows of a chunk, and the remaining rows. If the division is inside a part of the chunk,
+    split the rest of this part into parts of at most `_PIECE` rows. The ledger always examines a whole part, even if
+    the first row shows the next restart, so short parts save time."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

@@ -15,11 +15,11 @@ from tailrace.ingest.state import IngestState
 from tailrace.spool.entry import Entry, EntryKind
 
 INLINE_MAX = 4096
-"""Maximum size (bytes) of an unfinished record that a checkpoint stores itself."""
+"""Maximum size (bytes) of an unfinished record whose bytes are always stored in the checkpoint."""
 
 NAMED_WITHIN = 128 * 2**20
-"""Maximum distance (bytes) in the spool between a checkpoint's position and the first byte of an unfinished record that
-the checkpoint leaves out. A start reads these bytes again without decoding them, which takes about 0.1 s."""
+"""Maximum distance (bytes) in the spool from an unfinished record's first byte to the position of a checkpoint that
+leaves out the record. A start of the daemon reads these bytes again without decoding them, which takes about 0.1 s."""
 
 
 class UnfinishedSnapshot(NamedTuple):
@@ -51,8 +51,8 @@ class Unfinished:
 
 
 def since(state: IngestState) -> int:
-    """Return the first spool position whose entries are needed to restore a state, because they hold bytes that the
-    state leaves out."""
+    """Return the first spool position whose entries are needed to restore `state`: the lowest position with bytes of
+    unfinished records that `state` leaves out, or the position of `state`."""
     begun = [session.begun for session in state.sessions.values() if session.left_out]
     return min(begun, default=state.position)
 
