@@ -66,11 +66,11 @@ class Checkpoints:
 
     @property
     def needed_from(self) -> int | None:
-        """Return the position below which no kept checkpoint needs the log, so that these entries may be
+        """Return the lowest log position that the kept checkpoints need, so that entries below this position may be
         deleted.
 
-        Return None if there are fewer than two checkpoint files. Raise FullError if a file cannot be read now,
-        and LostError or SyncError for other errors.
+        Return None if there are fewer than two checkpoint files. Raise FullError if a checkpoint file cannot be read
+        now, because a later call may succeed. Raise FullError, LostError or SyncError if the directory cannot be read.
         """
         with opening(self.directory):
             files = self._files()
@@ -89,14 +89,13 @@ class Checkpoints:
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and files of checkpoints
-        that were never finished.
+        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and the files of unfinished
+        checkpoints.
 
-        The state needs the log from position `since`; the default is the checkpoint's own position. Call this
-        method after the table has committed all rows from entries below `position`: a restart can only use a
-        checkpoint at or below the committed position. Raise FullError, LostError or SyncError if the checkpoint
-        cannot be saved; earlier checkpoints are kept.
-        """
+        Call this method after the table has committed all rows from entries below `position`, because a restart only
+        uses a checkpoint at or below the committed position. `since` is the lowest log position that the restart needs;
+        it defaults to `position`. Raise FullError, LostError or SyncError if the checkpoint cannot be saved; earlier
+        checkpoints are kept."""
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
@@ -132,9 +131,9 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return the number of log bytes before its position that a checkpoint needs (its reach).
+        """Return a checkpoint's reach: the number of log bytes before the checkpoint's position that a restart needs.
 
-        Return 0 if the file's header is incomplete. Raise OSError if the file cannot be read."""
+        Return 0 if the checkpoint file's header is incomplete. Raise OSError if the file cannot be read."""
         header = self._disk.read(path, _HEADER.size)
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 

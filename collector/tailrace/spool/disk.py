@@ -177,7 +177,8 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert errors in the block as `writing` does, but raise FullError if no file descriptor is free."""
+    """Convert an OSError in the block, which opens `path`, to FullError, LostError or SyncError. Raise FullError if no
+    file descriptor is free."""
     with writing(path), waiting(path):
         yield
 
@@ -368,8 +369,8 @@ class LockedDirectory:
         self._lock_identity: owned.Identity | None = None
 
     def take(self) -> None:
-        """Lock the directory and its file. Raise LockedError if another process holds a lock,
-        OSError if locking fails."""
+        """Lock the directory and the file `lock` in it. Raise LockedError if another process has locked one of them,
+        and OSError if locking fails."""
         files = self._disk.files
         try:
             files.lock(self._fd)

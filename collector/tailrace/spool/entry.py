@@ -115,7 +115,7 @@ class Scan(NamedTuple):
     fault: Fault | None
     """The reason why the scan ended before the end of the buffer; None if the entries fill the whole buffer."""
     synced: int
-    """The position up to which the log was synced when the last of these entries was written."""
+    """The position up to which the log was synced when the last of `entries` was written."""
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
@@ -182,9 +182,8 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
     """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin.
 
-    All positions in a range of 64 KiB share all bytes but two, so a byte search for the shared bytes finds
-    these frames.
-    """
+    Positions in a range of 64 KiB differ only in their two low bytes. Therefore a byte search for the other bytes finds
+    these frames."""
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
         shared = high.to_bytes(6, "little")

@@ -98,18 +98,18 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the number of bytes by which reading of the file must advance: the size of a hole, 0 for other
-        losses."""
+        """Return the number of content bytes that the session's file reader must skip: the size of a hole in the file,
+        or 0 if other bytes are lost."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since
-    the time `since` (Unix ns).
+    """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since the time
+    `since` (Unix ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If datagrams were
-    dropped between the datagrams of a part (`QueuePart`), the entry has the part's time. If datagrams were
-    dropped before the part, the entry has an earlier time."""
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. For drops between the
+    datagrams of a queue part (`QueuePart`), the entry has the time of this part. For drops before a queue part, the
+    entry has an earlier time."""
 
     source: str
     count: int
@@ -208,13 +208,13 @@ class FileState(msgspec.Struct):
     of the file."""
 
     def read(self, data: bytes) -> None:
-        """Update the state after the next bytes of the content were read."""
+        """Update `offset`, `head`, `last` and `crc` after the next bytes `data` of the file's content were read."""
         if self.crc is not None:
             self.crc = checksum(self.crc, data, self.offset)
         self._go_on(data)
 
     def pass_over(self, size: int) -> None:
-        """Update the state after a hole of `size` bytes, which reads as zeros."""
+        """Update `offset`, `head` and `last` after a hole of `size` bytes in the file, which reads as zeros."""
         self._go_on(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
 

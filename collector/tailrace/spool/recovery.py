@@ -37,7 +37,7 @@ class DamagedRange(NamedTuple):
 
 
 class SpoolRecovery(NamedTuple):
-    """The state of the newest segment of the log, as a start has found it."""
+    """The state in which a start of the daemon has found the newest segment of the log."""
 
     entries: int
     """Number of readable entries in the segment."""

@@ -230,7 +230,7 @@ class Spare(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Return whether the path of the spare file still leads to this file."""
+        """Return whether the path of this preallocated spare file still leads to it."""
         files = self.disk.files
         return files.found(self.path) == files.identity(self.fd)
 
@@ -396,10 +396,10 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 
 
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
-    """Return the headers of all segments. Rebuild a damaged header from the spool's identity and the segment's
-    name.
+    """Return the headers of all segments. Rebuild a damaged header from the spool's id and the segment's name.
 
-    Raise StoreError if the identity is unknown. `marked` is the identity from the file `identity`."""
+    `marked` is the spool's id in the file `identity`; without it, the id in a whole header counts. Raise StoreError if
+    neither exists."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

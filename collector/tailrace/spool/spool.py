@@ -69,10 +69,10 @@ Whenever half of the room is used, it is doubled, up to a whole segment. A short
 space, and a long log is preallocated far ahead."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
-"""Minimum and maximum number of released segments' files that are kept for reuse.
+"""Minimum and maximum number of files of released (no longer needed) segments that are kept for reuse.
 
-Within these bounds, the log keeps as many files as the last release freed: one to four under load, and more if
-sessions hold much state."""
+Within these bounds, the log keeps as many files as the last call of `release` released: one to four under load, and
+more if checkpoints need old entries."""
 
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that stay in memory for the reader.
@@ -81,7 +81,7 @@ Sources stop reading files while more than `daemon.loops.sync.BEHIND_MAX` bytes 
 smaller, so entries of files are normally decoded from memory, without a read from the disk."""
 
 SYNC_EARLY = 4 * 2**20
-"""If more received bytes are not synced yet, the next sync begins before `sync_interval` has passed."""
+"""Number of received bytes in memory beyond which the next sync begins before `sync_interval` has passed."""
 
 _SESSIONS = range(2**64)
 _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), attrgetter("first")
@@ -118,7 +118,7 @@ class Spool:
         self.urgent = Flag()
         """Set while the next sync should begin early, because more than `SYNC_EARLY` bytes or a task wait for it."""
         self.timeline = Timeline(clock, recovery.time_ns)
-        """The time of the log, from which entries get their times."""
+        """The clock from which appended entries get their times. It never goes back."""
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
@@ -195,9 +195,9 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # Remove nothing if a file of the spool was removed or renamed, because its name may now belong to
-                # another program's file. After another error, the preallocated room stays until the spool is closed the
-                # next time.
+                # If a file of the spool was removed or renamed, its name may belong to another program's file. In this
+                # case, remove nothing. After an error, the preallocated room stays until the spool is closed the next
+                # time.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -358,14 +358,13 @@ class Spool:
                         self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order. At `durable`, return no entry; otherwise return at least
-        one entry and about `limit` bytes.
+        """Return entries from `position` on, in order: at least one entry, and about `limit` bytes. Return no entry if
+        `position` is `durable`, the end of the synced log.
 
-        Raise ValueError unless `position` is an entry's position in begin..durable. Raise StoreError with the
-        file and offset if an acknowledged entry cannot be read any more; the caller must then report the entry
-        as missing and continue at `next_readable`. Raise FullError if no file descriptor is free; the caller
-        must then retry the call.
-        """
+        Raise ValueError unless `position` is the position of an entry from `begin` to `durable`. Raise StoreError with
+        the file and offset if an acknowledged entry cannot be read any more; the caller must then report the entry as
+        missing and continue at `next_readable`. Raise FullError if no file descriptor is free; the caller must then
+        retry the call."""
         self._refuse()
         if position >= self.begin:
             with self._lock:
