@@ -12,8 +12,8 @@ needs room. It drops the session first that has been without a connection for th
 session by stating the session's id.
 
 Any acknowledgement (`tailrace.ack`) may be lost, so each acknowledgement can be understood without earlier ones. It
-acknowledges all events of a stream below a number, except the holes that it lists, which the client should resend. If
-the acknowledgement has no room for a hole, the number is the hole's first number.
+acknowledges all events of a stream below a number, except the ranges of missing events (holes) that it lists, which the
+client should resend. If the acknowledgement has no room for a hole, the number is the hole's first number.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ class ClientAnswer:
 
 
 _Missing = tuple[str, int, int]
-"""A hole that the client should resend: its stream, its first number as the client sends it, and its number of events."""
+"""Missing events that the client should resend: their stream, the first number as the client sends it, and their count.
+"""
 
 
 class _Standing(NamedTuple):

@@ -29,8 +29,8 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """Kinds of statements that a record makes about its session. A statement is an epoch, a header or a session id. Its
-    kind depends on the statements of earlier records."""
+    """Kinds of records with facts about the session: an epoch, a header or a session id. The kind depends on earlier
+    records."""
 
     NONE = auto()
     """No epoch, header or session id."""
@@ -62,36 +62,36 @@ class Standing(Enum):
     """Whether the current incarnation (producer run) can have sent a record with an epoch, a header or a session id."""
 
     PASSED = auto()
-    """The statement (epoch, header or session id) is in a datagram that belongs to another incarnation (producer run)
-    than the current one."""
+    """The record (epoch, header or session id) is in a datagram of another incarnation (producer run) than the current
+    one."""
     EMPTY = auto()
     """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
     """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
     text)."""
     FITS = auto()
-    """The record fits the current incarnation (producer run): the next event may belong to this incarnation, or the
-    action for the record does not depend on the next event."""
+    """The record (epoch, header or session id) fits the current incarnation (producer run): the next event may belong
+    to this incarnation, or the action for the record does not depend on the next event."""
     DENIED = auto()
-    """The event after the statement (epoch or session id) cannot belong to the current incarnation (producer run): the
-    event's number shows a restart, or another event has arrived under this number."""
+    """The record (epoch or session id) does not fit the current incarnation (producer run): the next event's number
+    shows a restart, or another event has arrived under this number."""
     OPEN = auto()
-    """It is unknown whether the record fits, because no event follows it in the same input. Events that were sent after
-    the record may have arrived before it, in other datagrams."""
+    """It is unknown whether the record (epoch or session id) fits, because no event follows it in the same input.
+    Events that were sent after the record may have arrived before it, in other datagrams."""
 
 
 class Course(Enum):
-    """Action for a statement about the session (an epoch, a header or a session id). The action determines which
-    incarnation (producer run) receives the statement, and whether a new incarnation begins first."""
+    """Action for a record with an epoch, a header or a session id. The action determines which incarnation (producer
+    run) receives the record, and whether a new incarnation begins first."""
 
     CURRENT = auto()
-    """The current incarnation (producer run) receives the statement (epoch, header or session id)."""
+    """The current incarnation (producer run) receives the record (epoch, header or session id)."""
     OF_DATAGRAM = auto()
-    """The statement (epoch, header or session id) goes to the incarnation (producer run) that received an earlier
-    record of the same datagram."""
+    """The record (epoch, header or session id) goes to the incarnation (producer run) that received an earlier record
+    of the same datagram."""
     EARLIER = auto()
-    """The earlier incarnation (producer run) with the stated epoch or session id receives the statement. The current
-    incarnation stays the current one."""
+    """The earlier incarnation (producer run) with the stated epoch or session id receives the record with the epoch or
+    id. The current incarnation stays the current one."""
     OVER = auto()
     """The finished incarnation (producer run) with the stated epoch receives the record with the repeated epoch, but no
     events."""

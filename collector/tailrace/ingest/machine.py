@@ -132,7 +132,7 @@ class Ingest:
         return self.state.now
 
     def wall(self, time: int) -> int:
-        """Convert a time of the log to wall time (Unix ns)."""
+        """Convert the time of a spool entry to wall time (Unix ns)."""
         return time + self.state.ahead
 
     @property
@@ -442,8 +442,8 @@ class Damage:
         heartbeats: HeartbeatSession,
         lacking: Mapping[int, int],
     ) -> None:
-        """Prepare gap rows for these sessions. `lacking` contains, by session number, how many bytes of an unfinished
-        record the spool has lost."""
+        """Prepare to write gap rows for open sessions. `lacking` contains, by session number, how many bytes of an
+        unfinished record the spool has lost."""
         self._state = state
         self._sessions = sessions
         self._shared = shared

@@ -152,7 +152,7 @@ class OwnRows:
         sink: Sink,
     ) -> None:
         self.wall = sink.wall
-        """Function that converts a time of the log to wall time, as written in rows."""
+        """Function that converts the time of a spool entry to wall time, as written in rows."""
         self._incarnation = incarnation
         self._tally = tally
         self._emit, self._quarantine = sink.emit, sink.quarantine

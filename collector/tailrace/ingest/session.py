@@ -124,8 +124,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row with the number of entries of each kind that a memory limit evicted. First write the gap rows of
-        the previous incarnation (producer run). Also end the runs of the processes that the decoder no longer
+        """Write a row about state that was evicted because of a memory limit (see `StateHolder`). First write the gap
+        rows of the previous incarnation (producer run). Also end the runs of the processes that the decoder no longer
         remembers."""
         for before in self.generations.unannounced[1:]:
             before.report(now)

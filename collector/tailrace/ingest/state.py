@@ -115,8 +115,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Time by which the producer's clock (ns since its zero) is ahead of the log's time (Unix ns). The event with the
-    shortest delay determines it; see `clocks.Lead`."""
+    """Time by which the producer's clock (ns since its zero) is ahead of the times of spool entries (Unix ns). The
+    event with the shortest delay determines it; see `clocks.Lead`."""
     lead_at: int = 0
     """Time (Unix ns) at which the event arrived that determined `lead` (by how much the producer's clock is ahead)."""
     heard_at: int = 0

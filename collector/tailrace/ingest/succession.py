@@ -385,12 +385,11 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Execute an action for a statement about the session (an epoch, a header or a session id). Return the
-        incarnation (producer run) that receives the statement.
+        """Execute the action `course` for a record with an epoch, a header or a session id. The action may begin an
+        incarnation (producer run). Return the incarnation that receives the record.
 
-        `course` is the action, which may begin an incarnation. `place` is the position of the record with the
-        statement. `epoch` is the stated epoch, or 0 if none is stated. Raise _TooManySessionsError if the action must
-        begin an incarnation and the host has used its quota of sessions."""
+        `place` is the record's position. `epoch` is the stated epoch, or 0 if none is stated. Raise
+        _TooManySessionsError if the action must begin an incarnation and the host has used its quota of sessions."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -464,9 +463,9 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return the kind of statement that an announcement makes: whether its session id is new, or belongs to the
-        current incarnation (producer run), to an earlier one, or to another connection's session. `known` is the
-        announced session, or None if the id is new."""
+        """Return the kind of an announcement: whether its session id is new, or belongs to the current incarnation
+        (producer run), to an earlier one, or to another connection's session. `known` is the announced session, or None
+        if the id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
