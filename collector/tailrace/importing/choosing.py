@@ -44,8 +44,8 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Maximum number of different lines that are stored (about 400 MB of memory), in order to find trace files that a tool
-has split off from other files (pieces). Pieces beyond this number are imported without this search."""
+"""Maximum number of different lines that are kept in memory (about 400 MB) in the search for trace files that a tool
+has split off from other files. Files whose lines exceed this number are imported without the search."""
 
 
 Prints = dict[str, Fingerprint | None]
@@ -74,8 +74,8 @@ def choose(
 ) -> Choice:
     """Choose the files that the import reads. `traces` are the trace files that were found, by format.
 
-    Leave out files whose content earlier imports have read: `readings` has the sessions of these imports with the file
-    that each has read. If `again` is true, ignore sessions that have read their file completely."""
+    Leave out each file whose content an earlier import has read. `readings` are the sessions of earlier imports, each
+    with the file that it has read. If `again` is true, read even files that an earlier import has read completely."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -121,8 +121,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
-        # The files of different ranks or processes may also have names that are derived from each other. Therefore only
-        # files with equal first bytes may be copies.
+        # Names that are derived from each other do not prove a copy: the files of different ranks or processes may have
+        # such names, too. Therefore also compare the first bytes.
         for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
             if start is not None and start == begins[other].start:
                 above[top(file)] = top(other)
@@ -133,9 +133,11 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The first bytes of a file, by which files are compared. `head` is the hash of the first bytes (`beginning`), or
-    None if the file is empty or cannot be read. `size` is the size of the file (bytes). `packed`: whether the file is
-    compressed. `start` is the hash of the first `HEAD` bytes, or None if the file has fewer bytes."""
+    """The properties of a file by which files are grouped.
+
+    `head` is the hash of the bytes that `beginning` returns, or None if the file is empty or cannot be read. `size` is
+    the size of the file (bytes). `packed` states whether the file is compressed. `start` is the hash of the first
+    `HEAD` bytes, or None if there are fewer bytes."""
 
     head: int | None
     size: int
@@ -166,8 +168,8 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
-    """By the hash of each line: the piece (a file that was split off from another one) that contains the line. Most
-    lines are in only one piece, so the value is a list only if several pieces contain the line."""
+    """The piece (a file that was split off from another file) that contains a line, by the line's hash. The value is a
+    list if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
         with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
@@ -187,10 +189,10 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Add the lines of a piece to `unseen`, by their hashes.
+    """Add the lines of a piece (a file that was split off from another file) to `unseen`, by their hashes.
 
-    Return the number of different lines in the piece. Return None if all pieces together have more than `LINES_MAX`
-    lines. Raise OSError if the piece cannot be read."""
+    Return the number of different lines in the piece, or None if `unseen` would exceed `LINES_MAX` lines. Raise OSError
+    if the piece cannot be read."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)
@@ -260,19 +262,18 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Index of values by file name. It returns the values of the files that, by their names, may be copies or originals
-    of a given file.
+    """Index of values, such as sizes, by file. `of` returns the values of all files whose names show that they may be
+    copies or originals of a given file.
 
-    A directory may contain thousands of files with equal first bytes, so a search through all of them would take too
-    long."""
+    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Add a value for a file.
+        """Add the value `what` for a file.
 
-        `key` is equal for two files if, by their names, they may contain one stream (`Files.copy`)."""
+        `key` is the file's result of `Files.copy`: two files with equal results may contain the same stream."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -410,9 +411,8 @@ class _Group:
                 yield reading.session
 
     def _near(self, file: str) -> list[Reading]:
-        """Return those sessions of earlier imports (`Reading`) whose file, by name or inode, may be `file`, a copy of
-        it, or its original.
-        """
+        """Return the sessions of earlier imports that may have read `file`, a copy of it, or its original. The names
+        and inodes of the files decide."""
         found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
 
@@ -455,11 +455,11 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether two files may be one stream by their paths. Ignore the suffix `.gz`.
+    """Return whether the paths of two files allow that both contain the same stream. Ignore the suffix `.gz`.
 
-    They may if the paths are equal. They also may if one path is the name of a rotated or packed copy of the other
-    (`originals`), and either all bytes or at least `HEAD` bytes are equal. `size` is the number of equal first bytes, and
-    `whole` is the size of the longer file."""
+    The paths must be equal, or one must be the name of a rotated or packed copy of the other (`originals`). In the
+    second case, `size`, the number of equal first bytes, must be at least `HEAD` or equal to `whole`, the size of the
+    longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

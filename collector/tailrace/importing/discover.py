@@ -67,8 +67,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sessions: tuple[str, ...] = ()
     """Ids of the sessions in the table that have the content of the file."""
     format: str = ""
-    """The format under which the table has the content of the file. It is "" if this is the format of the present
-    import."""
+    """The format in which the table has the content of the file; "" if the present import would use the same format."""
 
 
 class Discovered(NamedTuple):
@@ -81,13 +80,12 @@ class Discovered(NamedTuple):
 def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False) -> Discovered:
     """Find the trace files in `paths`. Also return the files that are left out.
 
-    If `format_` is given, a file whose path is given has this format, unless its first bytes show a type that no
-    decoder reads. In a directory, only files with a name or content of the format are chosen. If `format_` is None,
-    each file gets the first format that recognises its first bytes. Metadata files of streams are in neither result,
-    unless their paths are given.
+    Read a file whose path is given in the format `format_`, unless its first bytes show a type that no decoder reads.
+    In a directory, choose only files with a name or content of this format. If `format_` is None, read each file in the
+    first format that recognises its first bytes. Omit metadata files of streams, unless their paths are given.
 
-    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because skipping the path would
-    lose its data silently. If `unreadable` is true, a file that cannot be read is left out instead."""
+    Raise ConfigError if a path does not exist, is no file, or cannot be read, because skipping it would lose data
+    silently. If `unreadable` is true, leave out files that cannot be read instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """The files that are no traces. For each: whether the user gave its path."""
@@ -205,7 +203,8 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is a complete gzip file without content, whose header states no loss.
+    """Return whether a file is a complete gzip file without content. Return False if the extra field of its first
+    header records lost bytes.
 
     Raise OSError if the file cannot be read."""
     try:

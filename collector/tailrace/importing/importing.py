@@ -41,8 +41,8 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""Names of the counters of a source whose value is a dictionary with the number of gaps or heals for each reason of a gap.
-These numbers include the gaps and heals of earlier imports into the same table, which a summary must subtract."""
+"""Names of those counters of a source that are dictionaries by the reason of a gap. The counts include earlier imports
+into the same table, which a summary must subtract."""
 
 
 class ImportProgress(msgspec.Struct):
@@ -169,8 +169,8 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     bytes that did not form a whole record yet."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # If earlier imports counted an event as missing, their expected events already include it. If the event comes now,
-    # count it as an expected event of this import.
+    # A missing event counts as expected. If earlier imports counted an event as missing and this import reads it,
+    # `expected_events` does not grow, so count the event here.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)

@@ -88,13 +88,12 @@ def root(session: str) -> str:
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
     """Return all sessions that earlier imports into the sources of an import have left in the table or the spool, each
-    with the file that it has read (`Reading`). Sessions that have not read their file to its end come last.
+    with the file that it has read. Sessions that have not read their file to its end come last. Sessions that queries
+    do not show are left out.
 
-    Sessions that queries do not show are left out.
-
-    Before that, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or
-    if the table cannot be read. Also raise TailraceError if another collector continues such an unfinished session of
-    one of `paths`: only the spool of the other collector states how far the session has read its file."""
+    First, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if
+    the table cannot be read. Also raise TailraceError if another collector continues an unfinished session of one of
+    `paths`: only the other collector's spool contains how far the session has read its file."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -144,7 +143,7 @@ def _as_read(file: FileState) -> AsRead:
 def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
     """Commit the data that an interrupted import has left in the spool.
 
-    Return the sessions that are still open, and for each the state of its file."""
+    Return each session that is still open, with the state of the file that it reads."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))

@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
-    """Counts that the table has for the files that were left out because an earlier import had read them."""
+    """Numbers of stored and missing events of those files that were left out because an earlier import had read them."""
     names: dict[str, int | None] = msgspec.field(name="missing_names")
     """Number of missing names to which the imported files refer, by source. None if the number is unknown."""
 
@@ -123,7 +123,7 @@ def summary(
 
 
 def _of(wanted: set[str]) -> RowCondition:
-    """Return the condition that a row belongs to one of the wanted sessions, which are at least one."""
+    """Return the condition that a row belongs to one of the wanted sessions. `wanted` must not be empty."""
     return RowCondition(f"part.root(session) IN ({', '.join(map(quote, sorted(wanted)))})")
 
 
@@ -165,9 +165,8 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
-    """Return the files that were chosen for reading, but of which the table has no session, because they are empty or
-    have disappeared.
-    """
+    """Return the files that were chosen for reading but have no session in the table. Such files are empty or have
+    disappeared."""
     read = {file.path for file in files}
     return [
         LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)
