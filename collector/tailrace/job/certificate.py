@@ -114,7 +114,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
 
 def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCertificate:
-    """Return the certificate of all sessions in the merged store `store`. `logs` are the logs of ranks of its nodes."""
+    """Return the certificate of all sessions in the merged store `store`. `logs` are the rank logs of the nodes."""
     there = presence(logs)
     sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
     streams = stream_evidence(engine, sessions)
@@ -135,7 +135,7 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 
 
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
-    """Return the evidence of each rank that occurs in the rank logs `there` or in the table.
+    """Return the state and the event counts of each rank that occurs in the rank logs (`there`) or in the table.
 
     The state of a rank that occurs only in the table is UNKNOWN.
     """
@@ -222,7 +222,7 @@ class _Kind(msgspec.Struct):
 def differences(
     certificate: JobCertificate, logs: list[list[RankLine]], engine: Engine
 ) -> list[str]:
-    """Return one line for each difference between a certificate and what the store contains now.
+    """Return one line for each difference between a job certificate and the merged store's present content.
 
     The list is empty if both agree. `logs` are the rank logs beside the store's table.
     """

@@ -71,13 +71,12 @@ class RankLane(msgspec.Struct, kw_only=True):
     events: list[int]
     missing: list[int]
     unknown: list[bool]
-    """For each interval of time, whether events of the rank are missing whose number is unknown."""
+    """For each interval of time, whether an unknown number of the rank's events is missing."""
     untimed: int = 0
     """Number of the rank's events without a time; the columns do not include them."""
     unplaced: int = 0
-    """Number of the rank's missing events whose time is unknown, because no event before or after them has a time. The
-    columns do not include these events.
-    """
+    """Number of the rank's missing events that have no time, because no event before or after them has one. The lists
+    do not include these events."""
 
 
 class RankMap(msgspec.Struct, kw_only=True):
@@ -93,7 +92,8 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
-    """Return the map of the chosen ranks. It includes ranks that occur in the table but in no rank log."""
+    """Return the chosen ranks with their events and missing events over time. A rank may occur only in the table or
+    only in a rank log."""
     lanes = {
         (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
         for rank in there.ranks
