@@ -51,11 +51,11 @@ StreamKey = tuple[str, str, str]
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The evidence of one stream of one session, as found in the table.
+    """The event counts and the digest of one stream of one session, computed from the table.
 
     `expected` is `stored` plus all known missing events. `missing` holds the number of missing events by reason.
-    `unknown` states whether further events are missing whose number is unknown. `rows` is the number of the stream's
-    rows, including gaps and heals. `digest` is the SHA-256 (hex) of all columns of these rows.
+    `unknown` states whether a further, unknown number of events is missing. `rows` is the number of the stream's rows
+    of all kinds. `digest` is the SHA-256 (hex) of all columns of these rows.
     """
 
     source: str
@@ -73,7 +73,8 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return the evidence of each stream of these sessions from the table, ordered by source, session and stream."""
+    """Return the event counts and the digest of each stream of the given sessions, computed from the table. Order the
+    streams by source, session and stream."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -312,9 +313,9 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 
 
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
-    """Yield one line for each stream whose evidence in the certificate differs from that in the table.
+    """Yield one line for each stream whose counts or digest have changed since the certificate was made.
 
-    `certified` is the evidence in the certificate, `there` that in the table."""
+    `certified` has the streams in the certificate, `there` the streams as now computed from the table."""
     before, now = _by_key(certified), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"

@@ -167,10 +167,10 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Try to join the node's collector.
+    """Try to join the node's collector. Return the membership.
 
-    Return None if no collector runs, or if it accepts no further ranks. Return `Taken` if another program of the same
-    rank is connected.
+    Return None if no collector runs, or if it accepts no further ranks. Return the collector's answer `Taken` if
+    another program of the same rank is connected.
     """
     connection = meeting.connect()
     if connection is None:
@@ -192,9 +192,10 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
 
 
 def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
-    """Start the node's collector, which inherits the lock. Return once it accepts ranks.
+    """Start the node's collector, and return once ranks can join. The collector inherits `lock`, the descriptor of the
+    meeting's lock, so that no second collector starts.
 
-    Raise TailraceError or OSError if it cannot be started."""
+    Raise TailraceError or OSError if the collector cannot be started."""
     try:
         spec = wanted.prepare(wanted.rank)
         spec.meeting = str(meeting.directory)

@@ -80,10 +80,10 @@ class NodeCollecting(Collecting):
         self.arguments: list[str] = []
         """The command line of the first rank's program."""
         self.worst = 0
-        """The highest exit status of those programs whose ranks have left. A killed program counts as 128 + SIGKILL."""
+        """The highest exit status of the programs that have ended so far. A killed program counts as 128 + SIGKILL."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
-        """The connection of the rank that left last, which waits for the certificate."""
+        """The connection of the rank whose program ended last. This rank waits until the node's certificate is written."""
         self._spec = spec
         self._listener = listener
         self._token = token
@@ -94,9 +94,9 @@ class NodeCollecting(Collecting):
         """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank that left last and waits for the certificate.
+        """Connection and number of the rank whose program ended last. This rank waits for the node's certificate.
 
-        None if other ranks are present, or if no rank has left yet.
+        None if programs of other ranks still run, or if no program has ended yet.
         """
         self._hurried = False
         self._quiet_since = 0.0
@@ -196,8 +196,7 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether the rank of a connection has reported the end of its program and now waits for the node's
-        certificate."""
+        """Return whether a rank has reported the end of its program and now waits for the node's certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
@@ -229,10 +228,10 @@ class NodeCollecting(Collecting):
         )
 
     async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
-        """Release a rank whose program has ended, if other ranks are present. Otherwise let it wait for the
-        certificate.
+        """Send `Released` to a rank whose program has ended, if other ranks are present. Otherwise let the rank wait
+        for the node's certificate.
 
-        `gone` states that the rank's connection ended without a message, so that no message can be sent to it.
+        `gone` states that the rank's connection ended without a message, so that no message can be sent.
         """
         if gone:
             await stream.aclose()
@@ -303,7 +302,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
-    """Collect events until all ranks have left, write the node's certificate, and release the last rank."""
+    """Collect events until all ranks have left, write the node's certificate, and send `Released` to the last rank."""
     raise_descriptor_limit()
     clock = SystemClock()
     token = RunToken.drawn()
@@ -351,9 +350,9 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
 
 
 def _tails(config: Config, around: NodeCollecting) -> Config:
-    """Return the configuration with only those file sources that the collector had at its end.
+    """Return the configuration with only those file sources that the collector had when the last rank left.
 
-    They are needed to read the files to their end.
+    Reading the followed files to their end needs only these sources.
     """
     tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
     return structs.replace(config, sources=dict(tails))

@@ -77,9 +77,10 @@ class Collecting(ABC):
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Run the collector and the activity beside it, and return when both have ended.
+        """Run the collector and, beside it, the activity that a subclass defines in `_run`. Return when both have
+        ended.
 
-        If the collector fails, still wait for the activity. If the worker threads of the collector cannot start, run
+        If the collector fails, still wait for the activity. If the collector's worker threads cannot start, run
         neither.
         """
         try:
@@ -109,7 +110,7 @@ class Collecting(ABC):
 
     @abstractmethod
     async def _run(self, daemon: Daemon) -> None:
-        """Run the activity. The collector is stopped when this method returns."""
+        """Run the activity beside the collector, such as a program. The collector is stopped when this method returns."""
 
     async def _receive(self, _: Receiving) -> None:
         """Wait until cancelled.

@@ -57,10 +57,9 @@ def document(
     others: bool = False,
     refused: Mapping[str, int] = _NONE,
 ) -> bytes:
-    """Return the summary of a run as one line of JSON, with or without a certificate.
+    """Return the summary of a run as one line of JSON, with or without the run's certificate.
 
-    `others` states whether other ranks of the node still run. If so, there is no certificate yet, and it is unknown
-    whether events were traced.
+    `others` states whether other ranks of the node still run. If so, there is no certificate yet, and `traced` is null.
     """
     found: dict[str, object] = {
         "arguments": arguments,

@@ -150,10 +150,11 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
-    """Return the sources that are needed for one rank in addition to those of its node: its files, and the output
-    directories that its user has set for tracers.
+    """Return the file sources that one rank needs in addition to the sources of its node.
 
-    The name of a source includes a hash of its path. Raise ConfigError for invalid `files` (see `followed`).
+    `files` are the FORMAT=PATH texts of the rank's files. `own` has the output directories that the user has set for
+    tracers, by format. The name of a source includes a hash of the followed path. Raise ConfigError for invalid `files`
+    (see `followed`).
     """
     wanted = [*followed(files), *own.items()]
     return {
@@ -204,9 +205,9 @@ def variables(
 ) -> dict[str, str]:
     """Return the environment variables to set for the program. Leave out variables that `environ` already has.
 
-    `addresses` holds host:port by source. If the environment has a token, leave it unchanged: it is for another
-    collector. This collector requires no token from the program, because both have the same user. If the program sends
-    its events to this collector, the path `store` takes precedence over any store that the environment names.
+    `addresses` holds host:port by source. Return `token` only if `environ` names neither a collector nor a token. The
+    collector accepts the program without a token, too, because both have the same user. The path `store` replaces a
+    store path in `environ`. Do not return it if `environ` names a collector or a file that contains the store's path.
     """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
