@@ -1,7 +1,7 @@
 """Provide TLS for a listener from its certificate, its key and the authority for client certificates.
 
-The minimum version is TLS 1.2. TLS sessions are not resumed. So each connection is checked against the current files. A
-session ticket would also stay unread in the socket of a client that only sends.
+The minimum version is TLS 1.2. TLS sessions are not resumed, so each connection is checked against the current files.
+No session tickets are sent: a client that only sends would leave them unread in its socket.
 
 Before a new certificate is used, it is tested in a TLS handshake in memory, which also shows its validity period.
 """

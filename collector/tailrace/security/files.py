@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from tailrace.clock import Clock
 
 LOOK_EVERY = 1.0
-"""Minimum time (seconds) between two checks of the files."""
+"""Minimum time (seconds) between two checks whether the files of a `Kept` value have changed."""
 
 SIZE_MAX = 2**20
 """Maximum size (bytes) of a file that is read. Certificates, keys and lists of tokens are smaller."""
@@ -40,7 +40,8 @@ class Kept(Generic[T]):
     """
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Build the value from the files for the first time. Raise UnusableError if this fails."""
+        """Call `make` for the first time, to build the value from the files `paths`. Raise UnusableError if a file
+        cannot be used."""
         self.problem: str | None = None
         """Why the current content of the files cannot be used; None if it is in use."""
         self._paths = paths
@@ -58,9 +59,9 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Build the value again if a file has changed.
+        """Build the value again with `make` if one of the files in `_paths` has changed.
 
-        Also build it again if the last attempt failed: the file may be complete now although its size and time are
+        Also build it again if the last attempt failed: a file may be complete now although its size and time are
         unchanged.
         """
         state = self._state()

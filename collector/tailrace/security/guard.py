@@ -18,7 +18,7 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Number of client addresses for which the result of the check against the networks is cached.
+"""Number of client addresses for which `Networks` caches whether clients may connect.
 
 A check without the cache takes 4 µs.
 """
@@ -46,7 +46,7 @@ class Networks:
         """Function that returns whether clients may connect from an address (`host`, without a port)."""
 
     def __bool__(self) -> bool:
-        """Return whether the list contains networks, so that it restricts clients at all."""
+        """Return whether clients may connect only from certain networks."""
         return bool(self._networks)
 
     def _allows(self, host: str) -> bool:

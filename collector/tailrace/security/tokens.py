@@ -48,8 +48,7 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Return why the current content of the file of tokens is not used, although the file has changed; None if it
-        is used."""
+        """Return why the new content of the changed token file is not used; None if the present content is used."""
         self._kept.get()
         return self._kept.problem
 
