@@ -275,7 +275,7 @@ class Connection:
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Store bytes and the reason of the end that were received already. The next `receive` returns them."""
+        """Store received bytes and, if the connection has ended, the reason. The next `receive` returns both."""
         self.ready = True
         self._back = (data, ended)
 

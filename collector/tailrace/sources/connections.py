@@ -45,7 +45,8 @@ DRAIN_MAX = 8 * 2**20
 TURN_BYTES = 2**20
 """Number of bytes that the receiving task receives before other tasks run.
 
-A task that decodes runs for fewer bytes at a time, so that received bytes reach the disk quickly.
+It is larger than the number of bytes that a decoding task processes at a time, so that received bytes reach the disk
+quickly.
 """
 
 TURN_RECEIPT = TURN_BYTES // 64
@@ -212,8 +213,8 @@ class ConnectionSource:
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
         """Accept one connection.
 
-        End the pause of the receiving task, so that it runs before the next accept. It removes closed connections,
-        which then do not count against the limits.
+        First wake the receiving task. It removes closed connections before the next accept, so that they do not count
+        against the limits.
         """
         self._resting.cancel()
         try:

@@ -133,10 +133,10 @@ takes them.
 """
 
 BURST_BYTES = 2000
-"""Number of bytes that a burst of small datagrams can add to a socket's buffer in a microsecond, as the kernel counts
-them.
+"""Maximum growth (bytes a microsecond, as the kernel counts them) of a socket's buffer during a burst of small
+datagrams.
 
-This is less than two datagrams.
+The kernel also counts its own overhead, so these are less than two datagrams.
 """
 
 NAP_MIN, NAP_MAX = 100, 1000
@@ -359,9 +359,8 @@ class PumpedSocket(SystemSocket):
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
-    """Return a datagram socket around a kernel socket. A thread reads it if the compiled kernels
-    are in use and the thread can be started.
-    """
+    """Wrap a kernel socket for datagrams. If the compiled code is in use and a thread can be started, return a
+    `PumpedSocket`, which the thread reads."""
     if active():
         try:
             return PumpedSocket(sock)

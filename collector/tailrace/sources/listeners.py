@@ -158,10 +158,9 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
-    `AdaptiveRest`).
+    """Minimum number of bytes in a poll of a socket after which the next poll comes sooner (see `AdaptiveRest`).
 
-    It is a third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes.
+    With writes of 86 bytes, Linux buffers 24 KB before a writer blocks. The value is a third of this amount.
     """
     look_seconds = 1.0
 
@@ -251,7 +250,7 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            # The connection is refused for now because the backlog is full, so a process listens.
+            # The backlog is full. So a process listens.
             return True
     return True
 

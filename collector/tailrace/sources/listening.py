@@ -143,9 +143,9 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error for an address `listen` of a configuration key that cannot be bound.
+    """Return the error to report if the address `listen` of the configuration key `key` cannot be bound.
 
-    The error is AddressError if the address may become available later. Its message names the address, the cause and a
+    Return an AddressError if the address may become available later. The message names the address, the cause and a
     remedy.
     """
     match error:
@@ -427,8 +427,8 @@ _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the id of the user who owns the socket with which a peer sends: from its address `peer` to our address
-    `ours`.
+    """Return the id of the user who owns a peer's socket. `peer` is the peer's address, and `ours` the address of the
+    collector's socket.
 
     Return None if the kernel finds no such socket on this host.
     """
@@ -443,8 +443,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # The kernel searches for the peer's socket. For TCP, it expects the peer's address first. For UDP, it expects the
-    # peer's address second, as the destination of a datagram.
+    # The kernel looks up the peer's socket. Its TCP lookup takes the peer's address first. Its UDP lookup takes the
+    # sender and the receiver of a datagram, with the peer as the receiver.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

@@ -59,7 +59,7 @@ class Intake(Protocol):
         ...
 
     def at(self, wall: int) -> int:
-        """Convert a time of the wall clock to the log's time."""
+        """Convert a wall-clock time (Unix ns) to log time (time as the spool counts it)."""
         ...
 
     def moment(self) -> AbstractContextManager[None]:
@@ -67,11 +67,11 @@ class Intake(Protocol):
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams since `since`, a time of the log. `total` is the number of
-        all datagrams that were ever dropped at this socket.
+        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`. `total` is the
+        number of all datagrams that were ever dropped at this socket.
 
-        Call this method before you append the datagrams that the kernel queued after the drops. If the kernel dropped
-        datagrams between those of one part, append the part and report the drops within one `moment`.
+        Call this method before you append the datagrams that the kernel queued after the drops. If the drops occurred
+        between datagrams that are appended together, append these and report the drops within one `moment`.
         """
         ...
 
@@ -111,9 +111,8 @@ class FileFinder(Protocol):
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a file that was at `path` and began with `head` may have a copy among the files that this
-        source knows and does not follow yet.
-        """
+        """Return whether this source knows a file that may be a copy of a given file and is not followed yet. `path` is
+        the given file's former path, and `head` its first bytes."""
         ...
 
 
@@ -149,9 +148,8 @@ class FileIntake(Protocol):
         ...
 
     def document(self, number: int, name: str, data: bytes) -> None:
-        """Append the whole content of a document (such as a metadata file) that belongs to the file. Call this method
-        for each new or changed document.
-        """
+        """Append the whole content of a document, such as a metadata file, that describes the session's file. Call this
+        method for each new or changed document."""
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -159,28 +157,24 @@ class FileIntake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
-        """Return the state of each file that an earlier run of the source left open, by session number.
-
-        From now on, other sources ask `finder` whether this source follows a file.
-        """
+        """Register `finder`, which other sources ask whether this source follows a file. Return the state of each file
+        that an earlier run of the source left open, by session number."""
         ...
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the states of the sessions that this source must continue with a file that it has found, by session
-        number. No source follows these sessions at present. Each of them has read this file, an earlier file at the
-        same path, or a file of which this file may be a copy.
+        """Return the states of the sessions that this source must continue with a newly found file, by session number.
 
-        Return `claimed` if another source follows this file or its possible original. Return `later` if the ingest has
-        not yet decoded all that such sessions have read.
+        These are the sessions that no source follows at present and that have read this file, an earlier file at the
+        same path, or a possible original of this file. Return `claimed` if another source follows this file or its
+        possible original. Return `later` if the ingest has not yet decoded all bytes of these sessions.
         """
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether a file that was at this path and began with `head` may have a copy that another source knows
-        and does not follow yet.
-        """
+        """Return whether another source knows a file that may be a copy of a given file and is not followed yet. `path`
+        is the given file's former path, and `head` its first bytes."""
         ...
 
     def let_go(self, number: int) -> None:
@@ -296,7 +290,8 @@ class Source(Protocol):
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
         """Apply changed settings to the running source.
 
-        Only settings that may change at runtime are different (see `config.reload`).
+        `config` differs from the present configuration only in settings that may change at runtime (see
+        `config.reload`).
         """
         ...
 
