@@ -83,7 +83,7 @@ class NodeCollecting(Collecting):
         """The highest exit status of the programs that have ended so far. A killed program counts as 128 + SIGKILL."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
-        """The connection of the rank whose program ended last. This rank waits until the node's certificate is written."""
+        """The connection of the rank whose program ended last. This rank waits for the node's certificate."""
         self._spec = spec
         self._listener = listener
         self._token = token

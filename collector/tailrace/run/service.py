@@ -110,7 +110,7 @@ class Collecting(ABC):
 
     @abstractmethod
     async def _run(self, daemon: Daemon) -> None:
-        """Run the activity beside the collector, such as a program. The collector is stopped when this method returns."""
+        """Run the activity beside the collector, such as a program. When this method returns, the collector stops."""
 
     async def _receive(self, _: Receiving) -> None:
         """Wait until cancelled.

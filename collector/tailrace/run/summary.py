@@ -83,9 +83,8 @@ def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
 
 
 def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
-    """Return a phrase that states the number of missing events, the reasons, and whether further events are missing
-    whose number is unknown.
-    """
+    """Return a phrase that states the number of missing events, the reasons, and whether a further, unknown number of
+    events is missing."""
     reasons = _by_cause(missing)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")
