@@ -1,14 +1,15 @@
 """Receive datagrams from one socket, with one session for each peer.
 
-With kernels, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the event loop takes the
-datagrams every few milliseconds. Without kernels, each wake-up of the event loop reads until the socket is empty or
-`DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a burst (measured: 7.4 µs instead of 1.4
-µs for each datagram). In both cases, the datagrams of one peer that were read together are passed on as one chunk.
+With compiled code, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the event loop
+takes the datagrams every few milliseconds. Without compiled code, each wake-up of the event loop reads until the socket
+is empty or `DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a burst (measured: 7.4 µs
+instead of 1.4 µs for each datagram). In both cases, the datagrams of one peer that were read together are passed on as
+one chunk.
 
 A peer's session continues after a restart of the daemon. The peer's event numbers therefore continue, too, and a
-restart does not appear as a gap. A peer is forgotten after `idle_timeout` without a datagram. It is also forgotten if
-there are `peers_max` peers, a new one comes, and this peer has been silent longest. Peers that sent only one datagram
-are forgotten first.
+restart does not appear as a gap. A peer is forgotten after `idle_timeout` without a datagram. If a new peer comes and
+there are `peers_max` peers, another peer is forgotten: first a peer that sent only one datagram, then the peer that has
+been silent longest.
 
 A peer gets a session with its first readable datagram. Unreadable datagrams of peers without a session belong to one
 shared session, *strangers*, and are passed on once a second. Noise from many addresses therefore costs few rows and no
@@ -66,8 +67,8 @@ LOOK_EVERY = 1.0
 """Interval (seconds) between two calls of `look_around`."""
 
 STRANGERS = "strangers"
-"""Name of the peer in the shared session for the unreadable datagrams of all peers that have no session of their own.
-"""
+"""Name that the session for unreadable datagrams has as its peer. All peers without a session of their own share this
+session."""
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +96,12 @@ class UdpSource:
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Number of bytes in dropped datagrams of new peers, beyond `new_peers_rate`, that no gap has reported yet."""
+        """Number of bytes in datagrams that were dropped because of `new_peers_rate` and not reported as a gap yet."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """The number of the shared session of `STRANGERS`, and the time at which the session began; None while there is
-        none.
-        """
+        """Number and start time of the session for unreadable datagrams (`STRANGERS`); None while there is none."""
         self._counted = 0
-        """Time of the log at which the period of the next report about dropped datagrams begins."""
+        """Log time (time as the spool counts it) from which on the next report covers dropped datagrams."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 
@@ -255,9 +254,9 @@ class UdpSource:
         return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Set the begin of the period of the first report about dropped datagrams.
+        """Set the time at which the period of the first report about dropped datagrams begins.
 
-        It includes the time in which the socket was open and no process read it.
+        The period includes the time in which the socket was open and no process read it.
         """
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
@@ -298,10 +297,10 @@ class UdpSource:
     def _newcomer(
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """Open a session for a new peer. Return the peer.
+        """Open a session for a new peer. Return the peer, or None if no session is opened.
 
-        If no datagram is readable, keep the datagrams for the shared session of `STRANGERS` and return None. If there
-        are too many new peers, drop the datagrams and return None.
+        If none of the datagrams is readable, keep them for `STRANGERS`, the session that all peers without a session
+        share. If there are too many new peers, drop the datagrams.
         """
         format_, limit = FORMATS[self._config.format], self._config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
@@ -343,8 +342,8 @@ class UdpSource:
         """Do the work that is due once a second: pass on unreadable datagrams of unknown peers, report dropped
         datagrams if the socket is idle, and end the sessions of peers that were silent for `idle_timeout`.
 
-        The shared session of `STRANGERS` is also ended after this time, so that the next one may store further bytes in
-        the quarantine.
+        Also end the session that peers without a session share (`STRANGERS`) after this time. Its successor may store
+        further bytes in the quarantine (files of unreadable bytes).
         """
         self._hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():

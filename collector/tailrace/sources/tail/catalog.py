@@ -1,26 +1,25 @@
-"""Know the files of a source and when each of them is checked next, and determine which file is a
-copy of another one and continues its session.
+"""Index the files of a source, schedule their checks, and determine which file is a copy of another file.
 
-`Catalog` indexes the files by path, by inode and by the names of their possible originals. A
-growing file is checked every `poll_interval`. The interval for an unchanged file increases up to
-`idle_interval`, or longer, so that the checks of all files together use at most `LOOKS_SHARE` of a
-core.
+`Catalog` indexes the files by path, by inode and by the names of their possible originals. A growing file is checked
+every `poll_interval`. The interval for an unchanged file increases up to `idle_interval`, or longer, so that the checks
+of all files together use at most `LOOKS_SHARE` of a core.
 
-gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to
-another directory and removes the original. rsync replaces a file by a longer copy. The events must
-be stored only once. A file that may be a copy is therefore not followed while its original exists,
-and continues the original's session after the original is removed. Such a file is also compared
-with the content of files whose sessions have ended.
+gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to another directory and
+removes the original. rsync replaces a file by a longer copy. The events must be stored only once. A file that may be a
+copy is therefore not followed while its original exists, and continues the original's session after the original is
+removed. Such a file is also compared with the content of files whose sessions have ended.
 
-Editors, download tools, log rotations and users leave copies next to a file, with names derived
-from the file's name. Such a copy waits while all its bytes equal the original's bytes. A copy that
-is shorter than the original waits only if the copy has at least `HEAD` bytes.
+Editors, download tools, log rotations and users leave copies next to a file, with names derived from the file's name.
+Such a copy waits while all its bytes equal the original's bytes. A copy that is shorter than the original waits only if
+the copy has at least `HEAD` bytes.
 
-The first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is
-unchanged for `SETTLED`, its whole content is compared, and the file waits on only as a proven copy
-(`Followed.proves`). A file about which nothing is known after `UNPROVEN_MAX` is read into a session
-of its own; readers hide this session if it is a copy after all. An original that is found after its
-copy is read, too, because the copy may be the file of an earlier run with the same beginning.
+Equal first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is unchanged for `SETTLED`,
+its whole content is compared (`Followed.proves`). A proven copy waits on. Any other file is read into a session of its
+own. So is a file whose comparison has no result after `UNPROVEN_MAX`; readers hide the session if the file is a copy
+after all.
+
+If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run with the
+same beginning.
 """
 
 from __future__ import annotations
@@ -45,20 +44,19 @@ SETTLED = 60.0
 """Time (seconds) without a change after which a file counts as completely written."""
 
 UNPROVEN_MAX = 600.0
-"""Maximum time (seconds) for which a file waits for its possible original to be removed, without a
-proof that it is a copy."""
+"""Maximum time (seconds) for which a file waits as a possible copy without a proof."""
 
 ENDED_MAX = 8192
-"""Maximum number of groups of files (see `Catalog`) of which ended files are remembered, so that a
-copy of an ended file is not read as a new file."""
+"""Maximum number of groups of possible copies (see `Catalog`) for which ended files are remembered, so that a copy of
+an ended file is not read as a new file."""
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """CPU time (seconds) that one check of a file takes at least, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of points in time in each interval at which files are checked, so that many files are
-checked at one wake-up."""
+"""Number of points in time in each check interval of a file (`Followed.interval`). Checks take place only at these
+points, so that one wake-up serves many files."""
 
 
 class Ended(NamedTuple):
@@ -117,18 +115,17 @@ class Catalog:
         return self._by_node.get(node)
 
     def akin(self, path: str) -> list[Followed]:
-        """Return the known files that may be copies of the file at a path, or its original, because
-        they have the same key."""
+        """Return the known files that may be copies or originals of the file at a path. Their paths give the same key
+        (`Files.copy`)."""
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may have been copies of the file at a path, or its original,
-        because they have the same key."""
+        """Return the ended files that may be copies or originals of the file at a path. Their paths give the same key
+        (`Files.copy`)."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return a file's relatives: the other known files with the same key, each of which may be
-        its copy or its original."""
+        """Return the other known files of a file's group, each of which may be a copy or the original of the file."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
@@ -145,9 +142,9 @@ class Catalog:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
-        """Add a file under a key, by default the key of its path. A moved file keeps its rank (`Followed.rank`), which
-        is its position in the order of files. A newly found file gets the rank of the file that was known at this path
-        before; if there was none, it gets the next rank."""
+        """Add a file to the group of `key`, by default the key of the file's path. A newly found file takes the rank
+        (`Followed.rank`) of the file that was known at this path before. If there was none, it gets the next rank. A
+        moved file keeps its rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -160,9 +157,8 @@ class Catalog:
         self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
-        """Continue the known file `file` with the path and descriptor of `waiting`. The caller has found that both are
-        the same file, and has removed `waiting`. Return the former path of `file`, or None if the path has not changed.
-        """
+        """Give the known file `file` the path and the descriptor of `waiting`. The caller has found that both are the
+        same file, and has removed `waiting`. Return the former path of `file`, or None if the path has not changed."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
@@ -170,8 +166,8 @@ class Catalog:
         return None if file.location.path == before else before
 
     def move(self, file: Followed, path: str, now: float) -> None:
-        """Record a file's new path. A file that may be a copy keeps its key, so that it stays a
-        relative of its original under its new name."""
+        """Record a file's new path. A possible copy (`Phase.COPY`) stays in its group, which contains its possible
+        original."""
         key = self.remove(file)
         file.moved(path)
         self.add(file, now, key if file.phase is Phase.COPY else None)
@@ -182,11 +178,11 @@ class Catalog:
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Return whether `file` is proven to be a copy of `other`, or None while the proof is unfinished (see
-        `Followed.proves`). Raise OSError if a file cannot be read.
+        """Compare `file` with `other` a step further. Return whether `file` is proven to be a copy of `other`, or None
+        while the comparison is unfinished (see `Followed.proves`). Raise OSError if a file cannot be read.
 
-        Memory is planned for only one inflater (decompressor). If the unfinished proof of a third file may hold this
-        inflater, return True without a comparison, so that `file` waits."""
+        Only one file at a time may have an inflater (decompressor) for its comparison. While another file may have it,
+        return True, so that `file` waits."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -196,7 +192,7 @@ class Catalog:
         return file.proves(other)
 
     def waiting(self, file: Followed) -> list[Followed]:
-        """Return the relatives of a file that are not followed, each of which may be its copy."""
+        """Return the possible copies of a file: the files of its group that are not followed yet (`WAITING`)."""
         return [other for other in self.relatives(file) if other.phase in WAITING]
 
     def add_alias(self, path: str, file: Followed) -> None:
@@ -276,8 +272,11 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait, because it may be a copy of another file that is followed, or the beginning of a
-    copy of an ended file. Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+    """Return whether a file must wait as a possible copy; None while a comparison is unfinished. Raise OSError if a
+    file cannot be read.
+
+    A file must wait if a possible original is followed or was found first. A file must also wait if its content is
+    shorter than the first bytes of an ended file and equals their beginning: it may be the beginning of a copy."""
     # This call also checks other files for changes, which may end their sessions.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
@@ -286,9 +285,8 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether another file with an equal beginning is followed, or comes before this file in
-    the order of discovery and may be followed. Return None while a comparison is unfinished. Raise
-    OSError if a file cannot be read."""
+    """Return whether a file must wait because a file with an equal beginning is followed, or was found earlier and may
+    be followed. Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
@@ -307,11 +305,12 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether a file must wait, because it may be a copy of the followed file `other`, which has an equal
-    beginning. Return None while the comparison is unfinished. Raise OSError if a file cannot be read.
+    """Return whether a file must wait as a possible copy of `other`, a followed file with an equal beginning. Return
+    None while the comparison is unfinished. Raise OSError if a file cannot be read.
 
-    The file waits if `other` is no longer at its path, or if this file is proven to be a copy. It also waits while it
-    may still grow or `other` has unread bytes, for at most `UNPROVEN_MAX` seconds."""
+    The file waits if `other` is no longer at its path, or if the file is proven to be a copy. If the file may still
+    grow or `other` has unread bytes, a comparison is not possible yet: the file waits for at most `UNPROVEN_MAX`
+    seconds."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
@@ -322,10 +321,9 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy of another file, or of the beginning of another file. Compare it with the files
-    that are or were followed and from whose names a copy would get this name (`Catalog.originals`). All bytes of this
-    file must equal the beginning of the other file. Return None while the comparison is unfinished. Raise OSError if
-    this file cannot be read.
+    """Return whether a file is a copy of another file, or of another file's beginning. Compare all bytes of the file
+    with the known and ended files at the paths of its possible originals (`Catalog.originals`). Return None while the
+    comparison is unfinished. Raise OSError if the file cannot be read.
 
     Comparing only the first bytes is not sufficient: traces of one program, and traces split by log rotation, have
     equal beginnings."""
@@ -334,8 +332,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file and other.phase is not Phase.LEFT:
-            with suppress(OSError):  # The other file's own check reports the error.
-                other.look(now)  # Check it here, too: it may have grown or ended.
+            with suppress(OSError):  # the next check of `other` reports the error
+                other.look(now)  # `other` may have grown or ended since its last check
             if (found := file.is_part_of(other)) is not False:
                 return found
     for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
@@ -345,8 +343,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Return whether a file that has not been followed yet has content that begins like `head`. The
-    file may have been empty at its last check."""
+    """Check a file in `Phase.NEW`, which may have been empty so far. Return whether its content begins like `head`."""
     if file.phase is not Phase.NEW:
         return False
     try:
@@ -357,8 +354,9 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file that waits as a possible copy begins like `head`. In this case, a file that was found later
-    must wait, too, because it may be a copy of this file. A proven copy does not count."""
+    """Return whether `file`, which waits as a possible copy, begins like `head`, the first bytes of a file that was
+    found later. If so, the later file must wait, too: it may be a copy of `file`. Return False if `file` is a proven
+    copy."""
     if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
@@ -389,9 +387,8 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a compressed file that is an unfinished copy of this file and was found before it; None if there is no
-    such file. All content of the compressed file so far was read, and is the beginning of this file's content. Raise
-    OSError if this file cannot be read."""
+    """Return a followed compressed file that is an unfinished copy of `file`; None if there is none. All content that
+    was read from the copy is the beginning of the content of `file`. Raise OSError if `file` cannot be read."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -434,7 +431,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         try:
             other.look(now)  # the known file may have changed since its last check
         except OSError:
-            return True  # that file cannot be read now, and its next check reports the error
+            return True  # `other` cannot be read now; its next check reports the error
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -445,8 +442,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source knows an unfollowed file that may be a copy of a file that was at
-    `path` and began with `head`."""
+    """Return whether this source knows a file that may be a copy of a given file and is not followed yet. `path` is the
+    given file's former path, and `head` its first bytes."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue

@@ -40,10 +40,10 @@ from tailrace.spool.payloads import HEAD, Member, checksum
 
 
 class ContentView(NamedTuple):
-    """The current state of an open file, and whether its reader may continue behind a hole.
+    """The state of an open file, and whether a reader may pass holes (ranges to which nothing was written).
 
-    The reader stops before a hole unless `past_holes` is set, because the writer may still fill the
-    hole. It also stops before a hole at the end of the file unless the file is `final`."""
+    Without `past_holes`, the reader stops before a hole, because the writer may still fill the hole. With `past_holes`,
+    it stops only before a hole at the end of a file that is not `final`."""
 
     fd: int
     size: int
@@ -117,7 +117,7 @@ class RawBytes:
 RAW_MAX = 64 * 1024
 """Maximum number of compressed bytes read at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
-"""Maximum memory (bytes) of an inflater (decompressor) while it waits for its next piece."""
+"""Maximum memory (bytes) of an inflater (decompressor) between two reads of its file."""
 BEGIN = Member(0, 0)
 
 
@@ -131,16 +131,16 @@ Piece = (
     | Literal["changed", "other"]
     | None
 )
-"""The result of one read. Empty bytes mean that the next read may return more; None means that no
-data is available now. "changed" is explained in `RawBytes.next`. "other" means that content which
-was read before was decompressed again, and is different now."""
+"""The result of one read. Empty bytes mean that the next read may return more; None means that no data is available
+now. "changed" is explained in `RawBytes.next`. "other" means that content was decompressed a second time and differs
+from the first time."""
 
 
 class Reader(Protocol):
     @property
     def trail(self) -> Trail:
-        """Return the trail (first and last bytes, number and checksum) of the file's bytes (compressed ones, if the
-        file is compressed) that were read."""
+        """Return the trail of the bytes that were read: the first and last bytes, the number of bytes and their
+        checksum. If the file is compressed, these are the compressed bytes."""
         ...
 
     def next(self, view: ContentView) -> Piece:
@@ -149,13 +149,15 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """A reader of a compressed file. It begins at the gzip member `member`. `known` describes the content that was read
-    before. If a part of this content lies behind the beginning of the member, the reader decompresses that part again
-    and skips it.
+    """A reader of a compressed file, which begins at the gzip member `member`. `known` is the trail (first and last
+    bytes, size and checksum) of the content that was read before. If `known` ends behind the beginning of the member,
+    the reader decompresses the content up to there again and skips it.
 
-    `certain` means that this file had all the known content; otherwise the content was read from another file, and this
-    one may still be growing. The inflater (decompressor) is created by the first call of `next`. After `give_up` has
-    dropped it, the next call creates a new one, which decompresses the last member again."""
+    `certain` means that all content in `known` was read from this file. Otherwise it was read from another file, and
+    this file may not contain all of it yet.
+
+    The first call of `next` creates the inflater (decompressor), and `give_up` drops it. The next call of `next` then
+    creates a new one, which decompresses the last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
@@ -164,8 +166,8 @@ class Compressed:
         new inflater; None when there are no such bytes left."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """The position, in the file and in its content, at which the last gzip member begins, or at
-        which the last bad bytes end."""
+        """Two offsets, one in the file and one in its content, at which decompression can begin again: at the last gzip
+        member, or behind the last damaged bytes."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -357,19 +359,20 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether an earlier run of the daemon read the part from a compressed file. The trail (first and last
-        bytes) then lacks the file's first bytes, so that the file's content must be compared instead."""
+        """Return whether an earlier run of the daemon has read the file, and the file is compressed. The trail (first
+        and last bytes) then begins at the last gzip member and lacks the file's first bytes. Therefore the file's
+        content must be compared instead."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Compare the file with the part that was read. Return whether the file still contains this part, was
-        truncated, was rewritten, or has overwritten bytes.
+        """Compare the file with the bytes that were read. Return whether the file still has these bytes, was truncated,
+        has overwritten bytes, or was rewritten (see `judge`).
 
-        `head` and `last` are the bytes that the file now has where the part's first and last bytes were read. `size` is
-        the file's size, determined after these bytes were read.
+        `head` and `last` are the bytes that the file now has where the first and last bytes were read. `size` is the
+        file's size, determined after these bytes were read.
 
-        The number of overwritten bytes in the result is 0 if they were overwritten during an earlier run of the daemon,
-        or before the file was copied."""
+        If the bytes were read during an earlier run of the daemon or from another file, the number of overwritten bytes
+        in the result is 0."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -384,21 +387,21 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # Search for changed bytes between the first and the last bytes of the part
+    # Search for changed bytes between the first and the last bytes that were read
 
     @property
     def is_being_checked(self) -> bool:
         return self._check is not None
 
     def begin_check(self) -> None:
-        """Begin to compare all bytes that were read with the file, if the file is uncompressed and
-        their checksum is known."""
+        """Begin to compare, by checksum, the file with all bytes that were read. Do nothing if the file is compressed
+        or the checksum of these bytes is unknown."""
         reader = self.reader
         if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Compare the next bytes of the part with the file. Return whether all bytes of the part are unchanged, or None
+        """Compare the file's next bytes with the bytes that were read. Return whether all bytes are unchanged, or None
         while the comparison is unfinished. Raise OSError if the file cannot be read."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
@@ -406,8 +409,8 @@ class ReadPart:
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes between the first and the last bytes of the part have changed, so that
-        their checksum is no longer known. Return whether this was not recorded before."""
+        """Record that bytes between the first and the last bytes that were read have changed. The checksum of all read
+        bytes is then unknown. Return whether the change was not recorded before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
@@ -540,11 +543,12 @@ def _size(piece: bytes | SparseRange) -> int:
 
 
 class Compared:
-    """An unfinished or finished comparison of the bytes of this file with those of another file.
+    """A comparison of this file's bytes with another file's bytes.
 
-    `part` is the part of the other file that was read when the comparison began. `changed_as` is the size and times of
-    this file at that moment. `trail` (first and last bytes, number and checksum) covers the bytes that were compared
-    and are equal. `found` is the result; None until all bytes are compared."""
+    `part` is the part of the other file that was read; None if the other file's session has ended. `changed_as` is the
+    size and times that this file had at the comparison. `trail` (first and last bytes, number and checksum) covers the
+    bytes that are equal so far; for an ended file, it covers all bytes that were read. `found` is the result; None
+    while the comparison is unfinished."""
 
     def __init__(
         self,
@@ -560,5 +564,5 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read of the file with which this file is compared."""
+        """Return the number of bytes that were read from the other file."""
         return (self.part or self).trail.offset

@@ -43,21 +43,21 @@ class Unread(NamedTuple):
 
 
 class CopyProof:
-    """A proof, made in steps, that an unchanged file is a copy of what was read of another file.
+    """A comparison, made in steps, that can prove that an unchanged file is a copy of another file.
 
-    First, the checksum of the whole file is computed. It is then compared with the checksum of all that was read of the
-    other file. If more was read of the other file, that file's beginning of the same size is read again and compared,
-    unless the file is compressed. The other file may grow meanwhile."""
+    First, the checksum of the whole file is computed. If equally many bytes were read from the other file, the
+    checksums of both are compared. If more bytes were read, the beginning of the other file is read again and compared,
+    unless the other file is compressed. The other file may grow meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
-        """Whether the file is proven to be a copy."""
+        """Whether a step has proven that the file is a copy of another file."""
         self._content: ContentSum | Trail | None = ContentSum(fd)
         """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
         checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each part that was read of another file, the unfinished comparison with this file, or its result. False
-        means that this file is no copy of the part, or that no proof is possible."""
+        """For each part that was read from another file: the unfinished comparison of this file with the part, or the
+        result. The result is also False if no proof is possible."""
 
     @property
     def is_summing(self) -> bool:
@@ -93,8 +93,8 @@ class CopyProof:
 
 
 def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether the part that was read of the file `other` begins with the content `own`. If only a comparison of
-    all bytes can show this, return the comparison, which has not begun yet."""
+    """Return whether the content that was read from `other` begins with the content `own`. If the checksums cannot show
+    this, return a new comparison, which reads all bytes."""
     read = other.handoff.content
     if other.handoff.lost or own.crc is None or own.offset > read.offset:
         return False
@@ -134,8 +134,8 @@ class Followed:
         been overwritten."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
-        """Comparisons with possible originals: known files, and contents of ended files. The name of this file shows
-        which files may be its originals."""
+        """Comparisons with the possible originals of this file, by its name. An original is a known file, or the
+        content of an ended file."""
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy of another one; None after this file has changed."""
         self.waited_from: float | None = None
@@ -182,8 +182,8 @@ class Followed:
 
     @property
     def passed(self) -> int:
-        """Return the progress of reading the file: the number of bytes that were read from it, plus the number of bytes
-        of content that were passed to the daemon."""
+        """Return a number that increases while the file is read: the number of bytes that were read from the file, plus
+        the number of bytes of content that were passed to the daemon."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -244,9 +244,9 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether the waiting file `other`, which has the same device and inode, is the file that this session
-        has read. Return True if neither creation times nor contents can be compared, because a file that was read must
-        not be read again."""
+        """Return whether `other`, a waiting file with the same device and inode, is the file that this session has
+        read. Compare the creation times or, if these are unknown, the contents. Return True if neither can be compared,
+        because no file must be read twice."""
         at, birth = other.location, self.location.birth
         if birth and at.birth:
             return birth == at.birth
@@ -355,37 +355,37 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is long enough to count as a copy of the beginning of a file of `whole` bytes. It
-        must have `HEAD` bytes or all bytes, because many files begin with the same header."""
+        """Return whether this file is long enough to count as a copy of the beginning of a file of the size `whole`. It
+        must have `HEAD` bytes or the same size, because many files begin with the same header."""
         return self.size == whole or HEAD <= self.size < whole
 
     @property
     def is_summing(self) -> bool:
-        """Return whether the checksum of this waiting file is being computed for `proves`. The computation may need an
-        inflater (decompressor)."""
+        """Return whether `proves` still computes this waiting file's checksum. If the file is compressed, the
+        computation needs an inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 
     def give_up_sum(self) -> None:
-        """Release the inflater (decompressor) of an unfinished proof that this file is a copy."""
+        """Stop computing this file's checksum for `proves`, to release the inflater (decompressor)."""
         if self._proof is not None and self._proof.is_summing:
             self._proof = None
 
     def is_ahead_of(self, other: Followed) -> bool:
-        """Return whether this file is known to have more content than was read of another file so far, although the
-        other file has unread bytes. In this case, the comparison of both files must wait."""
+        """Return whether this file is known to have more content than was read from `other` so far, and `other` has
+        unread bytes. In this case, the files can be compared only after these bytes are read."""
         own = self._proof.content_size if self._proof else None
         unread = other.has_more or other.queued
         return own is not None and own > other.handoff.content.offset and unread
 
     @property
     def is_proven(self) -> bool:
-        """Return whether the unchanged file is proven to be a copy of another file."""
+        """Return whether this file is proven to be a copy of another file and has not changed since the proof."""
         return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
-        """Return whether this file is proven to be a copy of what was read of the file `other`, or of its beginning.
-        Return None while the proof is unfinished. Raise OSError if a file cannot be read."""
+        """Continue to compare this file with the content that was read from `other`. Return whether this file is a copy
+        of the content or of its beginning; None while unfinished. Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -555,8 +555,8 @@ class Followed:
                 self.handoff.lose("overwritten", differing)
 
     def _go_on_checking(self, fd: int) -> bool:
-        """Compare more of the file's bytes with the bytes that were read; return whether bytes are left to compare.
-        Raise OSError if the file cannot be read."""
+        """Read more of the file's bytes a second time and compare them with the first time; return whether bytes are
+        left to compare. Raise OSError if the file cannot be read."""
         part = self._part
         same = part.check_more(fd)
         if same is False:
@@ -580,7 +580,7 @@ class Followed:
         self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:
-        """Forget what was read and compared, because `event` begins a new session or makes the file wait again."""
+        """Forget what was read and compared, and enter the phase that follows `event` (`NEXT`)."""
         self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
@@ -592,8 +592,8 @@ class Followed:
         self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:
-        """Continue reading behind the content in `known`, which was read from another file and which this file also
-        has. Raise OSError if the file cannot be read."""
+        """Continue reading behind the content `known`, which was read from another file. Raise OSError if this file
+        cannot be read."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
         self._forget_originals()

@@ -93,14 +93,14 @@ class Trail:
         self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
-        """Add a hole of `size` bytes, which reads as zeros."""
+        """Add a hole of `size` bytes (a range to which nothing was written) to the trail. A hole reads as zeros."""
         self.add(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether `last`, read from the file now, equals the bytes that were read before the
-        reading position."""
+        """Return whether the last bytes before the reading position are unchanged. `last` is what the file now has
+        there."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -131,13 +131,13 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Number of bytes of which the comparison has shown that they were overwritten."""
+    """Number of bytes that the comparison has found overwritten."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """Compare a file's current bytes with a trail (the first and last bytes that were read) by the
-    rules of this module. `head` and `last` are the bytes that the file now has at the positions of
-    the trail's first and last bytes. `grown` is whether the file has more bytes than were read."""
+    """Return whether a file still has the bytes that were read, by rules 2 to 4 of this module. `trail` has the first
+    and last bytes that were read; `head` and `last` are the bytes that the file now has there. `grown` is whether the
+    file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))

@@ -27,7 +27,7 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.payloads import LossDetail, Member
 
 STATED_MAX = 128
-"""Maximum length (bytes) of a gzip member that states a loss of bytes."""
+"""Maximum length (bytes) of a gzip member whose header records a loss of bytes (see `statement`)."""
 
 _EXTRA = b"\x1f\x8b\x08\x04"
 _OURS = b"TR"
@@ -40,8 +40,8 @@ _MEMBER = re.compile(
 
 
 class StatedMember(NamedTuple):
-    """A loss that a gzip member states: the kind of loss, the number of lost bytes (0 if unknown),
-    and the length (bytes) of the member itself."""
+    """A loss of bytes that the header of an empty gzip member records: the kind of loss, the number of lost bytes (0 if
+    unknown), and the length (bytes) of the member."""
 
     detail: LossDetail
     lost: int
@@ -56,8 +56,8 @@ def statement(detail: str, lost: int) -> bytes:
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss stated by the member at the start of `data`. Return False if the member
-    states no loss, and True if more bytes are needed."""
+    """Return the loss of bytes that the header of the gzip member at the start of `data` records. Return False if the
+    header records no loss, and True if more bytes are needed."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -71,11 +71,11 @@ _BEGIN = MAGIC + b"\x08"
 (deflate)."""
 _GZIP = 31
 _PROBE = 64
-"""Number of bytes on which a trial decompression decides: random bytes cannot be decompressed that
-far."""
+"""Number of bytes after which a trial decompression without an error shows that a gzip member begins. Random bytes
+cause an error before."""
 DOUBT_MAX = 2 * 65_536
-"""Number of compressed bytes after which decompression cannot be an accident. It exceeds the length
-of a stored deflate block, which accepts any bytes."""
+"""Number of compressed bytes after which decompression without an error proves that the bytes belong to the gzip
+member. The number exceeds the length of a stored (uncompressed) deflate block, which may contain any bytes."""
 _TRIAL_MAX = 2**20
 """Number of decompressed bytes that prove a member to be genuine, because random bytes never
 decompress to so many bytes."""
@@ -170,11 +170,11 @@ class Inflater:
         """File offset up to which the search for the next gzip member has found none. The search begins where the
         previous member ends."""
         self._cleared = 0
-        """File offset up to which no other gzip member was found inside the current member. The current member is torn
-        where another one begins."""
+        """File offset up to which the current gzip member was searched for the beginning of another one. Where another
+        member begins, the current member is incomplete."""
         self._origin = at.raw
-        """File offset from which on the file is divided into blocks of `TRIALS_BLOCK` bytes, to
-        count trials."""
+        """File offset at which the first block of `TRIALS_BLOCK` bytes begins; trial decompressions are counted by
+        block."""
         self._trials = (0, 0)
         """The index of the last block with a trial decompression, and the number of trials in this
         block."""
@@ -200,8 +200,8 @@ class Inflater:
         self._input += data
 
     def next(self, *, last: bool = False) -> Event | None:
-        """Return the next event, or None if it needs more input. `last` means that the file has no
-        more bytes."""
+        """Return the next decompression event (content, or a class that `Event` names), or None if more input is
+        needed. `last` means that the file has no more bytes."""
         while True:
             if self._member is None:
                 return self._find(last)
@@ -225,11 +225,11 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the next event behind the previous member: the beginning of a member, or bad bytes. Return None if
+        """Return the event behind the previous gzip member: the beginning of a member, or bad bytes. Return None if
         more input is needed.
 
-        End a range of bad bytes only where a trial decompression has proven that a member begins. A new inflater that
-        starts at this offset relies on the proof, and makes no trial."""
+        A range of bad bytes ends only where a trial decompression has shown that a member begins. A new inflater that
+        starts at this offset therefore makes no trial."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -260,8 +260,8 @@ class Inflater:
         return self._bad(size) if size > 0 else None
 
     def _may_try(self, at: int) -> bool:
-        """Count a trial decompression at a file offset; return whether it is allowed because the
-        block has had fewer than `TRIALS_MAX`."""
+        """Return whether a trial decompression at a file offset is allowed; if so, count it. At most `TRIALS_MAX`
+        trials are allowed in each block of `TRIALS_BLOCK` bytes."""
         block = (at - self._origin) // TRIALS_BLOCK
         count = self._trials[1] if block == self._trials[0] else 0
         if at != self._tried:
@@ -296,8 +296,8 @@ class Inflater:
         return content
 
     def _is_torn_here(self, member: _Decompressor, last: bool) -> bool | None:
-        """Return whether the current member is torn at the next byte, where another member seems to
-        begin; None if more input is needed to decide."""
+        """Return whether the current gzip member is incomplete and another member begins at the next byte; None if more
+        input is needed to decide."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
         goes_on = _trial(member.copy(), self._input[:DOUBT_MAX])
@@ -326,8 +326,8 @@ def _inflates(data: bytes, last: bool) -> bool | None:
 
 
 def _unsure(data: bytes, last: bool) -> int:
-    """Return how many bytes at the end of `data` may be the first bytes of a member, so that they
-    must wait for more input."""
+    """Return how many bytes at the end of `data` may be the first bytes of a gzip member. These bytes must wait for
+    more input."""
     if last:
         return 0
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)

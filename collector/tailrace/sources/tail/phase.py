@@ -31,7 +31,7 @@ class Phase(Enum):
 
 
 class FileEvent(Enum):
-    """A decision about a file or a change of it, which leads to another phase."""
+    """A decision about a file, or a change of the file. `NEXT` has the phase that follows each event."""
 
     MAY_BE_COPY = auto()
     OF_OTHER_SOURCE = auto()
@@ -42,7 +42,7 @@ class FileEvent(Enum):
     GIVEN_UP = auto()
     """Another file is read instead of this one, because this one may be a copy of it. This file waits again."""
     LONGER = auto()
-    """A file that begins like an ended file (`SHADOW`) has more content than that file."""
+    """A file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended file."""
     REWRITTEN = auto()
     """The file was replaced, truncated or rewritten, so that its content is new."""
     ENDED = auto()
@@ -53,8 +53,7 @@ WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
 """Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
 
-# For each event, the phase after the event, by the phase before it. The event cannot happen in a phase that is not
-# listed for it.
+# The phase after each event, by the phase before the event. An event cannot happen in a phase that is not listed.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),
@@ -64,8 +63,8 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # A rewritten file that waits because too many files are followed keeps its position in the queue. A rewritten file
-    # that is read only for a comparison gets a session.
+    # Two phases are exceptions. In `CROWDED`, a rewritten file keeps its position in the queue. In `SHADOW`, a
+    # rewritten file gets a session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.ENDED: dict.fromkeys(Phase, Phase.LEFT),
 }

@@ -76,8 +76,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log a file whose content is not of the source's format, although a pattern contains letters of the file's
-        name and not only wildcards. Log only the first few such files."""
+        """Log a file that is not followed because its content is not of the source's format. Call this method only if a
+        pattern contains letters of the file's name. Log only the first few such files."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -119,7 +119,7 @@ class Found(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """A link that leads out of its pattern's root."""
+    """A link whose target is outside the searched pattern's root (the directory before the first wildcard)."""
 
     path: str
 
@@ -139,7 +139,7 @@ class _Listing(NamedTuple):
     prefix: str
     """The directory's path with a slash at its end."""
     search: int
-    """Number of the search that listed the directory."""
+    """Sequence number of the search that listed the directory."""
     mtime_ns: int
     at_ns: int
     """Wall time (ns) at which the directory was listed."""
@@ -182,8 +182,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. `within` contains, for files that are given by path, the directory that a link must not
-        leave (see `Chosen`); by default it is the file itself."""
+        """Prepare a search. For a file that is given by path, `within` has the root, a directory that no link may leave
+        (see `Chosen`). Without an entry, the file itself is the root."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -330,8 +330,8 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
     """Return the pattern parts that are still to be matched below an entry of a directory, after its name was matched.
 
-    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, `**` and fully matched patterns
-    also match hidden entries, because a file's format decides about hidden files."""
+    A hidden entry matches only a pattern part with a leading dot. With `hidden`, which is set for files and links, it
+    also matches `**` and the end of a pattern: the format later decides whether to follow a hidden file."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -353,7 +353,7 @@ def _places(
 
 
 def _spells(pattern: Pattern, path: str) -> bool:
-    """Return whether the last part of a pattern matches a file's name and contains letters of it, not only wildcards."""
+    """Return whether the last part of a pattern matches a file's name and does not consist of wildcards only."""
     if not pattern.parts or not pattern.parts[-1].strip("*?"):
         return False
     return _matches(pattern.parts[-1], path.rpartition("/")[2])
@@ -375,15 +375,15 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of remembered files whose content is not of the source's format. The limit applies to `_strange` and
-to `_settled` separately.
+"""Maximum number of files in `_strange`, and in `_settled`: remembered files whose content is not of the source's
+format.
 
-Files beyond the limit are checked again when their directory is listed again, at most once in `YOUNG` seconds, if a
-pattern matches their names only by wildcards."""
+A file that is not remembered is checked again when its directory is listed again. If a pattern matches the file's name
+only by wildcards, it is checked at most once in `YOUNG` seconds."""
 YOUNG = RELIST
-"""Time (seconds) after a file's last change during which each search checks the file, because its writer may still be
-writing the first record. Later, the file is checked at most once in this time. The rule is for files whose content is
-not of the source's format so far and whose names a pattern matches only by wildcards."""
+"""Time (seconds) for which each search checks a changed file again, because its writer may still be writing the first
+record. Later, the file is checked at most once in this time. The rule is for files that match only by wildcards and
+whose content is not of the source's format so far."""
 
 
 _LookedAt = tuple[int, int] | None
@@ -391,7 +391,7 @@ _LookedAt = tuple[int, int] | None
 
 
 DIRECTORY_LOOKS = 4
-"""Time that a search of one directory takes, in checks of one file; used to plan the interval of searches."""
+"""Ratio of the time to search one directory to the time to check one file; used to plan the interval of searches."""
 
 
 class Discovery:
@@ -424,11 +424,11 @@ class Discovery:
         self._strange: dict[Found, _LookedAt] = {}
         """Files whose content is not of the source's format, and that each search examines again if they have changed."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Files whose content is not of the source's format, and that are examined again only when their directory is
-        listed again after `YOUNG` seconds. Each has the start time of the last search that examined it."""
+        """Files whose content is not of the source's format. They are examined again when their directory is listed
+        again, at most once in `YOUNG` seconds. Each has the start time of the last search that examined it."""
         self._full: dict[str, float] = {}
-        """Directories with files whose content is not of the source's format and which are not remembered because of
-        `STRANGE_MAX`. Each directory has the start time of the last search that examined such files."""
+        """Directories of the files that `_settled` has no room for (`STRANGE_MAX`). Each directory has the start time
+        of the last search that examined such a file in it."""
         self._began = float("-inf")
         """Time at which the current search began."""
 
@@ -556,8 +556,10 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether to examine the content of a file now, because its name does not show whether it is of the
-        source's format. Ignore a hidden file, unless a pattern contains letters of its name and not only wildcards."""
+        """Return whether to examine the content of a file now, because its name does not show its format.
+
+        Always examine a file in `_strange`, and a file if a pattern contains letters of its name. Of the other files,
+        ignore hidden ones, and examine each at most once in `YOUNG` seconds."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):

@@ -5,16 +5,14 @@ metadata), and whether it rests (has stopped growing).
 document once, even if several files share it. `Resting` determines whether the file has stopped growing: its writer has
 ended, or nothing was written for a long time.
 
-`Writers` determines whether the process that writes a file is still running. A file's path may
-contain the writer's host and PID. A PID alone is not sufficient: the system reuses PIDs, and the
-PID may belong to another host or PID namespace. A process therefore counts as the writer only after
-it was observed as such while it was running. PID and start time then identify it. Only of such a
-process can `Resting` report that it has ended.
+`Writers` determines whether the process that writes a file is still running. A file's path may contain the writer's
+host and PID. A PID alone does not identify the writer: the system reuses PIDs, and the PID may belong to another host
+or PID namespace. So a process counts as the writer only after it was observed as such while it was running. Its PID and
+start time then identify it. `Resting` reports the end only of an observed process.
 
-A process is observed as the writer if the process has the file open. The descriptors of another
-user's process cannot be read. Such a process counts as the writer if the file's path contains the
-name of this host, the process's user owns the file, the process is older than the file, and the
-process is in the collector's PID namespace.
+A process is observed as the writer if the process has the file open. The descriptors of another user's process cannot
+be read. Such a process counts as the writer under four conditions: the file's path contains the name of this host, the
+process's user owns the file, the process is older than the file, and the process is in the collector's PID namespace.
 """
 
 from __future__ import annotations
@@ -170,8 +168,8 @@ class _Document:
         self.crc: int | None = None
         """CRC-32 of the document's content that was last read; None if the document was never read."""
         self.settled = False
-        """Whether the document (such as a metadata file) was read once more after it had stopped changing, because a
-        change within the resolution of its times does not show."""
+        """Whether the document was read again after its size and times had stopped changing. Its times may not show a
+        second change within their resolution."""
         self.readers: dict[Handoff, str] = {}
         """The sessions of the streams that refer to the document (such as a metadata file), each with the name by which
         it knows the document."""
@@ -196,8 +194,8 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Pass the documents (such as metadata files) of the file at a path to the file's session, now and after each
-        change. If a shared document has changed, pass it to the other sessions, too."""
+        """Pass the documents (such as metadata files) beside the file at `path` to the session `handoff`, now and after
+        each change. If other sessions share a document and it has changed, pass it to these, too."""
         self.forget(handoff)
         for name in self._files.documents(path):
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
@@ -286,7 +284,7 @@ such as metadata files, may then belong to the new content."""
 
 
 class Desk(msgspec.Struct):
-    """The objects that all files of one source use."""
+    """Resources that all followed files of one source share, such as configuration, counters, descriptors and clock."""
 
     intake: FileIntake
     config: TailConfig
@@ -300,7 +298,7 @@ class Desk(msgspec.Struct):
     """Function to call at the end of each session, with the file's path and the trail (first and last bytes, size and
     checksum) of the content that was read."""
     replaces: Mapping[str, tuple[str, ...]] = {}
-    """For each path, the earlier sessions of the file whose rows the new session replaces (see
+    """The earlier sessions of a file, by its path. The rows of the file's new session replace their rows (see
     `Chosen`)."""
 
 
@@ -336,8 +334,8 @@ class Handoff:
             self._desk.intake.loss(self.number, loss)
 
     def tell(self, facts: FileFacts) -> None:
-        """Report changed facts of the file to the daemon: its path, its inode, whether it has stopped growing, or the
-        last gzip member."""
+        """Report changed facts of the file to the daemon: its path, its inode, whether it has stopped growing, or where
+        its last gzip member begins."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
@@ -357,8 +355,8 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass the documents (such as metadata files) on once more: if the file was not found again after a restart,
-            # they have not been checked.
+            # Pass the documents (such as metadata files) to the session once more. After a restart, they are not
+            # checked until a search has found the file again.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -397,8 +395,8 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Return whether a file now counts as a file that has stopped growing, for a reason that was not reported yet.
-        The caller has read the file to its end, and the file has not changed since the last check.
+        """Return whether there is a new reason to report that a file has stopped growing. The caller has read the file
+        to its end, and the file has not changed since the last check.
 
         `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during which checks found
         no change. `pending` is the number of bytes behind the last complete gzip member. Raise OSError if the file

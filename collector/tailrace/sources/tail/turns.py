@@ -2,21 +2,18 @@
 
 `Turns` limits the number of followed files to `files_max`.
 
-`Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is
-incomplete needs an inflater, which takes 48 KiB. Only the most recently read files keep theirs.
-When another file grows, its last member must be decompressed again from its beginning. Three rules
-limit the cost of this:
+`Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is incomplete needs an
+inflater, which takes 48 KiB. Only the most recently read files keep theirs. When another file grows, its last member
+must be decompressed again from its beginning. Three rules limit the cost of this:
 
-- At most `ACTIVE` files are read at a time. A turn of a file ends when the whole file is read, or
-  when the number of new bytes is at least the number of bytes that were decompressed again.
-- If a file has at least as many new bytes as must be decompressed again, the file gets its turns in
-  the order of requests until the whole file is read. On average, a byte of such a file is
-  decompressed at most four times; a byte of content possibly more often, if early bytes of the file
-  are compressed more strongly than late ones. A deleted file also gets its turns in this order,
-  whatever its new bytes.
-- For all other files, repeated decompression is limited to the rate `AGAIN_RATE`; within this rate,
-  they come before the files of the second rule. Files with few bytes to decompress again come
-  first. A file also comes earlier the longer it has waited, so that each file gets a turn.
+- At most `ACTIVE` files are read at a time. A turn of a file ends when the whole file is read, or when the number of
+  new bytes is at least the number of bytes that were decompressed again.
+- A file with at least as many new bytes as must be read again waits in order (`_line`), and gets turns until the whole
+  file is read. So does a deleted file. On average, a byte of such a file is decompressed at most four times; a byte of
+  content possibly more often, if early bytes of the file are compressed more strongly than late ones.
+- All other files share the rate `AGAIN_RATE` for repeated decompression. Within this rate, they come before the files
+  in `_line`. Files with few bytes to decompress again come first. The longer a file has waited, the earlier it comes,
+  so that each file gets a turn.
 """
 
 from __future__ import annotations
@@ -86,8 +83,8 @@ TURN = 16 * 2**20
 """Number of bytes, read from a file and decompressed from it, after which the file's turn ends and another file gets
 its inflater (decompressor)."""
 AGAIN_RATE = 128 * 2**20
-"""Maximum rate (bytes read and bytes decompressed, per second) at which content is decompressed
-again; it takes about a tenth of a core."""
+"""Maximum rate of repeated decompression: bytes read again plus bytes decompressed again, per second. This work takes
+about a tenth of a core."""
 
 
 class Inflaters:
@@ -100,33 +97,31 @@ class Inflaters:
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The files that are read at present, by turns. Each has the value of `Followed.passed` at which its turn ends.
-        """
+        """The files that are read at present. Each file's turn ends when `Followed.passed` reaches the value here."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
         """The files that keep an inflater (decompressor) although it is not their turn to be read, each with the memory
         (bytes) of the inflater. The file that was read last is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
-        """Files that were not read to their end in their last turn."""
+        """Files that had unread bytes when their last turn to be read ended."""
         self._line: dict[Followed, None] = {}
         """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files whose repeated decompression must wait because of `AGAIN_RATE`, each with the
-        number of its valid entry in `_heap`."""
+        """Files that must be decompressed again and wait because of `AGAIN_RATE`. Each has the number of its valid
+        entry in `_heap`; an entry with another number is invalid."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
 
     @property
     def waiting(self) -> int:
-        """Return the number of files whose repeated decompression must wait because of
-        `AGAIN_RATE`."""
+        """Return the number of files that must be decompressed again and wait because of `AGAIN_RATE`."""
         return len(self._later)
 
     @property
     def next(self) -> float:
-        """Return the time at which the next file's turn to be read can begin; infinity if none waits or too many files
-        have their turn."""
+        """Return the earliest time at which a waiting file may be read; infinity if no file waits, or if `ACTIVE` files
+        are being read."""
         if len(self._active) == ACTIVE or not (self._line or self._later):
             return float("inf")
         return float("-inf") if self._line else self._next_again
@@ -140,8 +135,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a file from `_later` (files that wait because of `AGAIN_RATE`) to `_line` (files that wait in the order
-        of requests), if it now has enough new bytes."""
+        """Move a file from `_later`, where it waits because of `AGAIN_RATE`, to `_line`, if it now has enough new bytes
+        to be decompressed again without regard to this rate."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -154,14 +149,14 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn to be read if it is over, after a piece of the file was read or could not be read. Drop
-        inflaters (decompressors) beyond the memory limit."""
+        """End a file's turn if the file has nothing left to read or its turn is used up. Call this method after each
+        attempt to read the file. Then drop inflaters (decompressors) beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its turn and its inflater (decompressor) until its end. An inflater returns
-        # the last content only after it has received all bytes of the file. A new inflater would therefore seem to lack
-        # content that was read before, and the file would seem to have changed.
+        # A file that will not grow keeps its inflater (decompressor) until its end, because an inflater returns the
+        # last content only after it has received all bytes of the file. A new inflater would seem to lack this content,
+        # as if the file had changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -183,13 +178,13 @@ class Inflaters:
         self._leave(file)
 
     def _leave(self, file: Followed) -> None:
-        """Remove a file from `_later`, and remove invalid entries from the heap if there are many."""
+        """Remove a file from `_later`. Remove all invalid entries from `_heap` if they are more than half of it."""
         if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
             self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # Try the rate-limited files first, so that the files that wait in the order of requests cannot delay them for
+        # Try the files that wait because of `AGAIN_RATE` first. Otherwise the files in `_line` could delay them for
         # ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
@@ -214,7 +209,8 @@ class Inflaters:
 
 
 def _again(file: Followed) -> int:
-    """Return how many bytes of a file must be read and decompressed again before new content comes."""
+    """Return the work that precedes a file's first new content: the number of bytes to read again plus the number of
+    bytes to decompress again."""
     return sum(file.compressed.repeated) if file.compressed is not None else 0
 
 

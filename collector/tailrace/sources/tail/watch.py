@@ -40,8 +40,7 @@ MISSING_LINGER = 600.0
 system seems to be unmounted."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
-"""Maximum number of pieces that are read, and maximum time (seconds) for reading, before other
-tasks run."""
+"""Maximum number of reads, and maximum time (seconds) for reads, before other tasks run."""
 SLEEP_MIN = 0.001
 
 END_OF_FILE = "end of file"
@@ -151,13 +150,12 @@ class Watch:
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows an unfollowed file that may be a copy of a file that was
-        at `path` and began with `head`."""
+        """Return whether this source knows a file that may be a copy of a given file and is not followed yet. `path` is
+        the given file's former path, and `head` its first bytes."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue the sessions of files that nobody follows at present; the next search finds
-        these files again."""
+        """Continue sessions whose files no source follows at present. The next search finds the files again."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             self._turns.take(file)
@@ -228,7 +226,7 @@ class Watch:
         then the caller must keep the file, even if it was deleted. Raise OSError if a file cannot be read."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            # Decide later: when the file has content and fewer files are followed.
+            # Decide at a later check: the file is empty or unreadable, or waits because of `files_max`.
             return True
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -248,13 +246,15 @@ class Watch:
             return True
         file.wait_for(FileEvent.MAY_BE_COPY)
         if waits is None:
-            # Continue the comparison at the next check.
+            # Continue the comparison with the possible originals at the file's next check.
             self._catalog.check_at(file, self._clock.monotonic())
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
-        """Read a file from now on. `begun` is a copy of the file that was found before the file; None if there is none.
-        If there is such a copy, the file continues its session. Raise OSError if the file cannot be read."""
+        """Read a file from now on. Raise OSError if the file cannot be read.
+
+        `begun` is a followed copy of the file, or None. If there is such a copy, the file continues the session of the
+        copy, and the copy waits."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -274,15 +274,15 @@ class Watch:
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return whether a file must not be read into a new session now:
+        """Return whether another source or an earlier session prevents a new session for a file:
 
         - `yes`: another source follows the file or its possible original.
-        - `later`: the file must be checked again first. A session that no source follows has read the file, or the
-          ingest does not know yet whether there is such a session.
-        - `no`: the file may be read.
+        - `later`: a session that no source follows has read the file or its possible original, or the ingest does not
+          know yet whether there is such a session. Check the file again.
+        - `no`: the file may be read into a new session.
 
-        If sessions that no source follows have read the file or its possible original, let this source continue these
-        sessions, and then treat the file as newly found. Raise OSError if the file cannot be read."""
+        If there are such sessions, let this source continue them, and then treat the file as newly found. Raise OSError
+        if the file cannot be read."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -293,10 +293,11 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows. They may have read some of the waiting files:
-        `file`, and the files with an inode in `former`. If a session has read such a file, continue the session with
-        this file; otherwise treat the file as newly found. Keep open files open, because a deleted file cannot be
-        opened again."""
+        """Continue the sessions `former`, which no source follows, and treat waiting files as newly found.
+
+        These waiting files are `file` and the files with an inode in `former`. If one of the sessions has read such a
+        file, the session continues with the file instead. Keep open files open, because a deleted file cannot be opened
+        again."""
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -331,23 +332,23 @@ class Watch:
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Add the files that have taken the paths of a file's relatives (possible copies or originals). Return whether
-        there are any such files."""
+        """Search for files that have replaced a file's relatives (possible copies or originals) at their paths, and add
+        them to the catalog. Return whether there are any."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Return whether a file that was deleted or renamed has not grown for long enough, and
-        would have been found if it were at another path."""
+        """Return whether to stop following a file that was deleted or renamed. The file must not have grown for
+        `LINGER` seconds. A search that began after its disappearance must have found the file at no other path."""
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            return False  # the unread bytes must be read first
+            return False  # its unread bytes are to be read first
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -415,7 +416,7 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            # A copy that another source knows may continue the session of this file.
+            # Another source knows a possible copy of this file, which may continue the session.
             self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
@@ -449,8 +450,8 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Count an error of a file, and check the file again after a delay that grows with each
-        error. If the file would not be checked again, close it."""
+        """Count an error of a file, and check the file again after a delay that grows with each error. Close
+        the file instead if it is `final`, or if the source reads each file once, as an import does."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
