@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
-    """Numbers of stored and missing events of those files that were left out because an earlier import had read them."""
+    """Numbers of stored and missing events of the files that were left out because an earlier import has read them."""
     names: dict[str, int | None] = msgspec.field(name="missing_names")
     """Number of missing names to which the imported files refer, by source. None if the number is unknown."""
 

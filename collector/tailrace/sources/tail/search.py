@@ -558,8 +558,8 @@ class Discovery:
     def _may_be_one(self, strange: Found) -> bool:
         """Return whether to examine the content of a file now, because its name does not show its format.
 
-        Always examine a file in `_strange`, and a file if a pattern contains letters of its name. Of the other files,
-        ignore hidden ones, and examine each at most once in `YOUNG` seconds."""
+        Always examine a file in `_strange`, and a file if a pattern contains letters of its name. Ignore other hidden
+        files. Examine each other file at most once in `YOUNG` seconds."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):
