@@ -100,8 +100,7 @@ def read(path: Path) -> Document | Problem:
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
     except ValueError:
-        # Python's int() limits the number of digits of a number, and tomllib does not turn its error into one of its
-        # own
+        # Python's int() raises ValueError for a number with too many digits. tomllib does not catch this error.
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"

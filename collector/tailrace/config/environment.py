@@ -124,8 +124,7 @@ def _is_link(name: str, environ: Mapping[str, str]) -> bool:
         return False
     if found["url"]:
         return bool(_URL.fullmatch(environ[name]))
-    # Take a NAME or ENV variable for one of a Docker link only if the variable with the address of the link is set,
-    # too.
+    # A NAME or ENV variable belongs to a Docker link only if the link's PORT variable contains an address.
     return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
 
 
@@ -191,10 +190,10 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return all endings with which names of environment variables of a section are valid, after the section's prefix.
+    """Return the names of the environment variables of a section, without the section's prefix.
 
-    In the variable of a source, it is unknown which `_` of `rest` separates the source's name from the key. Therefore
-    the endings for all possibilities are returned.
+    The variable of a source has the form `<NAME>_<KEY>`. In `rest`, each `_` may be the one before the key. Therefore
+    return all keys for each possible name.
     """
     if section != "sources":
         return [

@@ -235,9 +235,9 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources.
+    """Add the default sources, with only their required keys.
 
-    Set only their required keys, because an environment variable may change the type of a source.
+    An environment variable may change the type of a source. The new type may not allow the source's other keys.
     """
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))

@@ -96,7 +96,7 @@ class Change(NamedTuple):
 
 
 def takes(struct: type[Section], key: str) -> Takes:
-    """Return the moment at which a reload applies a new value of a key of this section or type of source (`Takes`)."""
+    """Return when the new value of a key takes effect after a reload. `struct` is the class that defines the key."""
     otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 

@@ -28,7 +28,7 @@ class StoreConfig(Section, frozen=True):
     options: dict[str, str] = {}
     """Storage options, such as an endpoint, which are passed unchanged to the library that accesses an object store. Set secrets by environment variables."""
     commit_interval: Duration = Duration(1)
-    """Maximum time from the receipt of bytes to the commit of their rows. After a sync of the spool, the collector gathers rows for at least half of this time."""
+    """Maximum time from the receipt of bytes to the commit of their rows. The collector gathers rows for at least half of this time before it commits them, counted from a sync of the spool."""
     commit_rows: int = 500_000
     """A commit is written as soon as it holds this many rows."""
     commit_bytes: Size = Size(32 * MIB)
@@ -84,7 +84,7 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Maximum number of gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row, which covers a range of sequence numbers."""
     source_streams_max: int = 16_384
-    """Maximum number of streams whose sequence numbers are checked over all sessions of a source, about 6 KiB of memory each. If a session with fewer streams needs one more, the collector stops checking some streams of the session with the most: those that have been silent longest."""
+    """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, a new stream of a session with few streams replaces streams of the session with the most streams: the collector stops checking the streams of that session that have been silent longest."""
     source_holes_max: int = 262_144
     """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. If the missing events of a forgotten one arrive later, they stay reported as missing."""
     resume_time: Duration = Duration(600)
@@ -138,7 +138,7 @@ class JobConfig(Section, frozen=True):
 
 class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
-    """Maximum number of label combinations that a metric may have over all sources. Further values of a label are summed under `other`, and further sessions are not followed."""
+    """Maximum number of label combinations that a metric may have over all sources. Further values of a label are summed under `other`. Further sessions have no metrics of their own."""
 
 
 class LogConfig(Section, frozen=True):
@@ -150,7 +150,7 @@ class LogConfig(Section, frozen=True):
 
 class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     format: str
-    """Name of the format: heph, jets."""
+    """Format of the received data: heph, jets."""
     listen: str
     """host:port to receive on; port 0 lets the system choose. localhost is 127.0.0.1 and ::1."""
     allow: list[str] = []
@@ -175,7 +175,7 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
 
 class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     format: str
-    """Name of the format: heph, jets."""
+    """Format of the received data: heph, jets."""
     listen: str
     """host:port to accept on; port 0 lets the system choose. localhost is 127.0.0.1 and ::1."""
     tls_certificate: str = ""
@@ -191,7 +191,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
     same_user: bool = False
-    """Take connections only from the collector's user or root on this host, who need no token. Other connections are closed and counted. If the kernel names no user, because the other end is closed or on another host, a token decides, provided that `tokens` is set."""
+    """Take connections only from the collector's user or root on this host. These users need no token. Other connections are closed and counted. If `tokens` is set, a connection with a token is also taken if the kernel does not know its user, because the other end is closed or on another host."""
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key (SO_REUSEPORT). The kernel gives each connection to one of these collectors. It may choose another collector when the number of these collectors changes."""
     greeting_timeout: Duration = Duration(10)
@@ -214,7 +214,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
 
 class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     format: str
-    """Name of the format: heph, jets."""
+    """Format of the received data: heph, jets."""
     listen: str
     """Absolute path of the socket, which the collector creates. Its directory must exist."""
     mode: str = "0600"
@@ -241,7 +241,7 @@ INFLATING_MIN = Size(MIB)
 
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
-    """Name of the format: heph, jets, ovni, dftracer, et3."""
+    """Format of the files: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
     """Glob patterns. A directory, or a pattern whose last part is `*`, finds files with the format's usual names, and others whose content is of the format. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
     dialect: str = "auto"
@@ -259,7 +259,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     inflating_max: Size = Size(8 * MIB)
     """Maximum memory for the decompressors of gzip files that are still being written, about 48 KiB each. If it is too small for all files, those that were read longest ago lose their decompressors. When such a file grows, its last gzip member is decompressed again from its beginning, which may have to wait. At least 1 MiB."""
     descriptors_max: int = 4096
-    """Maximum number of files that are open at the same time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
+    """Maximum number of files that are open at the same time. Beyond it, the file whose last read is the oldest is closed. A file that has not changed for a minute, or that rests (see `rest_time`), is closed, too."""
     hole_timeout: Duration = Duration(5)
     """Time to wait for a part of a file that has not been written yet, before it is skipped."""
     rest_time: Duration = Duration(300)
