@@ -271,9 +271,10 @@ def plain_writes(
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes to a compressed file. The file consists of gzip members with `size` lines each. The real
-    producer flushes its buffer at each newline byte of the compressed data. So the bytes of a member after its last
-    newline byte are written together with the next member."""
+    """Yield the writes to a compressed file. The file consists of gzip members with `size` lines each.
+
+    Like the real producer, end each write but the last at a newline byte of the compressed data. Keep the bytes after
+    this newline for the next write."""
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -299,9 +300,10 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return the DFTracer file of one process. `known` maps each string whose hash is already explained to the time
-    (Unix µs) of the metadata line that explains the hash. At the call, it has the strings that the parent process has
-    explained. This function adds the strings that this file explains."""
+    """Return the DFTracer file of one process.
+
+    A metadata line states the hash of a string. `known` has the strings of such lines, each with the time of its line
+    (Unix µs). The caller passes the strings of the parent process. Add the strings of this file."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -432,7 +434,7 @@ class AgentLine(NamedTuple):
 
 
 class _AgentEvent(NamedTuple):
-    """A line of an ET3 trace without its last field, which is different in the two forms."""
+    """A line of an ET3 trace without its last field, which is the thread or the logical clock."""
 
     letter: str
     fields: tuple[int, ...]
@@ -440,8 +442,9 @@ class _AgentEvent(NamedTuple):
 
 
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace in the form of the agents. The last line is the entry to the method that ends
-    the program."""
+    """Return the lines of an ET3 trace as the Java agents of ET3 write it: each line ends with the thread.
+
+    The last line is the entry to the method that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -454,8 +457,8 @@ def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace in the form of the specification. They contain neither witness events nor
-    threads."""
+    """Return the lines of an ET3 trace as the specification of ET3 defines it: each line ends with the logical clock.
+    No line reports the read of a field."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -467,8 +470,7 @@ def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_agent_maps() -> dict[str, bytes]:
-    """Return the map files of an ET3 trace in the form of the agents, by file name. In these files, each class has all
-    methods."""
+    """Return the map files that the Java agents of ET3 write, by file name. List all `_METHODS` for each class."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -479,7 +481,7 @@ def et3_agent_maps() -> dict[str, bytes]:
 
 
 def et3_specification_maps() -> dict[str, bytes]:
-    """Return the map files of an ET3 trace in the form of the specification, by file name."""
+    """Return the map files that the specification of ET3 defines, by file name."""
     slashed = [name.replace(".", "/") for name in _CLASSES]
     methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
     return {
@@ -514,8 +516,8 @@ class _TracedThread:
         return len(self._methods)
 
     def step(self) -> Iterator[_AgentEvent]:
-        """Yield the events of one step of the thread: a call, a return, an allocation, a field update or a witness
-        event. An object may die."""
+        """Yield the events of one step of the thread: a call, a return, an allocation, or the update or read of a
+        field. An object may die."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)

@@ -89,10 +89,10 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 
 
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the writes of two ET3 traces, one in each form.
+    """Return the writes of two ET3 traces: one as the Java agents of ET3 write it, one as the specification defines it.
 
-    The trace in the form of the agents is complete. Some entries and exits are left out of the trace in the form of the
-    specification, whose clock shows their loss.
+    The first trace is complete. In the second trace, some entries to methods and exits from methods are left out. The
+    logical clock in its lines shows the loss.
     """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)
@@ -147,7 +147,7 @@ by its own late start.
 
 
 DROPPED = REORDERED = 0.02
-"""Share of the datagrams that the simulated network drops, and share of those that it delays."""
+"""Probability that the simulated network drops a datagram, and probability that it delays a datagram."""
 LATER_MAX = 4
 """Maximum number of later datagrams that the simulated network delivers before a delayed one."""
 

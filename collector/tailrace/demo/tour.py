@@ -518,10 +518,10 @@ class Tour:
 def loss_pictures(store: str) -> dict[str, str]:
     """Return a bar chart of the losses of each source in a store.
 
-    The chart has `PICTURE_WIDTH` characters. Within each session, they span the time from the first event to the last
-    one. The missing events of a gap are spread over the time between the last event before the gap and the first one
-    after it. A loss always has a visible bar. If no gap of a source has a time, because only a total shows its losses,
-    the chart is a text that says so. Raise TailraceError if the store cannot be read.
+    The `PICTURE_WIDTH` characters of a chart span the time of each session, from its first event to its last event. The
+    missing events of a gap are spread over the time between the last event before the gap and the first event after it.
+    A loss always has a visible bar. If the time of a source's losses is unknown, return a note in place of the chart.
+    Raise TailraceError if the store cannot be read.
     """
     engine = Engine(store)
     try:

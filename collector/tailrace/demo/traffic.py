@@ -35,7 +35,7 @@ class Traffic(NamedTuple):
 
 
 NAMED_MAX = 5
-"""Maximum number of differences that are listed one by one. Further differences are only counted."""
+"""Maximum number of missing or unexpected events that `differences` lists one by one; further events are counted."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
 """SQL for the number of events in the table, by source."""
@@ -46,7 +46,7 @@ FROM gaps GROUP BY ALL ORDER BY ALL"""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""SQL for the numbers of missing events: all numbers within gaps, except those with which the table has a span."""
+"""SQL for the numbers of missing events: all numbers within gaps, except the numbers of spans in the table."""
 
 AnswerRows = Iterable[Mapping[str, Any]]
 
