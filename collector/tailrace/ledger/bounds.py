@@ -1,26 +1,26 @@
 """Hold the state that all sessions of a source share: limits on streams and missing ranges, and the drop counts of the
 operating system's kernel.
 
-**Limits.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
-gaps. Each followed stream occupies one slot under the limit of streams. A session's share is the number of slots
-divided by the number of sessions that hold any slot. When all slots are taken and a session with less than its share
-needs another one, the session with the most slots frees some. Thus a new session gets its share even beside a session
-with very many streams. Among several sessions with the most slots, the one with the first name frees slots, so that the
-choice does not depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost:
-`uncounted` events of streams without a slot (in each session's account), and `forgotten` gaps that can no longer heal.
+**Limits.** A session follows a stream if it checks the stream's sequence numbers. A source follows at most
+`source_streams_max` streams. The share of a session is this maximum divided by the number of sessions that follow any
+stream. If the maximum is reached and a session needs one more stream, the session with the most streams stops following
+some, provided that it exceeds its share. Thus a new session gets its share even beside a session with very many
+streams. Among several sessions with the most streams, the one with the first name gives way, so that the choice does
+not depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost: `uncounted`
+events of streams that are not followed (in each session's account), and `forgotten` gaps that can no longer heal.
 
 **Drops.** The operating system's kernel counts the dropped datagrams of a socket exactly, but does not identify their
-senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore can locate
-each growth of the drop count between two datagrams, however long the datagrams wait in the queue. A source passes
-datagrams on in parts: all datagrams and drops of a part have one time in the log, and drops before the part have an
-earlier time. A drop may explain a hole if it happened no earlier than the stream's last event before the hole, and no
-later than the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
+senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore knows
+between which two datagrams the drop count grew. A source passes datagrams on in groups. All datagrams and drops of a
+group have one time in the log, and earlier drops have an earlier time. A drop may explain a hole (missing numbers that
+may still arrive) if it happened no earlier than the stream's last event before the hole, and no later than the group
+that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
 
-The assignment of drops to holes is exact for a single stream with one event per datagram, if only one hole can explain
-the drops. In all other cases, the assignment is an estimate, based on the session's average number of events per
-datagram. Some drops explain no hole and stay `unassigned`, for example packets without a counter, garbage, or events
-whose loss is not noticed yet. At most `_SAMPLES_MAX` intervals with drops are remembered: if there are more, the two
-oldest are merged.
+The assignment of drops to holes is exact if the source has a single stream with one event per datagram, and only one
+hole fits the drops. In all other cases, the assignment is an estimate, based on the session's average number of events
+per datagram. Some drops explain no hole and stay `unassigned`, for example packets without a counter, garbage, or
+events whose loss is not noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are
+more, it merges the two oldest.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Number of datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns),
-    without the datagrams that already explain a hole (missing event numbers).
+    """Datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns). `count` is
+    the number of those that explain no missing events yet.
 
-    `shared` is true if the interval had such datagrams, or if it was merged from two intervals. An assignment of the
-    other drops to a hole is then an estimate."""
+    `shared` is true if others already explain missing events, or if two intervals were merged. A further assignment is
+    then an estimate."""
 
     since: int
     until: int
@@ -114,11 +114,11 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Use up to `wanted` dropped datagrams of the intervals that overlap the time from `since` to `until` (Unix
-        ns). Return how many were used, and whether they are certainly the cause of the current loss.
+        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return the number of
+        assigned datagrams, and whether they certainly caused the loss.
 
-        The cause is certain if the current loss uses all drops of these intervals, and no earlier loss has used any of
-        them."""
+        Use the intervals that overlap this time. The cause is certain if the loss uses all their datagrams, and no
+        earlier loss used any."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -139,7 +139,7 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session as the ledger's limits see it: it holds one of the source's slots for each stream that it follows."""
+    """A session that follows streams (checks their sequence numbers), and can stop following some."""
 
     @property
     def name(self) -> str:
@@ -147,28 +147,27 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Release the slots of `count` streams, so that other sessions can use them.
+        """Stop following `count` streams, so that other sessions can follow streams.
 
-        The streams without an event for the longest time lose their slots first. Their later events are not counted.
+        Begin with the streams without an event for the longest time. Their later events are not counted.
         """
         ...
 
 
 class Shares:
-    """Counts how many of a source's slots for streams each session holds. The configuration limits the number of slots."""
+    """Counts how many streams each session of a source follows. `source_streams_max` limits their number."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by the number of slots that they hold.
+        """Sessions by the number of streams that they follow.
 
-        The index is built when the largest session is requested for the first time, because few sources ever reach
-        their limit of streams.
+        It is None until the source first reaches `source_streams_max`, because few sources ever do.
         """
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add `count` slots to the number of slots that a session holds. A negative count removes slots."""
+        """Add `count`, which may be negative, to the number of streams that a session follows."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -195,36 +194,36 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return the number of slots that a session holds."""
+        """Return the number of streams that a session follows."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return how many slots each session may hold if all sessions, including `newcomer`, share `places` slots
+        """Return how many streams each session may follow if all sessions, including `newcomer`, share `places` streams
         equally.
         """
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the number of slots of the session that holds the most."""
+        """Return the greatest number of streams that one session follows."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session with the most slots; among several, the one with the first name.
+        """Return the session that follows the most streams; among several, the one with the first name.
 
-        Raise KeyError if no session holds a slot.
+        Raise KeyError if no session follows a stream.
         """
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor for the number of slots that a session releases at once: one 32nd of the slots above its share.
+"""Divisor for the number of streams that a session stops following at once: one 32nd of the streams above its share.
 
-To release any slot, the session must search all its streams for those with the oldest last event, which is expensive.
-If it releases several slots at once, several new streams share this cost.
+The session must search all its streams for the ones with the oldest last event, which is expensive. If it stops
+following several streams at once, the search is needed less often.
 """
 
 
@@ -247,8 +246,8 @@ class Commons:
     ) -> None:
         """Restore the state that the sessions of a source share.
 
-        `forget_first` drops one session without a connection to release its slots for streams. It returns False if
-        there is no such session.
+        `forget_first` drops one session that has no connection, so that other sessions can follow more streams. It
+        returns False if there is no such session.
         """
         self.state = state
         self._forget_first = forget_first
@@ -265,13 +264,13 @@ class Commons:
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the slots of a session that was restored with `streams` streams after a restart of the daemon."""
+        """Count the `streams` streams that a session still follows after a restart of the daemon."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Reserve a slot for one more stream of a session.
+        """Count one more stream that a session follows.
 
-        `most` is the source's maximum number of streams. Return False if all slots are taken and none can be released.
+        `most` is the source's maximum number of streams. Return False if it is reached and no session can give way.
         """
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
@@ -282,14 +281,15 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Release the slots of `count` streams of a session."""
+        """Record that a session no longer follows `count` of its streams."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Release a slot, so that the session `holder` can follow one more stream. Return whether a slot is free now.
+        """Make another session give way, so that the session `holder` can follow one more stream. Return whether one
+        did.
 
-        Sessions with more than their share of the slots release slots first. If there are none, a session without a
+        First, the session with the most streams gives way, if it exceeds its share. Otherwise a session without a
         connection is dropped, but only if `holder` has no more than its own share.
         """
         shares = self._shares

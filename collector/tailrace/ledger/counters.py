@@ -6,34 +6,36 @@ unwraps the counter to 64 bits. Let `d` be the distance of an event's number fro
 counter's range:
 
 - d = 0: the event is in order.
-- d < half the range: `d` events are missing, a *hole*. Late events may fill the hole until `reorder_events` further
-  events of the stream have arrived or `reorder_time` has passed, whichever is first. Then the hole becomes a gap. The
-  reason of a hole that begins at 0 in a new stream is `late_join`. In other holes, the reason is `kernel` for events
-  that the operating system's kernel dropped (see `bounds`), and `network` for all others. If the callback `earlier`
-  finds an earlier session of the same producer, a new stream continues that session's stream. A new stream whose first
-  number lies in the upper half of the range begins at this number: the counter may be about to wrap, and billions of
-  missing events are never plausible.
-- Otherwise the event is late. A late event fills an open hole, heals a gap, or repeats an earlier number. In the last
-  case the event is a duplicate if its mark (fingerprint: times and size) equals the mark under this number. Marks are
-  kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
-- An event whose time lies far before the time of the stream's last event (`fallen`) shows a restart of the producer in
-  three cases: its number is above the expected one; its number is missing, and an event with a lower number has a later
-  time; or its number is near 0 and belongs to another event.
-- If a stream repeats one number several times with different events, its number is no counter: the events of the stream
-  are stored and not counted.
-- `statements` applies the client's own statements about its numbers: which events it discarded, and the last number of
-  each stream.
-- `hand_over` and `begin_behind` move numbers to another session when they turn out to belong to it.
-- A stream for which a limit leaves no slot is not followed (`Unfollowed`): its events are stored without a number, and
-  a gap of unknown size names the stream. The session never follows this stream again. A session remembers its first
-  `UNFOLLOWED_MAX` streams of this kind by name. Further streams share one gap without a stream name. From then on, a
-  new stream is followed only from number 0 on, because any other number may belong to a stream that lost its slot.
-- `Counters.count_block` counts a block: the compiled kernel counts events in order, Python all others.
+- d < half the range: `d` events are missing. Their numbers form a *hole*, which late events may still fill. After
+  `reorder_events` further events of the stream, or after `reorder_time`, the hole becomes a *gap*: a row reports the
+  missing events. The reason is `late_join` if the hole begins at 0 in a new stream, `kernel` for events that the
+  operating system's kernel dropped (see `bounds`), otherwise `network`.
+- Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
+  the last case, the event is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
+  Marks are kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+
+A new stream continues at the number that the callback `earlier` finds in an earlier session of the same producer.
+Otherwise it begins at 0, or at its first number if that lies in the upper half of the range: the counter may be about
+to wrap, and billions of missing events are not plausible.
+
+An event shows a restart of the producer if its time lies far before the time of the stream's last event (`fallen`), and
+if its number is above the expected one, is missing after an event with a later time, or is near 0 and belongs to
+another event. If several different events in a row repeat a number, the number is no counter: the stream's numbers are
+no longer checked.
+
+The session follows a stream (checks its numbers) unless `streams_max` or `source_streams_max` is reached. It stores the
+events of other streams without a number, reports a gap of unknown size for each, and never follows these streams later
+(`Unfollowed`). It remembers their first `UNFOLLOWED_MAX` names. Further streams share one gap without a stream name.
+From then on, the session follows only new streams that begin at 0: another stream may be one of those that share the
+gap.
+
+`statements` applies the reports of a client about its numbers. `hand_over` and `begin_behind` move numbers to another
+session to which they turn out to belong. In `Counters.count_block`, a compiled kernel counts the events in order.
 
 Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
-numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many closed gaps. All sessions of a source
-together have at most `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that
-hold too many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
+numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many gaps. All sessions of a source together
+have at most `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that hold too
+many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ UNFOLLOWED_MAX = 64
 
 
 class Unfollowed:
-    """Counts the events of the streams for which a limit leaves no slot. The ledger does not check the sequence numbers
-    of these streams.
+    """Counts the events of streams whose sequence numbers the session does not check, because `streams_max` or
+    `source_streams_max` is reached.
     """
 
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
@@ -79,11 +81,11 @@ class Unfollowed:
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that the ledger does not follow the stream `name`, because the configured `limit` leaves no slot.
+        """Record that the numbers of the stream `name` are not checked, because the key `limit` allows no more streams.
         Append a gap for the stream to the findings.
 
-        The session remembers only some of these streams by name. All others share one gap without a stream name. A
-        stream that the ledger `followed` before gets a gap of its own in any case.
+        Remember the names of at most `UNFOLLOWED_MAX` such streams. Further streams share one gap without a stream
+        name. A stream whose numbers were checked before (`followed`) always gets a gap of its own.
         """
         state = self._state
         if not state.unfollowed:
@@ -98,14 +100,14 @@ class Unfollowed:
             self._say(name, limit)
 
     def observe(self, name: str) -> None:
-        """Count an event of a stream that the ledger does not follow, because a limit leaves no slot."""
+        """Count an event of a stream whose sequence numbers are not checked."""
         state = self._state
         state.uncounted += 1
         if name in state.unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Subtract the finished session from the source's number of sessions with unfollowed streams."""
+        """Subtract the finished session from the number of sessions with streams whose numbers are not checked."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -116,15 +118,15 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of unfollowed streams (over a limit) about which the next acknowledgement informs the client.
+"""Maximum number of streams without checked numbers about which the next acknowledgement informs the client.
 
 If another such stream appears, the client learns about it only after a later event of this stream.
 """
 
 LATEST = 2**63 - 1
-"""A mark (event fingerprint) greater than that of any event.
+"""A mark (event fingerprint) greater than that of any event. Marks increase with the times of events.
 
-It is used for the numbers in a client's statements, because such statements contain no event.
+It stands for an event of which only the number is known, from a client's report: its mark never shows a restart.
 """
 
 _REPEATS_OF_NO_COUNTER = 3
@@ -138,7 +140,7 @@ EarlierNumber = Callable[[str, int, int, int], int | None]
 """Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
 the stream continues there, or None if no earlier session had the stream.
 
-The arguments are the stream, the number (as sent) and mark of the stream's first event, and the log time (ns).
+The arguments are the stream, the number (as sent) and fingerprint of its first event, and the log time (ns).
 """
 
 
@@ -162,9 +164,8 @@ class Counters:
     ) -> None:
         """Restore the counters of the session `name` from `state`.
 
-        If a limit is reached, another session may take slots for streams away from this session. The holes (missing
-        numbers that may still arrive) of these streams then become gaps. In this case, these counters call
-        `report(now)`, so that the caller fetches the new findings."""
+        If `source_streams_max` is reached, another session may make this session stop checking some streams
+        (`free_places`). The counters then call `report(now)`, so that the caller writes the gaps in `findings`."""
         self.state = state
         self.name = name
         self.report = report
@@ -207,10 +208,9 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client reports only the total of its discarded events. The ledger subtracts all missing numbers from the
-        total, because each of them may be a discarded event. If the numbers of some streams are not checked, a gap of
-        unknown size already reports the losses of these streams. In this case, return at most the number that gaps have
-        reported so far."""
+        The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
+        each of them may belong to a discarded event. If the numbers of some streams are not checked, a gap of unknown
+        size already reports their losses. Then return at most the number that earlier gaps reported."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -233,7 +233,7 @@ class Counters:
 
         `streams`, `counts` (numbers as sent) and `marks` have one item for each event. A mark is the sum of the event's
         start, end and size, and distinguishes events with the same number. A duplicate gets the number DUPLICATE. An
-        event gets None if a limit leaves no slot for its stream, or if the stream's numbers do not count its events."""
+        event gets None if the session does not check its stream, or if the stream's numbers do not count its events."""
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -242,11 +242,11 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events like `observe`, and return their sequence numbers. If a chunk is counted in several parts, the
-        caller afterwards calls `hear` and `note_seen` once for the whole chunk.
+        """Count events like `observe`, but leave `hear` and `note_seen` to the caller. Return the sequence numbers.
 
-        The number of received events must not change within a chunk. The share of missing events that dropped datagrams
-        explain is estimated from it, and would otherwise depend on how the chunk is divided into parts."""
+        The caller counts all parts of a chunk, and then calls `hear` and `note_seen` once. Thus the session's number of
+        received events stays the same within a chunk. The ledger estimates from it how many missing events a dropped
+        datagram held. The estimate must not depend on the division of the chunk into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -271,9 +271,9 @@ class Counters:
         return seqs
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count one event. Return its sequence number as `observe` does, or `RESTART`.
+        """Count one event. Return its sequence number as `observe` does, or `RESTART` if the producer has restarted.
 
-        Afterwards the caller calls `hear` and `note_seen` once for the chunk.
+        The caller later calls `hear` and `note_seen` once for all events that it has counted.
         """
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
@@ -304,7 +304,7 @@ class Counters:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
             # Write the state of a known stream back to the table. For a new stream, write all states back, because the
-            # new stream may take the slot of another stream of the session.
+            # session may have to stop checking another stream.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -364,12 +364,12 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return the state of the stream `name`, creating it for a new stream. Return None if its numbers are not
-        followed, because as many streams are followed as allowed (`streams_max`).
+        """Return the state of the stream `name`, creating it for a new stream. Return None if the stream's numbers are
+        not checked, because `streams_max` or `source_streams_max` is reached.
 
-        `begins` states whether the current event has number 0. If the session can no longer store the names of all
-        streams that it does not follow, it follows an unknown stream only if its first event has number 0. With any
-        other number, the stream may be one of those.
+        `begins` states whether the current event has number 0. The session remembers the names of only `UNFOLLOWED_MAX`
+        streams without checked numbers. If there are more, an unknown name with another number than 0 may belong to
+        such a stream: return None for it, too.
         """
         state, limits = self.state, self._limits
         if name in state.streams:
@@ -389,13 +389,13 @@ class Counters:
         return stream
 
     def tell_uncounted(self, name: str) -> None:
-        """Schedule an acknowledgement for a stream without a slot (over a limit), unless too many such streams wait."""
+        """Schedule an acknowledgement for a stream whose numbers are not checked, unless too many such streams wait."""
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Release the slots of those `count` streams whose last events are the oldest, because another session needs
-        slots for its streams.
+        """Stop checking the numbers of the `count` streams whose last events are the oldest, because another session
+        needs to check more streams.
 
         First report the holes of these streams (missing numbers that may still arrive) as gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
@@ -411,10 +411,10 @@ class Counters:
         self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Set the number at which a new stream begins.
+        """Set the first sequence number of a new stream. `count` is the number of its first event, as sent.
 
-        If an earlier session of the same producer had the stream, begin where it ended. Otherwise begin at the wire
-        number `count` if it lies in the upper half of the counter's range, else at 0.
+        If an earlier session of the same producer had the stream, begin where it ended. Otherwise begin at 0, or at
+        `count` if it lies in the upper half of the counter's range: the counter may be about to wrap.
         """
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
@@ -422,7 +422,7 @@ class Counters:
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session: release its slots for streams and drop the callbacks `earlier` and `report`.
+        """End the session: stop following its streams, and drop the callbacks `earlier` and `report`.
 
         The callbacks refer back to these counters. Python would free such a reference cycle only later, in a garbage
         collection.
@@ -498,11 +498,11 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event may differ from the earlier event with the same number. The ledger does not know this
-        number as missing.
+        """Return whether an event may differ from the earlier event with the same number.
 
-        Below `floor`, the ledger has forgotten which numbers are missing, so the event may be a missing event. But a
-        client that announced its session never uses a number twice, so its event counts as a duplicate there."""
+        It differs if a mark (fingerprint) is stored for the number: the caller has found the mark different. Below
+        `floor`, the ledger has forgotten which numbers are missing, so the event may be a missing one. An announced
+        client uses no number twice, so that its event there counts as a duplicate."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -525,11 +525,10 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Count an event whose number was already used by a different event. Return the number, or None if it is
-        negative.
+        """Count an event whose number a different event already had. Return the number, or None if it is negative.
 
-        If this happens several times in a row with the stream's latest number, the number is no counter: stop checking
-        the stream's numbers.
+        If several events in a row repeat the stream's latest number, the number is no counter: stop checking the
+        stream's numbers.
         """
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
