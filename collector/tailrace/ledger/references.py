@@ -1,17 +1,17 @@
-"""Track ids to which records refer, and compare the totals in a footer with the received records. JETS has both ids and
+"""Track the ids of records, and compare the totals in a footer with the received records. JETS has both ids and
 footers.
 
 See docs/formats/jets.md. If records refer to an id and no record with this id arrives, one record is missing (reason
 `unresolved`). The ledger reports the gap `reorder_time` after the first reference, at the footer, or at the end of the
 session, whichever is first. If the record arrives later, it heals the gap.
 
-A footer states how many records of each kind the producer wrote. In some dialects it also states how many end records;
-an end record is not an event, but a missing one counts as a missing event. If a total is greater than the number of
-received, unresolved and malformed records, the difference is missing for an unknown reason (`network`). Records that
-arrive after the footer heal this gap. If there are more records than the total, nothing is reported: two writers may
+A footer states how many records of each kind the producer wrote. Some dialects also count end records: an end record
+is not an event, but a missing end record counts as a missing event. If a total is greater than the number of received,
+`unresolved` and malformed records, the difference is reported as missing for an unknown reason (`network`). Records
+that arrive after the footer heal this gap. If more records arrived than the total, nothing is reported: two writers may
 share the file, or the footer was not the last one.
 
-A damaged byte may change a total. Therefore one footer, hole or clock can report at most `CLAIM_MAX` missing records. A
+A damaged byte may change a number in a footer. Therefore one footer can report at most `CLAIM_MAX` missing records. A
 greater number becomes a gap of unknown size. This also keeps sums far below 64 bits.
 
 Memory: ids are stored as ranges, because writers number their records without gaps. If there are more than
@@ -37,9 +37,9 @@ records would take about 100 TB, so a greater number is a damaged value."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""Memory (bytes) of a range of ids, an id that is not defined yet, and an unresolved id.
+"""Memory (bytes) of a range of received ids, an awaited id (a record refers to it), and an id reported as missing.
 
-An id that is not defined yet may become a gap row at any moment; its size includes this row.
+An awaited id may become a gap row at any moment; its size includes this row.
 """
 
 
@@ -69,8 +69,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     It is None in sessions from an older version of the collector that did not count end records.
     """
     short: dict[str, int] = {}
-    """For each kind, the number of records that are missing because a footer's total was greater than the number of
-    received, unresolved and malformed records.
+    """For each kind, the number of missing records that only a footer's total shows: no other record refers to their
+    ids, and no malformed record explains them.
     """
     malformed: int = 0
     claimed: int = 0
@@ -78,14 +78,14 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that are not matched with missing records of a footer's total so far."""
+    """Number of malformed records that do not explain missing records of a footer's total yet."""
     explained: dict[str, int] = {}
-    """For each kind, the number of records that are missing according to a footer's total and were matched with
-    malformed records."""
+    """For each kind, the number of missing records of a footer's total that malformed records explain. They are in no
+    gap of the footer, because the malformed records have gaps of their own."""
 
 
 class References:
-    """Tracks the ids and the footer totals of one session."""
+    """Tracks the ids of one session's records, and compares the totals in its footers with the received records."""
 
     what = Evicted.REFERENCES
 
@@ -108,10 +108,10 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes.
+        """Free `size` bytes of the memory for ids.
 
-        Take three steps as far as needed: report awaited ids as missing before their time is over, forget ids that were
-        reported as missing, join ranges of defined ids (ids of received records).
+        Take three steps as far as needed: report awaited ids as missing before their `reorder_time` is over, forget ids
+        that were reported as missing, join ranges of received ids.
         """
         state = self.state
         goal = self.held - size
@@ -143,11 +143,11 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind. If an earlier footer's total showed that records of this kind are
-        missing, report so many of them as arrived (a heal).
+        """Count `records` received records of a kind. If the gap of an earlier footer contains records of this kind,
+        take as many records back from the gap (a heal).
 
-        `ids` are the records' ids. A record whose own id was reported as missing does not count here, because `define`
-        reports its arrival."""
+        `ids` are the records' ids. A record whose id was reported as missing takes nothing back from the footer's gap,
+        because `define` heals the gap of the id."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -167,9 +167,9 @@ class References:
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count records with unreadable bytes as missing.
+        """Count malformed records as missing.
 
-        Add no gap to the findings: the caller reports a gap for each piece of unreadable bytes.
+        Report no gap, because the caller reports a gap for each piece of unreadable bytes.
         """
         self.state.malformed += records
         self.state.unreported += records
@@ -211,9 +211,8 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            # The id was not received: it counts as defined only because it lies within `hull`, the range of ids that
-            # were joined to save memory. Earlier records refer to it, so this record is its definition and no
-            # duplicate.
+            # An id in `unknown` or `unresolved` was not received before, although it may lie within `hull` (the range
+            # of ids that were joined to save memory).
             return "duplicate_id"
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
@@ -319,8 +318,8 @@ class References:
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
         if short := state.short.get(Kind.BEGIN):
-            # The footer's gap already contains this record (reason `network`). Heal it there, before the record is
-            # reported as `unresolved`.
+            # The gap of an earlier footer already contains this record. Take the record back from that gap, because the
+            # next gap contains it, too.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
@@ -333,8 +332,8 @@ class References:
         """Report the `count` ids with the oldest references as missing before their `reorder_time` is over, to save
         memory.
         """
-        # Collect the ids before the deletions. Python searches for a dict's first key from the front, over all deleted
-        # entries.
+        # Collect the ids before the deletions. After each deletion, Python finds a dict's first key only by a search
+        # through all deleted entries.
         first = list(islice(self.state.unknown, max(0, count)))
         for id_ in first:
             self._give_up(id_)

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.model.record import RunPiece
 
 first_of = attrgetter("first")
-"""Key of a range in sorted ranges."""
+"""Function that returns the first id of a range, by which lists of ranges are sorted."""
 
 PiecePlace = tuple[int, int, int, int]
 """First id, last id, start time and end time of a piece (the part of a run in one file)."""
@@ -50,11 +50,11 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
     `ranges`: the received ids.
     `ends`: the session whose file contains the last event of the run, or "".
-    `claims`: the ids that are reported as missing, by gaps of the session `ends`.
-    `late`: the sessions with a gap of unknown size before their piece.
-    `cut`: the sessions with a gap of unknown size after their piece.
+    `claims`: the missing ids that gaps of the session `ends` report.
+    `late`: the sessions with a gap for events before their piece.
+    `cut`: the sessions with a gap for events after their piece.
 
-    `late` and `cut` contain only sessions whose gap has not been taken back (healed)."""
+    A session leaves `late` or `cut` when its gap is taken back."""
 
     pid: str
     host: str
@@ -68,7 +68,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     open: int = 0
     """Number of sessions of this run that may receive more data."""
     judged: bool = False
-    """Whether gaps have been reported for the ids that no file contains."""
+    """Whether the run's missing ids have been reported."""
     doubted: bool = False
     """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because ids
     do not count the events of this process."""
@@ -83,7 +83,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
 
 class DoneRun(msgspec.Struct, array_like=True):
-    """A complete run whose files are all closed: PID, host, last id, and the ids and times of its pieces."""
+    """A complete run whose files are all closed. `pieces` has the ids and times of the part in each file."""
 
     pid: str
     host: str
@@ -109,12 +109,12 @@ computed anew."""
 
 
 class RunIndex:
-    """The pieces of a run by time, and the pieces before or behind which no ids are known.
+    """Finds pieces of a run (its parts in one file each) by time, and pieces before or after which no ids are known.
 
-    With the index, a further piece costs a run of thousands of pieces about as much as a run of two. The index follows
-    from the pieces, and is therefore not part of the state.
+    With the index, adding a piece to a run of thousands of pieces takes about as long as to a run of two. The index is
+    computed from the pieces, and is therefore not part of the state.
 
-    `counting` is the number of pieces that are known to count their events by id.
+    `counting` is the number of pieces whose ids certainly count the run's events.
     """
 
     def __init__(self, run: SplitRun) -> None:
@@ -129,28 +129,31 @@ class RunIndex:
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether the run is known at both ends of a session's piece. An end is known if other pieces contain
-        ids beyond it, or if the run begins or ends there."""
+        """Return whether the events before and after a session's piece (the part of the run in its file) are known.
+
+        They are known if other pieces contain lower and higher ids. It also suffices that the run's first event has
+        arrived, in place of lower ids, or the run's last event, in place of higher ids."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
-        """Return whether the run already has a piece from the file of a session.
+        """Return whether the run already has a piece (part of the run) from the file of a session.
 
-        One file can have several runs of a process. A second piece from the same file therefore belongs to another run,
-        even if its ids are equal."""
+        A file can contain several runs with equal ids. Two pieces from one file therefore belong to different runs."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield all pieces that have ids, first those that begin at `since`, as a copy does."""
+        """Yield the parts of the run that have ids. Begin with those whose first event has the time `since`.
+
+        A copy of such a part has the same time."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
                 yield self.run.pieces[session]
 
     def put(self, session: str, before: HeldPiece | None) -> None:
-        """Index a session's piece by its times, in place of the session's earlier piece `before`.
+        """Index the part of the run in a session's file by its times. `before` is the earlier state of this part.
 
-        If there is an earlier piece, correct the times of the run's ranges that may have been this piece's times."""
+        Correct the times of the run's id ranges that may come from `before`."""
         held = self.run.pieces[session]
         self._order.setdefault(session, len(self._order))
         self._files.add(session.partition(".")[0])
@@ -193,15 +196,15 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Note where a session's piece (the part of the run in its file) lies in the run. The run must only have grown
-        since the last call.
+        """Record where a session's piece (the part of the run in its file) lies in the run. The run must only have
+        grown since the last call.
 
-        Return the other sessions whose pieces are now known at both ends (`goes_on`), in the order of their first
-        pieces. Each piece becomes known only once at each end. All calls together therefore take linear time."""
+        Return the other sessions for which `goes_on` has become true, in the order in which they joined the run. Each
+        session changes only once on each side. All calls together therefore take linear time."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
-        # With negative ids, the end of the run is its beginning.
+        # `_Side` looks for lower ids. Negate the ids, so that it looks for higher ones.
         freed |= self._behind.place(
             session, -ids[-1][1] if ids else None, None if run.ends else -high
         )
@@ -209,24 +212,28 @@ class RunIndex:
         return sorted(found, key=self._order.__getitem__)
 
     def _is_in(self, range_: IdRange, session: str) -> bool:
-        """Return whether a session's piece has ids of one of the run's ranges."""
+        """Return whether the part of the run in a session's file contains an id of `range_`."""
         ids = self.run.pieces[session].piece.ranges
         at = bisect_right(ids, range_.last, key=itemgetter(0))
         return at > 0 and ids[at - 1][1] >= range_.first
 
 
 class _Side:
-    """The pieces of a run (parts in one file each) for which no ids of other pieces are known on one side. For each
-    session: the outermost id of its piece on this side, or None for a piece without ids."""
+    """Holds the sessions before whose piece (the part of the run in one file) no ids of the run are known.
+
+    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. For the ids after
+    the pieces, another object holds the same with negated ids."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Note the place of a session's piece. Return the sessions of pieces that now have known ids on this side.
+        """Add or remove a session, whose piece (part of the run) has the lowest id `own`. Return the other sessions
+        that were removed.
 
-        `edge` is the run's outermost known id on this side, or None if the run's beginning or end is known there."""
+        `edge` is the lowest id of the run, or None if the run's first event has arrived. Remove each session with a
+        higher id; if `edge` is None, remove all."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:
@@ -243,13 +250,13 @@ class _Side:
 
 
 def is_equal(before: HeldPiece, held: HeldPiece) -> bool:
-    """Return whether two pieces have the same ids and times."""
+    """Return whether two pieces (parts of a run in one file each) have the same ids and times."""
     same = before.since == held.since and before.until == held.until
     return same and before.piece.ranges == held.piece.ranges
 
 
 def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
-    """Return whether a piece still contains all ids and times that it contained before."""
+    """Return whether the part `held` of a run contains all ids and times of its earlier state `before`."""
     ids = held.piece.ranges
     for first, last in before.piece.ranges:
         at = bisect_right(ids, first, key=itemgetter(0))
@@ -259,9 +266,8 @@ def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
 
 
 def place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece, and the times of its first and last event.
-
-    The piece has at least one id.
+    """Return the first and last id of a piece (the part of a run in one file), and the times of its first and last
+    event. The piece has at least one id.
     """
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 

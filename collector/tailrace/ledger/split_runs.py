@@ -49,9 +49,8 @@ from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Maximum number of pieces plus id ranges that a source remembers for runs that are not finished.
-
-Each takes about 200 bytes of memory.
+"""Maximum number of pieces (parts of a run in one file each) plus ranges of their ids that a source remembers for
+unfinished runs. Each takes about 200 bytes of memory.
 """
 
 DONE_MAX = 2**12
@@ -80,25 +79,25 @@ FoundRuns = list[tuple[str, Finding]]
 
 
 class SplitRuns:
-    """Joins the pieces of a source's runs, and finds the ids that no piece contains."""
+    """Joins the pieces of a source's runs (parts in one file each), and finds the ids that no piece contains."""
 
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """For each open session of a silent file, a function that writes its rest row anew.
+        """For each open session of a silent file, a function that writes its rest row again.
 
-        A rest row states what the file's stream still lacks at its end. The argument is the log time (ns).
+        A rest row states that the file has stopped growing. The function's argument is the log time (ns).
         """
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         """For each PID, the numbers of its runs."""
         self._index: dict[int, RunIndex] = {}
-        """The index of each run, by the run's number."""
+        """For each run, by its number, the index of its pieces (parts in one file each)."""
         self._changed: dict[str, None] = {}
-        """Open sessions whose rest row (what the file lacks) must be rewritten: other files now continue their run."""
+        """Open sessions whose rest row must be written again, because other files now continue their run."""
         self._places = 0
         self._copies: set[str] = set()
-        """Open sessions whose file repeats a part of a complete run, so that the part is a copy."""
+        """Open sessions whose file repeats a part of a complete run."""
         self._done_of: dict[str, list[DoneRun]] = {}
         """Complete runs by PID, oldest first."""
         for done in state.done:
@@ -111,16 +110,16 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether the run is known at both ends of a session's piece (the part of the run in its file). An end
-        is known if other pieces contain ids beyond it, or if the run begins or ends there."""
+        """Return whether the run's events before and after the part in a session's file are known to be in other files,
+        or not to exist (see `RunIndex.goes_on`)."""
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, id_: int) -> bool:
         """Record that a record with the id `id_` arrived in this session after the session had reported the id as
-        missing. Return whether the caller must heal the gap.
+        missing. Return whether the caller must take the id back from the reported gap.
 
-        Return False if the gap has healed already, because another file contained the id.
+        Return False if this has already happened, because another file contained the id.
         """
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
@@ -128,17 +127,17 @@ class SplitRuns:
         return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Write the rest row of a silent file anew if other files contain a later part of its run. A rest row states
-        which events the file lacks at its end."""
+        """Write the rest rows of silent files again if other files now continue their runs. A rest row states that a
+        file has stopped growing, and whether events at its end are missing."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the part of a run that a session's file contains, unless other files contain parts of the run, too.
+        """Forget the part of a run that a session's file contains, if this is the only known part.
 
-        The caller has found that no other file can have further parts."""
+        The caller has found that no file with a further part will follow."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
@@ -168,7 +167,8 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Record what a session's file now contains of a run. Return the findings that follow from it.
+        """Record `piece`, the part of a run that a session's file now contains. Return the new gaps, and the heals that
+        take earlier gaps back.
 
         `times` are the times of the piece's first and last event. `said` is the reason of the gap that the session's
         decoder reported for the piece, or empty if it reported none.
@@ -201,8 +201,8 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # The run may have been forgotten and created again. Other pieces may then have taken back some of these
-            # gaps already. Take back only gaps that the decoder reports with this piece.
+            # Take back only gaps that the decoder reports now. Earlier gaps may have been taken back already, before
+            # the run was forgotten and created again.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -220,11 +220,11 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Record the ids that a decoder reported as missing in a file with the beginning and the end of the run. Return
-        heals, which take these gaps back, for the ids that other files contain.
+        """Record the ids that a decoder reported as missing in a file with both beginning and end of the run. Return
+        findings that take the gaps of ids in other files back.
 
-        If gaps for the run's missing ids were already reported, return heals for all gaps of this decoder, so that no
-        id is missing twice."""
+        If the run's missing ids were already reported, take all gaps of this decoder back, so that no id is missing
+        twice."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -234,7 +234,9 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a complete run already contains a piece with the same ids and times."""
+        """Return whether a new part of a run repeats a part of a complete run.
+
+        If the host is known and equal, ids and times must overlap. If a host is unknown, they must be equal."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -252,7 +254,7 @@ class SplitRuns:
     def over(self, session: str) -> None:
         """Record that a session receives no more data.
 
-        If its run is complete and all its files are closed, keep only the ids and times of its pieces.
+        If the session's run is complete and no session of the run is open, keep only the ids and times of its parts.
         """
         self._copies.discard(session)
         number = self._run_of.get(session)
@@ -266,9 +268,9 @@ class SplitRuns:
             self._remember(run)
 
     def _remember(self, run: SplitRun) -> None:
-        """Keep the ids and times of a complete run's pieces.
+        """Keep only the ids and times of a complete run's pieces (its parts in one file each).
 
-        Forget the oldest complete runs if there are more than `DONE_MAX` pieces.
+        If all complete runs have more than `DONE_MAX` pieces together, forget the oldest of these runs.
         """
         pieces = [place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
@@ -306,9 +308,9 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a session's piece (the part of the run in its file) to a run, or replace its earlier piece.
+        """Add `held`, the part of the run in a session's file, to a run, or replace the session's earlier part.
 
-        Return heals, which take reported gaps back, for the ids in the piece that were reported as missing."""
+        If ids of this part were reported as missing, return findings that take these gaps back."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -328,10 +330,10 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings that the pieces (the parts of a run in one file each) now prove.
+        """Return the findings that follow from all known pieces of a run (its parts in one file each).
 
-        A finding is a gap for ids that no file contains, or a heal, which takes a gap before or after a piece back
-        because other files contain the events there."""
+        If no file contains certain ids, a finding reports them as a gap. If another file contains the events before or
+        after a piece, a finding takes the gap there back."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (
@@ -377,8 +379,8 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece fits a run: 3 if they share ids, 2 if their ids are adjacent, 1 if the piece may belong
-    to the run, 0 if it cannot.
+    """Return how well a piece (one file's part of a run) fits a run: 3 if they share ids, 2 if their ids are adjacent,
+    1 if the piece may belong to the run, 0 if it cannot.
     """
     run = index.run
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
@@ -443,9 +445,9 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return findings that take back the gaps that a session's decoder reported for its part of a run.
+    """Take back the gaps that a session's decoder reported for the part of a run in its file. Return the findings.
 
-    `said` is the reason of these gaps. If it is empty, the decoder has reported none, so return an empty list."""
+    `said` is the reason of these gaps. If `said` is empty, there are no gaps: return an empty list."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []

@@ -3,13 +3,14 @@
 The statements are described in clients/PROTOCOL.md.
 
 - *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. If a discarded
-  number is in an open hole, the hole takes this reason. If it is in a gap, the gap heals and is reported again with
-  this reason. Being reported as discarded makes no number missing: only a later event or a goodbye proves the loss, so
-  that a wrong report does no harm. The ledger remembers up to `DISCARDED_MAX` ranges of discarded numbers that lie
-  ahead of a stream. If a discarded event arrives after all, it fills the hole or heals the gap.
-- A *goodbye* gives the number of each stream's next event. Numbers below it that have not arrived form an ordinary
-  hole, even in a stream without any received event. Later events with higher numbers count as usual. If an incarnation
-  (run of the client's program) ends without a goodbye, the discarded numbers show how far each stream went.
+  number is in a hole (it may still arrive), the hole takes this reason. If it is in a gap (a row reported it), a heal
+  takes the gap back, and a new gap has this reason. A report of discarded events does not make their numbers missing.
+  Only a later event or a goodbye does, so that a wrong report does no harm. The ledger remembers up to `DISCARDED_MAX`
+  ranges of discarded numbers at or above a stream's next number. If a discarded event arrives after all, it fills the
+  hole or heals the gap.
+- A *goodbye* packet gives the number of each stream's next event. Lower numbers that have not arrived form a hole, even
+  in a stream without any received event. Later events with higher numbers count as usual. If an incarnation (run of the
+  client's program) ends without a goodbye, the discarded numbers show how far each stream went.
 - All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
   of unknown size.
 - A client also states the total number of events that it discarded without sending them (`never_sent`). Some of these
@@ -69,8 +70,8 @@ class Statements:
         """Apply a client's report of discarded events. Each range has a stream, the first number as sent and the number
         of events.
 
-        `reason` is `elsewhere` for events that another collector acknowledged. Such numbers never lie ahead of their
-        stream, because the client reports them only when this collector asks for missing numbers.
+        `reason` is `elsewhere` for events that another collector acknowledged. The client reports such events only when
+        this collector asks for them. Their numbers are therefore lower than the stream's next number.
         """
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
@@ -94,7 +95,7 @@ class Statements:
         state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
-        """Report a gap for discarded events if fewer sequence numbers are missing than the client discarded events."""
+        """Report a gap without numbers if the client discarded more events than sequence numbers are missing."""
         state = self._counters.state
         more = self._counters.unnumbered - state.unnumbered
         if more > 0 and state.tails + more > TAILS_MAX:
@@ -103,10 +104,10 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap for discarded events without a sequence number.
+        """Take back a part of the gap that `name_unnumbered` reported.
 
-        Each sequence number that was found missing after this gap was reported may belong to one of the discarded
-        events. Such an event must not be missing twice."""
+        The numbers of some discarded events may have turned out to be missing later. These events must not be missing
+        twice."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -141,10 +142,10 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return the state of a stream, creating it for a new stream. Return None if a limit leaves no slot for the
-        stream, or if the stream may have lost its slot before.
+        """Return the state of a stream, creating it for a new stream.
 
-        In this case, schedule an acknowledgement that informs the client.
+        If the session does not check the stream's numbers (`Counters.follow`), schedule an acknowledgement that informs
+        the client, and return None.
         """
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
@@ -211,9 +212,8 @@ class Statements:
             self._refuse_tail(name)
 
     def _refuse_tail(self, name: str) -> None:
-        """Report a gap of unknown size, because the client's goodbyes state more missing events than `TAILS_MAX`.
-
-        Report it once per session.
+        """Report a gap of unknown size, because the client's goodbyes or its total of discarded events imply more than
+        `TAILS_MAX` missing events. Report it once per session.
         """
         state = self._counters.state
         if not state.tails_refused:
@@ -223,8 +223,9 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Change the reason of the missing numbers in the range `said` to the reason that the client states. If a gap
-        row was already written with another reason, take it back (a heal row) and report the gap again."""
+        """Give all missing numbers in the range `said` the reason that the client states.
+
+        If a gap with another reason was already reported, take it back and report it again with the new reason."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):

@@ -89,7 +89,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     floor: int = 0
     """Lowest number for which the ledger still remembers whether it is missing: a gap below it was forgotten."""
     given_up: int = 0
-    """Number of missing events in gaps that were forgotten, excluding events that the client discarded."""
+    """Number of missing events in gaps that `forget_gap` removed, excluding events that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
     """Marks (fingerprints) of the events with the stream's last `window` numbers. The mark of number n is at index n
     modulo `window`."""
@@ -97,7 +97,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Marks (fingerprints) of the events with wire numbers (numbers as sent) below `HEAD` since the last wrap of the
     counter, by wire number."""
     zero: int = 0
-    """Sequence number (unwrapped to 64 bits) of the latest event, received or missing, whose number as sent was 0."""
+    """Sequence number (unwrapped to 64 bits) at which the number as sent was last 0."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
     """Ranges of missing numbers that were reported, in ascending order. `holes`, the missing numbers that may still
@@ -116,10 +116,9 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
         """Store the mark (fingerprint) of an event with sequence number `seq` and wire number (number as sent) `count`.
-        Return the number of mark slots that were added.
+        Return by how many elements the arrays `recent` and `head` grew.
 
-        Only the last `window` numbers and the wire numbers below `HEAD` have a slot. The slot of any other number holds
-        the mark of a newer event.
+        Store nothing if `seq` is not among the last `window` numbers and `count` is not below `HEAD`.
         """
         mark &= _FINGERPRINT
         more = 0
@@ -130,11 +129,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark (fingerprint) of an event with a wire number (number as sent) below `HEAD`. Return the number
-        of mark slots that were added.
+        """Store the mark (fingerprint) of an event whose number as sent, `count`, is below `HEAD`. Return by how many
+        elements the array `head` grew.
 
-        `zero` is the sequence number of wire number 0. If the counter has wrapped since the last call, drop the older
-        marks.
+        `zero` is the sequence number at which the number as sent was 0. If the counter has wrapped since the last call,
+        drop the older marks.
         """
         before = len(self.head)
         if zero > self.zero:
@@ -159,11 +158,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether the ledger can compare an event with the one that had the same number before: it remembers a
-        mark (fingerprint), and the mark certainly belongs to this number.
+        """Return whether a mark (fingerprint) is stored that certainly belongs to the event with the number `seq`.
 
-        Below `floor`, the stream has forgotten which numbers are missing. There, the slot of a number may hold the mark
-        of an older event.
+        Below `floor`, the stream has forgotten which numbers are missing. A mark found there for a missing number
+        belongs to an older event.
         """
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
@@ -223,17 +221,15 @@ class CountersState(msgspec.Struct):
     """Number of missing events: those that may still arrive (holes), and those that were reported and have not arrived
     (gaps)."""
     uncounted: int = 0
-    """Number of received events of streams for which a limit leaves no slot. The ledger does not check the numbers of
-    these events."""
+    """Number of received events of streams whose numbers are not checked, because `streams_max` or `source_streams_max`
+    is reached."""
     unfollowed: dict[str, int] = {}
-    """For each stream without a slot because of a limit: the number of events that arrived since the stream lost its
-    slot or got none.
-
-    The streams are in the order in which this happened."""
+    """Streams whose numbers are not checked, because `streams_max` or `source_streams_max` is reached, in the order in
+    which this happened. Each value is the number of events that arrived since then."""
     others: bool = False
-    """Whether there are further streams for which a limit leaves no slot, and whose names are not remembered."""
+    """Whether further streams without checked numbers exist, whose names are not remembered in `unfollowed`."""
     let_go: int = 0
-    """Number of events that were expected in streams before these lost their slots to other streams."""
+    """Number of events that were expected in streams until their numbers were no longer checked."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -241,9 +237,7 @@ class CountersState(msgspec.Struct):
     never_sent: int = 0
     """Number of events that, according to the client, it discarded without sending them."""
     unnumbered: int = 0
-    """Number of discarded events that are reported by gaps without a number, because no missing sequence number
-    represents them.
-    """
+    """Number of discarded events that gaps without a sequence number report."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
@@ -252,10 +246,9 @@ def far_before(mark: int, other: int) -> bool:
     """Return whether the end time of an event is certainly less than half the end time of another event. `mark` and
     `other` are the marks (fingerprints) of the two events.
 
-    A low end time shows a restart, because the end times of a stream's events increase within one run of a producer. A
-    mark is the sum of start, end and size of an event. Therefore it is at least the end, and at most twice the end plus
-    the size. The comparison allows for the largest difference of sizes, so that the result is False for very small
-    times."""
+    The end times of a stream's events increase within one run of a producer, so that a low end time shows a restart. A
+    mark is the sum of start, end and size of an event. The start is at most the end. The mark therefore lies between
+    the end and twice the end plus the size. `_SIZES` allows for the size."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
@@ -266,11 +259,11 @@ def find(ranges: list[SeqRange], seq: int) -> int | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Store a mark at index `slot` of the array `marks`. If the array is shorter, first add slots. Return the number of
-    added slots.
+    """Store `mark` (an event fingerprint) at index `slot` of the array `marks`. If the array is too short, lengthen it.
+    Return the number of added elements.
 
-    A stream has at most `most` slots. Up to `HEAD` slots are added as needed. Then all others are added at once,
-    because compiled kernels need the full array.
+    Up to `HEAD` elements, the array grows as needed. Then it grows to `most` elements at once, because compiled kernels
+    need the full array.
     """
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
@@ -293,9 +286,9 @@ class HeldMarks:
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of marks (event fingerprints) in all streams of the session.
+        """Number of elements in the arrays of marks (event fingerprints) of all streams of the session.
 
-        Each caller of `StreamCounter.remember` adds the number of added slots to it.
+        Each caller of `StreamCounter.remember` adds the number that `remember` returns.
         """
         self.evicted = 0
 
@@ -342,9 +335,8 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Use the state of a session's streams, which remember the marks (fingerprints) of their last `window` numbers.
-
-        Wire numbers have `bits` bits.
+        """Keep a reference to a session's `streams`. Each stream has the marks (fingerprints) of its last `window`
+        numbers. Numbers as sent have `bits` bits.
         """
         self._streams = streams
         self._window = window
@@ -352,9 +344,9 @@ class StreamNumbers:
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how well an event fits the streams of this ended incarnation (producer run).
+        """Return the `Fit` of an event to the streams of this ended incarnation (producer run).
 
-        Return None if the event cannot belong to it.
+        Return None if the event cannot belong to the incarnation.
         """
         stream = self._streams.get(name)
         if stream is None or not stream.counted:

@@ -86,7 +86,7 @@ class Windows:
             if stream.holes:
                 self._open.add(name)
         self._due = self._next_due() if self._open else _NEVER_DUE
-        """Earliest time (Unix ns) at which `reorder_time` of an open hole ends."""
+        """Earliest time (Unix ns) at which `reorder_time` ends for a hole (missing numbers that may still arrive)."""
 
     @property
     def waiting(self) -> bool:
@@ -101,11 +101,11 @@ class Windows:
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Open a hole: record that its numbers are missing, but may still arrive.
+        """Add a hole to a stream: its numbers are missing, but may still arrive. Numbers that the client reported as
+        discarded get the reason `sender`.
 
-        If the hole begins at the stream's next number, move the next number behind the hole. Otherwise the hole must
-        end directly before the stream's first number. Numbers that the client reported as discarded get the reason
-        `sender`."""
+        The hole begins at the stream's next number, which is then set to the number after the hole. Alternatively, the
+        hole ends directly before the stream's first number."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -221,7 +221,7 @@ class Windows:
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
-        """Add `more` to the number of ranges of this session and of its source. A negative number subtracts ranges."""
+        """Add `more`, which may be negative, to this session's `ranges` and to the source's number of ranges."""
         self.ranges += more
         self._commons.state.ranges += more
 
