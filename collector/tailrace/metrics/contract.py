@@ -1,10 +1,9 @@
-"""List all metrics, and the laws between them that hold at each scrape.
+"""List all metrics, and the equations and inequalities between them (`LAWS`) that hold at each scrape.
 
-Each metric has a name, a type, labels, a maximum number of samples, and the name of the field in the status that
-contains its value. Metrics of the daemon have only their own label. Metrics of a source also have the label `source`,
-with one value for each configured source. Metrics of a session have the labels `source` and `session`. REFERENCE.md is
-generated from these tables. Tests compare the tables with the metrics of a running daemon, and check the laws at each
-scrape.
+Each metric has a name, a type, labels, a maximum number of samples, and the name of the field of the daemon's status
+that contains its value. Metrics of a source have the label `source`, with one value for each configured source. Metrics
+of a session have the labels `source` and `session`. Each metric may have one more label. REFERENCE.md is generated from
+these tables. Tests compare the tables with the metrics of a running daemon, and check the laws at each scrape.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ class Label(NamedTuple):
 class Metric(NamedTuple):
     """A metric: a family of samples.
 
-    `field` is the path to its value in the status. The value is a number, or a number for each value of the label; for
-    the type `states`, it is the state or the states that hold now.
+    `field` is the path to the metric's value in the daemon's status. The value is a number, or a number for each value
+    of `label`. For the type `states`, the value is the name of the current state, or the names of all current states.
     """
 
     name: str
@@ -285,8 +284,8 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # `tailrace_ledger_missing_events` may be greater: it includes missing events that may still arrive (a hole), and
-    # for which no gap is reported yet.
+    # Only `tailrace_ledger_missing_events` includes missing events for which no gap is reported yet, because they may
+    # still arrive.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
     # `tailrace_ledger_awaited_events` includes the missing events for which no gap is reported yet, because they may
     # still arrive.
@@ -298,8 +297,7 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # Undecoded bytes are a part of the uncommitted bytes: if the rows of bytes are in the table, the bytes were decoded
-    # before.
+    # Bytes are decoded before their rows are committed to the table. Undecoded bytes are therefore uncommitted.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip

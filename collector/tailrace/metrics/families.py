@@ -61,9 +61,9 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return a number for each value of the label, including zeros.
+    """Return a metric's number for each value of `label`. If all possible values are known, include zeros.
 
-    If a series begins with a number other than zero, Prometheus does not see the increase from zero.
+    Without a first sample of zero, Prometheus does not see the increase from zero to the first number.
     """
     if label.values is None:
         return bounded(values, share)

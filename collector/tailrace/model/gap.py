@@ -1,5 +1,5 @@
-"""Define the reasons why events are missing, the findings of a ledger, and the account of its events. The table, the
-metrics and the documentation use the same words."""
+"""Define why events are missing (`Reason`), how missing and late events are reported (`Finding`), and how events are
+counted (`Account`). The table, the metrics and the documentation use the same words."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Reason(StrEnum):
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
 """Reasons of gaps that the ingest finds and counts.
 
-Only DAMAGED is left out. A start, or an upkeep (merges and clean-up of the table), finds damaged data files in the
-table and reports them as the condition `damage`.
+DAMAGED is left out, because damaged data files are found when the daemon starts or cleans the table up. The condition
+`damage` then reports them.
 """
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""Reasons that clients state for gaps.
+"""Reasons that a client reports for missing events.
 
-A client no longer has such events, so the collector does not ask the client to send them again.
+The client no longer has these events, so the collector does not ask the client to send them again.
 """
 
 DAMAGED_SESSION = "damaged"
@@ -71,13 +71,13 @@ class Finding(NamedTuple):
     of: str | None = None
     """Kind of the missing records (such as begin, instant or annotation); None if unknown."""
     detail: str | None = None
-    """Name of the evidence that shows the loss, such as a term of the format's specification."""
+    """Word for the observation that shows the loss, such as `no_end` if a stream has no end."""
     offset: int | None = None
     """Offset of the loss in the session's bytes; None for the offset at which the session is now."""
     last: int | None = None
-    """Last number of a gap in which not every number is missing.
+    """Last number of a gap in which only some numbers are missing: `events` of the numbers from `seq` to `last`.
 
-    `events` of the numbers from `seq` to `last` are missing. None if all numbers from `seq` on are missing.
+    It is None if each number from `seq` to `seq` + `events` - 1 is missing.
     """
     estimate: bool = False
     """Whether it is estimated how many of the missing events have this reason."""
@@ -91,8 +91,8 @@ class Account(msgspec.Struct):
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events of streams for which a limit leaves no slot. Losses in these streams cannot be
-    detected."""
+    """Number of received events of streams whose numbers are not checked, because `streams_max` or `source_streams_max`
+    is reached. Losses in these streams cannot be detected."""
 
     @property
     def imbalance(self) -> int:

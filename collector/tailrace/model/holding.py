@@ -18,8 +18,8 @@ A longer text is not kept there.
 """
 
 SHORT = 32
-"""Maximum length (characters) of a text that needs no memory of its own in the size formulas: the size of an entry
-already includes it.
+"""Maximum length (characters) of a text for which `cost` returns 0, because the fixed size of a container's entry
+includes a text of this length.
 """
 
 
@@ -32,10 +32,10 @@ class Evicted(StrEnum):
     If a begin is evicted, the row of its span lacks the fields that only the begin has.
     """
     REFERENCES = "references"
-    """Ids of records.
+    """Ids of records that arrived, or to which other records refer.
 
-    If an id is evicted before its record arrived, the record counts as missing at once. Ranges of ids whose records
-    arrived are joined to larger ranges.
+    If the session evicts an id whose record has not arrived, the record counts as missing at once. To evict received
+    ids, the session joins their ranges to larger ranges.
     """
     MARKS = "marks"
     """Fingerprints of events.
@@ -69,7 +69,7 @@ Events refer to these keys, but their names have not arrived or were evicted.
 """
 
 ASKED_BYTES = 192
-"""Memory (bytes) for remembering one key of usual length whose name is not known."""
+"""Memory (bytes) of one key in `AskedNames`, if the key has at most `SHORT` characters."""
 
 
 class Holding(Protocol):
@@ -77,7 +77,7 @@ class Holding(Protocol):
 
     what: Evicted
     evicted: int
-    """Number of evicted entries that no row has reported yet."""
+    """Number of entries that were evicted to save memory, and that no row has reported yet."""
 
     @property
     def held(self) -> int:
@@ -100,11 +100,11 @@ def cost(text: str | None) -> int:
 
 
 class AskedNames:
-    """Keys to which events refer although the keys' names are not known.
+    """Keys that events contain in place of names, because memory does not hold the names.
 
-    The value of a key is None if its name has not arrived. It is True if the name arrived and was evicted: then the
-    name has a row in the table, so it is not missing when an event refers to the key again. The key "" stands for all
-    keys that are longer than `TEXT_MAX`, and for all keys beyond `ASKED_MAX`.
+    The value of a key is None if its name has not arrived. The value is True if the name arrived, was written to the
+    table and was then evicted from memory. Such a name is not missing. The key "" stands for all keys that are longer
+    than `TEXT_MAX`, and for all keys beyond `ASKED_MAX`.
     """
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
@@ -129,15 +129,15 @@ class AskedNames:
             self.held -= _asked_cost(key)
 
     def gone(self, key: str) -> None:
-        """Record that the name of a key was evicted after it had arrived."""
+        """Record that the name for a key arrived, and was later evicted from memory."""
         if len(self.keys) < ASKED_MAX and len(key) <= TEXT_MAX and key not in self.keys:
             self.keys[key] = True
             self.held += _asked_cost(key)
 
     def forget(self) -> int:
-        """Remove all keys to save memory.
+        """Remove all keys to save memory. Return the number of removed keys.
 
-        Return the number of removed keys. If one of their names was missing, add the key "" in their place.
+        If the name for any of these keys has not arrived, add the key "", which stands for all of them.
         """
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:

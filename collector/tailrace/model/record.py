@@ -21,13 +21,11 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of the attributes with which an event refers to names that are not known when the event is decoded. The event
-has a key in place of each such name.
+"""Names of attributes that contain keys in place of names, if the names are not known when the event is decoded.
 
-`$name`: the key of the event's own name, or several keys, one a line. The name of the event is the name of the first
-key that has one.
-`$late`: an object with one member for each attribute that is a name. The member has the attribute's name and the key of
-its value."""
+`$name`: the key for the event's own name. If the attribute has several keys, one a line, the first key with a known
+name counts.
+`$late`: an object that maps the names of other attributes to keys. Each key stands for the attribute's value."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute that contains the rule of the format that a record breaks.
@@ -36,8 +34,8 @@ This attribute comes before all other attributes of the row.
 """
 
 BEGIN_WORDS = "$begin"
-"""Name of an attribute of a span. It keeps those attributes of the span's begin to which the span's end gives other
-values."""
+"""Name of an attribute of a span. If an attribute has different values in the span's begin and end, this attribute
+keeps the value from the begin."""
 
 KEY, SCOPE = "$key", "$scope"
 """Names of the attributes of a `name` row: the key to which the row assigns a name, and the scope in which the
@@ -89,27 +87,25 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the numbers in this goodbye are only lower bounds, because the streams may have gone on after
-        this goodbye.
+        """Return whether the numbers in `streams` are only lower bounds, because the client may have sent more events
+        after this packet.
         """
         return self.more and self.part is None
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts from a session record, such as Heph's `epoch` or JETS's header and footer, that the later stages need.
+    """Facts from a session record, such as Heph's `epoch` or JETS's header and footer.
 
-    `clock` is unix_ns, monotonic_ns, clk or logical. `epoch` is the time of tick 0 (Unix ns). `starts` states that the
-    record begins a new incarnation of the producer if there were earlier records. `totals` has the number of records of
-    each kind (begin, end, annotation, instant) that the producer wrote in this session. `ends` states that the producer
-    has written its last record.
-
-    `announces` is a client's session, and `goodbye` its end. `discarded` lists ranges of events that the client no
-    longer has (stream, first wire number, length): it discarded them or, with `elsewhere`, another collector has
-    acknowledged them. `never_sent` is the number of events that the client discarded without sending them, in the
-    session so far.
-
-    `process` is for an input with records of several processes: it is the number of the process that wrote all
-    following records. Each process has incarnations (runs) of its own.
+    `clock`: unix_ns, monotonic_ns, clk or logical.
+    `epoch`: the time of tick 0 (Unix ns).
+    `starts`: whether the record begins a new incarnation (run) of the producer if there were earlier records.
+    `totals`: the number of records of each kind (begin, end, annotation, instant) that the producer wrote.
+    `ends`: whether the producer has written its last record.
+    `discarded`: ranges of events that the client no longer has: stream, first number as sent, length.
+    `elsewhere`: whether another collector has acknowledged these events; otherwise the client discarded them.
+    `never_sent`: the number of events of this session that the client has discarded without sending them.
+    `process`: the number of the process that wrote all following records, in an input from several processes. Each
+        process has incarnations of its own.
     """
 
     clock: str | None = None
@@ -127,17 +123,16 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a producer's run (program execution) that one input contains. The ids of the run's events are 1, 2,
-    3, …, and other inputs may contain other parts.
+    """The part of a producer's run (program execution) that one input contains. Other inputs may contain other parts.
+    The ids of the run's events are 1, 2, 3, ….
 
-    `pid`, `host`: the producer. `host` is empty if unknown.
-    `ranges`: the received ids in order. It is empty if missing ids do not show missing events in this input.
+    `host`: the producer's host, or empty if unknown.
+    `ranges`: the received ids in order, or empty if missing ids do not show missing events.
     `last`: the id of the run's last event, or 0 if this event has not arrived.
-    `counts`: whether the ids in this input certainly count the run's events.
+    `counts`: whether missing ids certainly show missing events.
     `unnumbered`: the number of malformed records, whose ids are unknown.
     `settled`: whether the decoder has reported all missing ids between the first and the last event.
-    `waits`: whether the first and the last event have arrived, but later input may still show that the ids do not count
-        the events."""
+    `waits`: whether the first and the last event have arrived, and further input may change `counts`."""
 
     pid: str
     host: str
@@ -154,10 +149,9 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `count`: the number of missing events, or 0 if unknown.
     `of`: the kind of the missing events.
-    `detail`: a word for the sign that shows the loss, such as `no_end`. Each format has its own words.
-    `piece`: the part of the run that this input contains so far. It is set if other inputs may contain the missing
-        events.
-    `last`: the last number of the gap. It is set only if some numbers within the gap are not missing."""
+    `detail`: a word for the observation that shows the loss, such as `no_end`. Each format has its own words.
+    `piece`: the input's part of a producer's run, if other inputs may contain the missing events.
+    `last`: the last number of the gap, if some numbers within the gap are not missing."""
 
     count: int
     of: str | None = None
