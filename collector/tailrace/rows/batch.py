@@ -44,7 +44,7 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def column(self, name: str) -> Values:
-        """Return the column `name` of the table, which is one of `ROW`."""
+        """Return a column of the rows. `name` is one of the table's columns in `ROW`."""
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
@@ -68,13 +68,13 @@ Emitted = Row | Sequence[Sequence[Any]] | BlockRows
 
 
 class Part(NamedTuple):
-    """Consecutive rows of a batch that have the same day and the same form: lists, or one block."""
+    """Consecutive rows of a batch with the same day: either one list for each column, or one block."""
 
     day: int
     rows: Rows
 
     def column(self, name: str) -> list[Any]:
-        """Return the column `name` of the table, which is one of `ROW`, as a list."""
+        """Return a column of the rows as a list. `name` is one of the table's columns in `ROW`."""
         if isinstance(self.rows, BlockRows):
             return self.rows.block.column(self.rows.column(name))
         return self.rows[ROW.index(name)]
@@ -110,7 +110,7 @@ class Batch:
         self.quarantined: list[QuarantinedBytes] = []
         self._parts: list[Part] = []
         self._single: list[Row] = []
-        """The last rows, if they were added one by one and are not in a part yet."""
+        """The batch's last rows, if they were added one by one. `_join` moves them to `_parts`."""
         self._day = 0
         """Day of the rows in `_single`."""
         self._last: dict[Callable[[], None], None] = {}
@@ -124,8 +124,8 @@ class Batch:
         return self._parts
 
     def packed(self) -> Iterator[tuple[int, list[RowRun], list[PackedRows]]]:
-        """Yield the days in order. For each day, yield the values that its consecutive rows share, and its packed rows
-        (see `joining.pack`).
+        """Yield for each day in order: the day, the values that consecutive rows share, and the other columns, packed
+        by `joining.pack`.
         """
         runs = groupby(self.runs, key=attrgetter("day"))
         parts = groupby(self.parts, key=attrgetter("day"))
@@ -186,14 +186,14 @@ class Batch:
             self._append(day, rows)
 
     def _join(self) -> None:
-        """Convert the rows in `_single` to columns, and append them to the parts."""
+        """Convert the rows that were added one by one to columns, and append them to `_parts`."""
         if self._single:
             rows, self._single = self._single, []
             self._append(self._day, list(zip(*rows, strict=True)))
 
     def _append(self, day: int, columns: Sequence[Sequence[Any]]) -> None:
-        """Append rows as columns. Extend the last part if it consists of lists for the same day, otherwise
-        begin a new part."""
+        """Append rows, given as columns, to `_parts`. Extend the last part if it has the same day and consists of
+        lists. Otherwise add a part."""
         last = self._parts[-1] if self._parts else None
         if last and last.day == day and isinstance(last.rows, list):
             for mine, more in zip(last.rows, columns, strict=True):

@@ -1,8 +1,8 @@
 """Represent many ordinary records as columns of packed buffers.
 
-Compiled kernels yield blocks; the Python decoders yield one `Record` per unit. Both contain the same facts:
-`Block.records` returns the records that the Python decoder would have yielded. A block contains only events
-that have no `detail`, in input order. Only events without an id and a parent may have a flaw.
+Compiled kernels yield blocks; Python decoders yield `Record` objects. Both contain the same facts: `Block.records`
+returns the records that the Python decoder would have yielded. A block contains only events, in input order. None
+of them has a `detail` (facts without a column). An event with a flaw (a broken rule) has no id and no parent.
 
 All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and
 validity bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
@@ -47,12 +47,12 @@ class Integers(NamedTuple):
         return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the values of the rows from `begin` to `stop` as Python integers; None for a row without a value."""
+        """Return this column's values from row `begin` to row `stop` (exclusive); None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")[begin:stop].tolist()
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the rows with these indices; None for a row without a value."""
+        """Return this column's values in the rows with these indices; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
@@ -69,14 +69,14 @@ class Words(NamedTuple):
     valid: Buffer | None = None
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the texts of the rows from `begin` to `stop`; None for a row without a value."""
+        """Return this column's texts from row `begin` to row `stop` (exclusive); None for a row without a text."""
         codes = memoryview(self.codes).cast("B").cast("i")[begin:stop].tolist()
         texts = self.texts
         found = [texts[code] for code in codes] if texts else [None] * len(codes)
         return _masked(found, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the texts of the rows with these indices; None for a row without a value."""
+        """Return this column's texts in the rows with these indices; None for a row without a text."""
         codes, texts = memoryview(self.codes).cast("B").cast("i"), self.texts
         return _of_rows(rows, self.valid, lambda row: texts[codes[row]])
 
@@ -104,14 +104,14 @@ class Texts(NamedTuple):
         return [self.valid, self.ends, self.data]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the texts of the rows from `begin` to `stop`; None for a row without a value."""
+        """Return this column's texts from row `begin` to row `stop` (exclusive); None for a row without a text."""
         ends = memoryview(self.ends).cast("B").cast("i")[begin : stop + 1].tolist()
         data = memoryview(self.data)
         texts = [str(data[a:b], "utf-8") for a, b in pairwise(ends)]
         return _masked(texts, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the texts of the rows with these indices; None for a row without a value."""
+        """Return this column's texts in the rows with these indices; None for a row without a text."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
 

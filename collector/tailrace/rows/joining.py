@@ -1,9 +1,8 @@
-"""Pack the rows of a batch into columns of Arrow buffers, from lists or from blocks.
+"""Pack the rows of a batch into columns of Arrow buffers.
 
-A source with many connections yields a small block for each, with lists of session rows between them. Small
-parts are joined, so that Arrow's cost per array is paid once for many parts. An array costs about 10 µs,
-however short it is, and a part has as many arrays as the table has columns. A copy of a row costs 15 ns
-(docs/decisions/speed.md, D107).
+A batch consists of parts: a part is one block, or a list for each column. A source with many connections yields
+many small parts. `pack` joins them: an array takes Arrow about 10 µs, however short it is, and a part needs an
+array for each column. A copy of a row takes only 15 ns (docs/decisions/speed.md, D107).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING or not active():
     from arro3.core import Array, DataType
 
 LARGE = 4096
-"""Minimum number of rows of a block that is not joined with other parts.
+"""Minimum number of rows of a block that is not joined with other parts of a batch.
 
-Its own arrays take about as much time as a copy of the block, and need less memory."""
+Arrays for this block alone take about as much time as a copy of its rows, and need less memory."""
 
 ENOUGH = 65536
-"""Minimum number of rows at which a group of parts to join is complete. The next part begins a new group."""
+"""Number of rows at which a group of parts (blocks or lists) is complete. The next part begins a new group."""
 
 _LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
 _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
@@ -42,7 +41,7 @@ class PackedRows(NamedTuple):
 
     rows: int
     columns: dict[str, Values]
-    """The columns in `ROW` by name. The columns in `CODED` are `Words`. A column without any value is None."""
+    """The table's columns by name. Columns with few distinct texts (`CODED`) are `Words`. An empty column is None."""
 
     def words(self, name: str) -> Words | None:
         """Return the column `name`, which must be one of `CODED`; None if no row has a value."""
@@ -68,7 +67,7 @@ class PackedRows(NamedTuple):
 
 
 def pack(parts: Sequence[Rows]) -> list[PackedRows]:
-    """Pack the parts of a batch in order. Join small parts.
+    """Convert the parts of a batch (blocks or lists of rows) to packed columns, in order. Join small parts.
 
     Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has
     the column's name as a note."""
@@ -76,9 +75,9 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts, each to be joined into one.
+    """Yield groups of parts (blocks or lists of rows). The parts of a group will be joined.
 
-    Without compiled kernels, each part is a group of its own, because one list already holds all rows of a day.
+    Without compiled kernels, there are only lists, and one part has all rows of a day. It is a group of its own.
     """
     group: list[Rows] = []
     rows = 0
@@ -110,8 +109,8 @@ def _packed(parts: list[Rows]) -> PackedRows:
 
 
 def _column(name: str, values: list[Any], counts: list[int]) -> Values:
-    """Join the values of the column `name` from several parts into one column. `counts` has the rows of each
-    part.
+    """Join the values of the column `name` from several parts (blocks or lists of rows) into one column. `counts` has
+    the number of rows of each part.
 
     Raise TypeError if a row lacks a value that the table requires. Errors have the column's name as a note."""
     try:
@@ -153,7 +152,7 @@ def _of_list(name: str, values: list[Any]) -> Values:
 
 
 def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a list
-    """Return whether no row of a part has a value in this column, which is a column of a block or a list."""
+    """Return whether `values`, a column of a block or a list, has no value in any row."""
     if isinstance(values, list):
         return (not values or values[0] is None) and values.count(None) == len(values)
     return values is None
@@ -170,9 +169,8 @@ class Coding:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._tables: dict[int, array[int]] = {}
-        """Tables that translate the codes of a block into codes of this dictionary.
-
-        The key is the identity of a list of texts that blocks share. An entry is -1 for a text without a code.
+        """For each list of texts that blocks share, by its `id`: a table from positions in the list to codes of this
+        dictionary. An entry is -1 for a text that is not in this dictionary.
         """
 
     @property

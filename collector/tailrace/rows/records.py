@@ -1,9 +1,8 @@
-"""Represent the records of a chunk between decoder and table: as lists of fields, or packed in a block.
+"""Represent decoded records until they are written to the table: as lists of fields, or packed in a block.
 
 A Python decoder creates lists, a compiled kernel creates blocks. Both forms have the same methods, so that
-callers need not distinguish them: records count themselves in a ledger, match their spans, and write their
-rows. A method that returns only one or a few records returns them as lists, because lists are cheaper for few
-records.
+callers need not distinguish them. The methods pass the records to the ledger, match begins and ends of spans,
+and write rows. A method that returns few records returns lists, because lists are cheaper for few records.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Chunk = list["Records"]
 
 
 class SeqNumbers(NamedTuple):
-    """The sequence numbers that the ledger has assigned to the first `rows` records of a part.
+    """The sequence numbers that the ledger has assigned to the first `rows` records of a `Records` object.
 
     A value is `DUPLICATE` for an event that arrived before, and None for a record without a number. `values` is
     an `Integers` column if all records of a block have a number, otherwise a list."""
@@ -165,7 +164,7 @@ class Records(ABC):
 
     @abstractmethod
     def lists(self) -> ListRecords:
-        """Return the same records in the form of lists."""
+        """Return these records as lists, one for each field of `Record`."""
 
     @abstractmethod
     def slice(self, begin: int, stop: int) -> Chunk:
@@ -179,10 +178,10 @@ class Records(ABC):
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger, up to the first event after a restart of the producer. Return their sequence
-        numbers.
+        """Count the events in the ledger, and return their sequence numbers. If an event shows a restart of the
+        producer, stop before this event, because it belongs to another incarnation.
 
-        `now` is the time of the log."""
+        `now` is the log time (ns)."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
@@ -190,8 +189,8 @@ class Records(ABC):
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of the counted records, except duplicates. Return the counted records, including
-        duplicates."""
+        """Write the rows of the records that have an item in `seqs`, except duplicates. Return these records,
+        including duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
@@ -418,11 +417,11 @@ class BlockRecords(Records):
         spans.match_block(self._block, now)
 
 
-# Functions on chunks, which are lists of parts with records
+# Functions on chunks (see `Chunk`)
 
 
 def listed(records: list[Record]) -> Chunk:
-    """Return a chunk with these records as lists. Without records, the chunk is empty."""
+    """Return a chunk with one `ListRecords` object for `records`. Without records, return an empty chunk."""
     return [ListRecords(list(zip(*records, strict=True)))] if records else []
 
 
