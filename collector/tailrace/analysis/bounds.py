@@ -1,17 +1,16 @@
 """Compute the interval in which a figure of spans lies if some spans are missing.
 
-`seen` of the selected spans have a known duration. At most `lost` further spans exist: missing events, and spans in the
-table whose duration is in doubt. Nothing is assumed about the lost spans, except that their durations are not negative,
-provided that no seen duration is. All intervals include their ends. Without any loss, every interval is the figure
-itself.
+`seen` spans have a known duration. At most `lost` further spans exist: missing events, and spans in the table whose
+duration is in doubt. The duration of a lost span is at least 0, unless a seen duration is negative. All intervals
+include their ends. Without any loss, every interval is the figure itself.
 
 - The number of spans lies between `seen` and `seen + lost`.
-- The quantile q of all spans has the rank k = ceil(q * N) among N spans. The quantile is smallest if all lost spans are
-  shorter than the seen ones, and largest if all lost spans are longer. Therefore it lies between the seen durations of
-  the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen + lost)) (`ranks`).
-- The sum and the maximum of all spans are at least those of the seen spans, and the minimum is at most that of the seen
+- The quantile q of N spans is the duration with the rank ceil(q * N). The quantile is smallest if all lost spans are
+  shorter than the seen ones, and largest if all lost spans are longer. Therefore it lies between the seen durations
+  with the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen + lost)) (`ranks`).
+- The sum and the maximum of all spans are at least those of the seen spans. The minimum is at most that of the seen
   spans.
-- Self time is unbounded: if a child is missing, the self time of its parent seems too long; if a span is missing, its
+- Self time is unbounded. If a child is missing, the self time of its parent seems too long. If a span is missing, its
   own self time is missing.
 
 This module only calculates. `losses` counts the lost spans, and `statistics` finds the seen durations.
@@ -86,11 +85,11 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return two ranks of the seen durations, sorted and counted from 1. The quantile `share` of all spans, including
-    the lost ones, lies between the durations with these ranks. `seen` and `lost` are numbers of spans.
+    """Return the ranks of two seen durations between which the quantile `share` of all spans lies, including the lost
+    spans. The shortest seen duration has rank 1. `seen` and `lost` are numbers of spans.
 
-    A rank below 1 stands for the least duration that a span can have. A rank above `seen` means that there is no upper
-    bound."""
+    A rank below 1 stands for the least duration that a span can have. A rank above `seen` means that the quantile has
+    no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 
@@ -102,8 +101,9 @@ def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which the sum or the maximum of all spans lies. `seen` is the sum or the maximum of the
-    seen spans. Lost spans can only increase it, unless durations can be negative (`lowest` is None)."""
+    """Return the interval in which a figure of all spans lies: the sum or the maximum of their durations. `seen` is the
+    figure of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
+    (`lowest` is None), the figure has no lower bound."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

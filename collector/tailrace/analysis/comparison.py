@@ -1,11 +1,11 @@
-"""Compare the spans of two runs, group by group, and say what is certain although events are missing.
+"""Compare the spans of two runs, group by group, and state what is certain although events are missing.
 
-A figure of a run is an interval where spans are missing (see `bounds`). The growth of the figure from run A to run B is
-then an interval, too: it is least if A has the greatest value and B the least one. A verdict holds only if it holds for
-the whole interval of the growth; otherwise loss leaves the group undecided. A group that one run does not have is `new`
-or `gone` only if the other run lacks no event that may be a span of the group.
+If a run lacks spans, each of its figures is an interval (see `bounds`). The growth of a figure from run A to run B is
+then an interval, too. The growth is least if A has the greatest value and B the least one. A verdict holds only if it
+holds for the whole interval of the growth. Otherwise, it is `undecided`. A group of only one run is `new` or `gone`
+only if the other run lacks no event that may be a span of the group.
 
-Runs of one program differ even if nothing has changed. A verdict says how these two runs differ, not why.
+Runs of one program differ even if nothing has changed. A verdict states how these two runs differ, not why.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class ChangeVerdict(StrEnum):
     NEW = "new"
     """Only run B has the group."""
     GONE = "gone"
-    """Only run A has the group."""
+    """Only run A has spans of the compared group."""
     UNKNOWN = "unknown"
-    """In one run, no span of the group has a known duration, or the durations have another unit."""
+    """One run has no known duration of the compared group, or the durations of the two runs have different units."""
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
@@ -98,7 +98,7 @@ class FigureChange(NamedTuple):
     absent: bool
     """Whether one run has no span of the group, and cannot have lost one either."""
     elsewhere: bool
-    """Whether one run has spans of the group only with durations in another unit (`ns` or `ticks`)."""
+    """Whether one run has durations of the group only in a unit (`ns` or `ticks`) other than `unit`."""
 
     @property
     def from_(self) -> int | None:
@@ -110,16 +110,15 @@ class FigureChange(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Interval | None, Interval | None]:
-        """Return the intervals in which the true value of `figure` lies, for the run before and the run after. An
-        interval is None if the run does not have the group or the figure."""
+        """Return the intervals in which the true value of the group's `figure` lies, for the run before and the run
+        after. An interval is None if its run has no value of the figure."""
         before, after = (side and side.bounds[self.figure] for side in (self.before, self.after))
         return before, after
 
     @property
     def growth(self) -> float | None:
-        """Return the relative growth of the figure of the spans in the table. The growth from 0 is infinite.
-
-        Return None if the figure of one run is unknown."""
+        """Return the relative growth of `figure`, computed from the stored spans alone. The growth from 0 is infinite.
+        Return None if one run has no value of `figure`."""
         if self.from_ is None or self.to is None:
             return None
         return _growth(self.from_, self.to)
@@ -135,7 +134,7 @@ class FigureChange(NamedTuple):
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
             return GrowthInterval(None, None)
-        # No lower bound is negative here. If the figure may have been 0 before, its growth has no upper bound.
+        # Both lower bounds are at least 0. If the value before may be 0, the growth has no upper bound.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
         high = None if after.high is None or before.low == 0 else _growth(before.low, after.high)
         return GrowthInterval(low, high)
@@ -151,7 +150,8 @@ class FigureChange(NamedTuple):
         return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
 
     def verdict(self, threshold: float) -> ChangeVerdict:
-        """Return how the group differs, by more than `threshold` (0.1 is 10 percent) or not."""
+        """Return how the figure of the group differs between the two runs. A change of at most `threshold` (0.1 is 10
+        percent) is `same`."""
         if self.elsewhere:
             return ChangeVerdict.UNKNOWN
         if self.before is None or self.after is None:

@@ -25,9 +25,8 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended, in a lane (a stream and substream). The time during which the span is the innermost open
-    span of its lane counts for `owner`, a group or a node of spans.
-    """
+    """A span that has ended, in a lane (a stream and substream). `owner` is the key under which the time of the span is
+    summed, for example the index of a node in a flame graph."""
 
     start: int
     end: int
@@ -35,8 +34,8 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return, for each owner, the time during which one of its spans is the innermost open span, in the unit of the
-    spans.
+    """Return, for each `owner` of spans, the time during which one of the owner's spans is the innermost open span. The
+    unit is that of the spans.
 
     The spans must be sorted by start. If two spans start together, the outer span must come first. A span that ends
     before it begins gets no time."""
@@ -171,9 +170,8 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane (a stream and substream), cut off at the bounds of the window. The owner of each span
-    is the index of its node.
-    """
+    """Yield the spans of one lane (a stream and substream), cut off at the bounds of the window. The `owner` of a span
+    is the index of its node in the flame graph."""
     enclosing: list[tuple[int, int]] = []
     for row in rows:
         begin, length, name = row[4:]

@@ -1,24 +1,21 @@
-"""Count the lost events that may belong to each group of spans, and find the spans in the table whose duration is in
-doubt.
+"""Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in doubt.
 
-A gap *touches* a selection if one of the gap's missing events may be a selected span. A gap has a source and mostly a
-session and a stream. It has a time only where its format numbers the events of a stream in the order of a time
+A gap *touches* a selection of spans if one of the gap's missing events may be a selected span. A range of time selects
+the spans that begin in it. A gap has a time only where its format numbers the events of a stream in the order of a time
 (`ORDERS`).
 
-A range of time selects spans by their begins. A gap before the range does not touch it: the missing events ended, and
-so began, before the range. A gap behind the range touches it: a long span that is missing there may have begun within
-the range. A gap without a time touches the range even if all seen events of the session lie outside the range. A
-session may open after its events, and its clock may differ from the collector's. Only a session that ended long before
-the range (`MARGIN`) has no gap that touches it.
+- A gap before the range does not touch it. The missing events ended, and so began, before the range.
+- A gap behind the range touches it. A long missing span may have begun within the range.
+- A gap without a time touches the range, unless its session ended long before the range (`MARGIN`).
 
-The duration of two kinds of spans is in doubt, so that they count as lost in their groups:
+The duration of two kinds of spans is in doubt. These spans count as lost in their groups:
 
 - A span without an end, if a gap touches its session: the end may be lost. Ends of JETS are not numbered, so a span of
   JETS without an end is always in doubt.
-- A span around a gap, in formats in which an end belongs to the last begin (`STACKED`): after a loss, the end of one
+- A span around a gap, in formats in which an end belongs to the last begin (`STACKED`). After a loss, the end of one
   span may be taken for the end of another one.
 
-Losses that nothing shows are not counted (see the blind spots in ARCHITECTURE).
+Losses of which the table has no trace are not counted (see the blind spots in ARCHITECTURE).
 """
 
 from __future__ import annotations
@@ -46,19 +43,19 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format: the number by which gaps count the events of a stream, and the tick that rises with this number, as
-SQL over a row of `events`. None if no tick rises with the numbers, so that the time of a gap cannot be bounded.
+"""For each format, two SQL expressions over a row of `events`: the number by which gaps count the events of a stream,
+and a tick that rises with this number. The entry is None if no tick rises with the number, so that the time of a gap
+has no bounds.
 
 - Lines of JETS have no number, and their clock may go back.
 - The threads of a DFTracer process share the event ids.
-- A Heph event is numbered when it ends. Threads may share a stream, as they do stream 0, and then take the number some
+- A Heph event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
   time after they read the clock. Therefore only the other streams of announced sessions have an order.
-- The number of a line of ET3 is its tick. ET3 has no wall time.
-"""
+- The number of a line of ET3 is its tick. ET3 has no wall time."""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
-"""Size (bytes) of the smallest event, by format. In these formats, one unreadable stretch of bytes may hold several
-events, and no number shows how many."""
+"""Size (bytes) of the smallest event, by format. One unreadable stretch of bytes may hold several events of these
+formats. The size limits the number of these events."""
 
 STACKED = ("et3", "ovni")
 """Formats in which the end of a span does not name its begin. Such an end belongs to the last open begin."""
@@ -67,14 +64,15 @@ UNNUMBERED_ENDS = ("jets",)
 """Formats in which the ends of spans have no number, so that the loss of an end does not show."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of records that are not parts of spans. If a gap lacks only records of these kinds, no span is missing."""
+"""Kinds of records that are not parts of spans. If all missing records of a gap are of these kinds, no span is missing.
+"""
 
 PLACES = ("source", "session", "format", "stream")
 """Keys that group spans and that gaps have, too. A gap counts only for groups of spans with the same values of these
 keys."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose values may be in other records than the span itself. If such a record is missing, the
+"""Keys for grouping spans. A separate record may contain a span's value of such a key. If this record is missing, the
 span may be in a wrong group."""
 
 ANY = ""
@@ -84,9 +82,8 @@ COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""Minimum time (ns) between the end of a session and a range of time, so that no lost event of the session lies in the
-range. The session ends with its close or its last seen event, whichever is later. If the clocks of producer and
-collector differ by more than this time, the times of seen events show the difference."""
+"""If a session ended at least this time (ns) before a range of time, no lost event of the session lies in the range. A
+session ends with its close or its last stored event, whichever is later."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
@@ -106,7 +103,7 @@ class TouchingGaps(NamedTuple):
 
 
 class Losses:
-    """The lost events that may be spans of a window, or that may have changed spans of the window."""
+    """The lost events that may be spans of a window (the selected rows), or that may have changed such spans."""
 
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
@@ -162,10 +159,10 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether a gap may have put spans into wrong groups, because its missing records contain names, parents
-        or depths.
+        """Return whether a gap may have put spans into wrong groups, because a missing record may contain a key by
+        which spans are grouped.
 
-        Events of DFTracer contain their own names, but some of their attributes are in separate records."""
+        An event of DFTracer contains its own name and category, but its other attributes may be in separate records."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -200,13 +197,14 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gap after the span's begin. A gap with numbers is compared by ticks, any other
-gap by its offset. If only a later record showed that events are missing, the gap may lie anywhere before that
-record."""
+"""SQL that joins to each span the next gap after the span's begin. A gap with numbers is found by its ticks, a gap of
+unreadable or truncated bytes by its offset. Any other gap may lie anywhere before its offset, so the greatest offset of
+such gaps is joined."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield the gaps whose missing events may be spans of a window, summed up for each stream."""
+    """Yield one item for each stream with gaps whose missing events may be spans of the window. The item sums up these
+    gaps."""
     gaps, since = window.selection.gaps, window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
@@ -250,8 +248,8 @@ FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "
 """  # noqa: S608 - our own words
 """SQL for the gaps whose missing events may be spans.
 
-`unknown` is true if the number of missing events is not known exactly. An estimate makes it true only for a gap without
-numbers. In a gap with numbers, an estimate concerns only the gap's reason."""
+`unknown` is true if the exact number of missing events is unknown. The attribute `estimate` makes `unknown` true only
+for a gap without numbers. In a gap with numbers, this attribute concerns only the reason."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -289,8 +287,8 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time. A gap lies before the time if its numbers are smaller than the number of
-an event before this time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
+"""SQL that leaves out the gaps before a time. The numbers of such a gap are smaller than the number of an event of the
+same stream before this time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
 out."""
 
 _TOUCHING = f"""

@@ -152,7 +152,7 @@ class SpanStatistics(NamedTuple):
 
     @property
     def seen(self) -> tuple[int | None, ...]:
-        """Figures of the spans that are in the table: the fields from `ended` to `most`."""
+        """The fields from `ended` to `most` of this tuple: the figures of the stored spans."""
         return self[2:12]
 
 
@@ -164,8 +164,8 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""SQL for the spans that meet the condition `rows`. It adds the duration of each span (`length`), and the unit of this
-duration. The condition is in the WHERE clause directly over the view, so that the engine can skip files
+"""SQL for the spans that meet the condition `rows`. It adds two columns: the duration of each span (`length`), and the
+unit of this duration. The WHERE clause directly follows `FROM spans`, so that DuckDB can skip files
 (`query.statement`)."""
 
 
@@ -217,7 +217,8 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span that began after the window, and has no end in the table, may have ended."""
+    """Return whether a stored span without an end, which began after the window, may have ended. In its format, the
+    loss of an end does not show (`UNNUMBERED_ENDS`)."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -261,8 +262,8 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[_GroupUnit, FigureBounds]:
-    """Return the intervals in which the true figures of groups lie, by group and unit. Leave out groups that lack no
-    spans."""
+    """Return the intervals in which the figures of each group lie, including the lost spans, by group and unit. Leave
+    out groups without lost spans."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
@@ -287,8 +288,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[_GroupUnit, CertainSpans],
 ) -> dict[_GroupUnit, dict[str, Interval]]:
-    """Return the intervals of the percentiles of each group, by group and unit. `spans` is SQL for the spans of all
-    groups, with the column `doubtful`."""
+    """Return the intervals in which the percentiles of each group lie, by group and unit. `spans` is SQL for the spans
+    of all groups. Its column `doubtful` states whether a span's duration or group is in doubt."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -320,7 +321,7 @@ def _at_ranks(
 ) -> list[int]:
     """Return the durations that have the wanted ranks in their groups, in the order of `wanted`.
 
-    The shortest duration of a group has rank 1. Durations that are in doubt have no rank."""
+    The shortest duration of a group has rank 1. Spans whose column `doubtful` is true have no rank."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -343,8 +344,8 @@ def _at_ranks(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group of spans (the time in which its spans are the innermost open ones), by group
-    and unit."""
+    """Return the self time of each group of spans, by group and unit (`ns` or `ticks`). Self time is the time during
+    which a span of the group is the innermost open span."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():
@@ -355,16 +356,16 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane (a stream and substream) to compute self time. The owner of a span is its group, unit
-    and tick rate. The group is None for a span outside of the window."""
+    """Yield the spans of one lane (a stream and substream) to compute self time. The key `owner` of a span consists of
+    its group, unit and tick rate. The group is None for a span outside of the selected window."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the spans of the window that have ended, and later spans that may lie inside one of them. Rows are ordered
-    by lane (stream and substream), then by start."""
+    """Yield the ended spans that begin in the window, and those that begin after the window, but before `_horizon`.
+    Order the spans by lane (stream and substream), then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -376,9 +377,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return a time (Unix ns) after the last end of the window's spans. Return the end of the window if none of these
-    spans has ended, or None if the window has no end. Each span that lies inside one of these spans begins before this
-    time."""
+    """Return a time (Unix ns) after the last end of the spans that begin in the window. Return the end of the window if
+    none of these spans has ended, or None if the window has no end. Spans inside these spans begin before this time."""
     if window.until is None:
         return None
     rows = window.rows
