@@ -1,10 +1,9 @@
 """Compute where rows and gaps lie on one time axis in nanoseconds, for exports and drawn timelines.
 
-If a session's clock is related to wall time, its rows are at their Unix times. A session without this relation has a
-separate axis, which it shares with the sessions of its run. The first row of the run is placed at the time at which the
-collector opened the first session of the run. All other rows have the distance of their ticks from that row. A tick of
-unknown length is drawn as one nanosecond. `SessionClock.clock_words` describes the kind of axis, and every export shows
-these words.
+If a session's clock is related to wall time, its rows are at their Unix times. The other sessions of a run share a
+separate axis. The first row on this axis is placed at the time at which the collector opened the first session of the
+run. The ticks determine the distance of every other row from the first row. A tick of unknown length is drawn as one
+nanosecond. `SessionClock.clock_words` describes the kind of axis, and every export shows these words.
 
 A gap itself has no time. It is placed between the last event before it and the first one after it (`between`).
 """
@@ -83,12 +82,11 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """The clock of a session, and where the session lies on the time axis.
+    """The clock of a session, and the range of the session on the time axis.
 
-    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
-    of the first row and the end of the last row. If the session has no drawn rows, they are the times at which the
-    session was opened and closed. They are at most `LATEST`, and None if they are unknown.
-    """
+    `shift` is the time (ns) of tick 0 on an axis without wall time. `first` and `last` are the start of the first drawn
+    row and the end of the last one. If no row of the session is drawn, they are the times at which the session was
+    opened and closed. They are at most `LATEST`, and None if they are unknown."""
 
     source: str
     format: str
@@ -114,10 +112,10 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return the start (ns) of a row on the axis, computed from its stored time or its aligned tick.
+        """Return the start (ns) of a row on the time axis. Compute it from the row's stored time or, without this time,
+        from `aligned`: the row's start tick plus the session's `clock_offset`.
 
-        Return None if the start is unknown, below 0 or beyond `LATEST`.
-        """
+        Return None if the start is unknown, below 0 or beyond `LATEST`."""
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -125,24 +123,23 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return the time (ns) on the axis at which a tick lies. The tick is not the start of a row: it is the tick of
-        an end without a begin, for example. Return None if the time is unknown, below 0 or beyond `LATEST`."""
+        """Return the time (ns) of a tick on the time axis, for example of the tick of an end without a begin. Return
+        None if the time is unknown, below 0 or beyond `LATEST`."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
 
     def end(self, begin: int, start: int, end: int) -> int:
-        """Return the end (ns) of a row on the axis. It is never before `begin`, the start (ns) of the row on the axis.
-
-        `start` and `end` are the row's ticks.
-        """
+        """Return the end (ns) of a row on the time axis. `begin` is the start (ns) of the row on this axis. `start` and
+        `end` are the row's ticks. The returned end is never before `begin`."""
         ns = self.ticks.ns
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
 
 class Extent(NamedTuple):
-    """The range of a session's drawn rows, separately for three groups: rows with wall time (their times and ticks),
-    rows without wall time (aligned ticks), and ends without a begin (ticks)."""
+    """The first and last times and ticks of those rows of a session that a timeline draws, for three groups: rows with
+    wall time (times and ticks), rows without wall time (ticks plus `clock_offset`), and ends without a begin (ticks).
+    """
 
     source: str
     session: str
@@ -183,12 +180,10 @@ class Facts(NamedTuple):
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of sessions by source and session id, in sorted order. A clock states where the session lies on
-    the time axis.
+    """Return the clock of each session, by source and session id, in sorted order.
 
-    `extents` has the ranges of the sessions' drawn rows, `facts` their rows in the view `sessions`. A session may occur
-    in one of the two or in both.
-    """
+    `extents` has the ranges of the rows that a timeline draws. `facts` has the sessions' rows in the view `sessions`. A
+    session may occur in one of the two or in both."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
