@@ -364,8 +364,8 @@ def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, st
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans that begin in the window, and those that begin after the window, but before `_horizon`.
-    Order the spans by lane (stream and substream), then by start."""
+    """Yield the ended spans that begin in the window or between its end and the time of `_horizon`. Order them by lane
+    (stream and substream), then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (

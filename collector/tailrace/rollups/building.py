@@ -1,12 +1,13 @@
-"""Write the sidecar of a data file: two further files with sums of its short spans at several levels, and with each of
-its long spans.
+"""Write the sidecar of a data file: two further files with sums of its short spans, and with each of its long spans.
 
-A sidecar sums spans by buckets of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored
-time, in ticks for other rows. A bucket sums the spans that begin in it and are shorter than its width. To compare
-durations in ticks with a width in nanoseconds, one tick counts as 2 ** s ns; s follows from the first and last row of
-the session. The buckets of each level are four times as wide as those of the level below. At the lowest level, the
-number of sums and long spans together is at most `SHARE` of the number of spans; no level with narrower buckets meets
-this limit. The highest level is the last one that has clearly fewer sums than the level below.
+A sidecar has the sums at several levels. A sum covers the spans of one lane (stream or substream) that begin in the
+same bucket, a slice of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks
+for other rows. A bucket sums only spans that are shorter than its width. To compare a duration in ticks with a width in
+nanoseconds, a tick counts as 2 ** s ns. The number s follows from the first and last row of the session.
+
+The buckets of a level are four times as wide as those of the level below. The lowest level is the first at which the
+sums and the long spans together are at most `SHARE` of the number of spans. A level with hardly fewer sums than the
+level below is left out (`SAVES`).
 
 The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
 DuckDB writes to disk what exceeds `MEMORY`.
@@ -36,7 +37,8 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Number of rows of the data file that are read to estimate the lowest level of its sidecar."""
+"""Number of rows of a data file that are read to estimate how narrow the buckets (slices of time) of its finest sums
+must be."""
 
 GROUPS = 4
 """Number of row groups of the data file that are read at a time. Files that upkeep merged have small row groups."""
@@ -46,13 +48,12 @@ STEP = 2
 
 HIGHEST = 52
 SAVES = 0.9
-"""Maximum size of a level of a sidecar, as a share (0 to 1): the number of its sums, divided by the number of sums in
-the next lower level of the sidecar. A larger level is left out."""
+"""Maximum size of a level of sums, as a share (0 to 1) of the size of the next lower level, whose buckets are narrower.
+A larger level is left out of the sidecar."""
 
 FEW = 16
-"""If a level of a sidecar has at most this number of sums, no higher level is computed. Higher levels would have even
-fewer sums.
-"""
+"""Once a level has at most this number of sums, no level with wider buckets is computed. Such a level would have even
+fewer sums."""
 
 EACH = "events"
 """Name of the table in the temporary database that holds the events of the latest batch of rows."""
@@ -99,7 +100,7 @@ JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = 
 """  # noqa: S608 - our own words
 
 _BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
-"""SQL expression for the duration (ticks) below which a level sums spans. Longer spans are stored one by one."""
+"""SQL expression for the least duration (ticks) of a long span. Shorter spans are summed by buckets of 2 ** `level`."""
 
 _EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
 
@@ -199,7 +200,8 @@ def _note_lanes(
 
 
 def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
-    """Return the lowest level of the data file's sidecar. It is estimated from `SAMPLE` rows in the middle of the file."""
+    """Return the level with the narrowest buckets in the sidecar. Estimate it from `SAMPLE` rows in the middle of the
+    data file."""
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
@@ -208,8 +210,8 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create two tables in the temporary database: `longs` with each long span, and `cells` with the sums of the lowest
-    level, `first`."""
+    """Create two tables in the temporary database: `longs` with each long span, and `cells` with the sums of all
+    shorter spans, by buckets of 2 ** `first`."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -223,8 +225,8 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
-    """Add the sums of all levels above the lowest one to the table `cells`, which has the sums of all levels. Leave out
-    a level that has hardly fewer sums than the level below (`SAVES`)."""
+    """Add the sums of the levels above `first` to the table `cells`, which already has the sums of the level `first`.
+    Leave out a level that has hardly fewer sums than the level below (`SAVES`)."""
     database.execute("CREATE TABLE finer AS FROM cells")
     kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):
@@ -243,8 +245,8 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return SQL that computes the sums of a level. `rows` is SQL for the spans that the level sums, or for the sums of
-    the level below."""
+    """Return SQL that sums spans by buckets of 2 ** `level`. `rows` is SQL for the spans, or for their sums by narrower
+    buckets."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
 
@@ -261,10 +263,9 @@ def tend(
     """Write the missing sidecars of the data files in the newest version of the table. Yield the path of each data file
     for which a sidecar was written.
 
-    Skip files with fewer than `least_rows` rows. Before that, remove the sidecars of files that no longer exist. If a
-    file cannot be read, its sidecar cannot be written, or memory or disk space is too small, log the failure; the next
-    call tries again. Raise StoreError if the table cannot be read.
-    """
+    First remove the sidecars of files that no longer exist. Skip files with fewer than `least_rows` rows. Log a failure
+    if a file cannot be read or its sidecar cannot be written, or if memory or disk space is too small. The next call
+    tries again. Raise StoreError if the table cannot be read."""
     table = TableReader(store, options)
     files = table.files()
     sidecars.sweep(_existing(table) or [file.path for file in files])

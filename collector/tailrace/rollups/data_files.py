@@ -1,9 +1,10 @@
-"""Cache facts about a table's data files, and read from their sidecars (precomputed sums) what a frame draws. A frame
-is the drawing of one window of time.
+"""Cache facts about a table's data files, and read precomputed sums of their rows for a frame. A frame is the drawing
+of one window of time. The sums of a data file are in its sidecar, a pair of files (see `sidecar`).
 
-For each data file, `FileCache` holds the extents of its lanes, its sidecar, and pages of the sidecar. When the table
-has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the lanes of a file
-that may overlap the window of a frame. `SidecarReader` reads the sums and the long spans of these lanes.
+For each data file, `FileCache` holds the first and last times of its lanes (streams and substreams), its sidecar, and
+parts of the sidecar. When the table has a newer version, `FileCache` forgets the files that the version no longer has.
+`reach` finds the lanes of a file that may overlap the window of a frame. `SidecarReader` reads the sums and the long
+spans of these lanes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file that has a sidecar. It has the sidecar's levels, and the range of values in each page of the sidecar."""
+    """A data file that has a sidecar (precomputed sums), with the footers of both sidecar files. `levels` has the
+    base-2 logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums for each width."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
         """Open both files of the sidecar. Raise OSError or pyarrow's errors if one of them cannot be read."""
@@ -110,8 +112,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Find and cache the sidecars of these data files, and forget all other data files. Return the files that have
-        a sidecar, by path."""
+        """Find and cache the sidecars (precomputed sums) of these data files, and forget all other data files. Return
+        the cached files that have a sidecar, by the path of the data file."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -182,9 +184,9 @@ their times exactly."""
 class Reach(NamedTuple):
     """The lanes (streams and substreams) of a data file that may overlap the window of a frame, as columns.
 
-    `lanes` are indices into the file's `FileLanes`. `number` is the lane's number in the frame. `finest` is the highest
-    level of a sidecar whose buckets are at most as wide as the frame's buckets. `opens` and `closes` are the bounds of
-    the window, in stored times or in ticks."""
+    `lanes` are indices into the file's `FileLanes`. `number` is the index of the lane in the frame. `finest` is the
+    base-2 logarithm of the widest buckets whose precomputed sums the frame can use. `opens` and `closes` are the bounds
+    of the window, in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -199,8 +201,8 @@ class Reach(NamedTuple):
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
     """Return the lanes of a data file that may overlap the window of a frame.
 
-    `numbers` has, by the id of a lane, the lane's number in the frame, or `NONE` if the frame does not draw the lane.
-    `scales` has the window on the clock of each lane."""
+    `numbers` maps the id of a lane to the index of the lane in the frame, or to `NONE` if the frame does not draw the
+    lane. `scales` has the begin and end of the window in the times and ticks of each lane."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -225,23 +227,22 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return the sidecar level from which the frame reads its sums, for each lane in `reached`. These are the lanes
-    that may overlap the frame's window.
+    """Return, for each lane in `reached`, which of the file's levels (`CachedFile.levels`) has the widest buckets that
+    are at most as wide as the buckets of the drawing.
 
-    Return None if, for one of the lanes, the buckets of even the lowest level are wider than the frame's buckets."""
+    Return None if no level has such buckets for one of the lanes."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return a duration (ticks) for each lane in `reached`. The lane's sums in the sidecar level `level` contain only
-    spans that are shorter.
-    """
+    """Return, for each lane in `reached`, the duration (ticks) from which a span is stored as a long span. Shorter
+    spans are in the sums of the sidecar level `level`."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
 class SidecarReader:
-    """Reads from the sidecar of one data file what one frame draws: sums, and long spans."""
+    """Reads the sidecar of one data file: precomputed sums of short spans, and each long span."""
 
     def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
         self._cache = cache
@@ -249,9 +250,8 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums that lie in the window of the frame. `level` has the sidecar level to read for each lane in
-        `reached`.
-        """
+        """Yield the precomputed sums that lie in the window. `level` states for each lane in `reached` by which bucket
+        width its sums are read (`levels`)."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -268,10 +268,10 @@ class SidecarReader:
                 yield self._pieces(page, chosen, table.number[row])
 
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
-        """Yield the long spans that overlap the window of the frame.
+        """Yield the long spans that overlap the window.
 
-        `least` has, for each lane, the minimum duration (ticks) of these spans. `before` has, for each lane, a time or
-        tick before which these spans begin."""
+        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans. `before` has the time or
+        tick before which they must begin."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -292,7 +292,7 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the sidecar pages in which there may be long spans that overlap the window of the frame.
+        """Yield the pages of the sidecar (parts of its file) that may have long spans which overlap the window.
 
         The rows of all pages are sorted by duration, then by begin. `shortest` is the minimum duration (ticks)."""
         file = self._file.longs
@@ -343,11 +343,11 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Lookup tables for the rows of a sidecar. For each row, they return facts about the row's lane.
+    """Facts about the lane (stream or substream) of each row in a sidecar page, as arrays. The method `rows` returns
+    the indices of rows into these arrays. A lane has two entries: for rows with a stored time, and for all other rows.
 
-    `number` is the lane's number in the frame. `opens` and `closes` are the begin and the end of the frame's window, as
-    times or ticks of the lane. The method `rows` computes the index of a row into the tables. The index combines the
-    lane of the row, and whether the row has a stored time."""
+    `number` is the index of the lane in the drawing. `opens` and `closes` are the bounds of the drawn window, as times
+    or ticks of the lane."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)
@@ -357,16 +357,14 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return a lookup table with one of `values` for each lane that may overlap the frame's window, and with
-        `missing` for the other lanes of the file.
-
-        The method `rows` computes the indices into the table."""
+        """Return an array with one of `values` for each lane that may overlap the drawn window, and with `missing` for
+        each other lane of the file. The method `rows` returns the indices into this array."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a sidecar page the index into the lookup tables of its lane."""
+        """Return for each row of a sidecar page the index of its lane into the arrays of this class."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -1,8 +1,9 @@
-"""Compute the columns that a frame draws from its pieces. A piece is a row of the table, or a sum of rows.
+"""Compute the columns that a frame draws (the drawing of one window of time). The input are pieces: rows of the table,
+and partial sums of rows.
 
-`added` and `latest` sum columns in memory by bucket, as the module `events` does in SQL. `stacked` assigns a row of the
-drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no other span. A bucket of
-short spans is drawn below the spans that contain the begin of the bucket.
+`added` and `latest` sum columns in memory by bucket (a slice of time), as the module `events` does in SQL. `stacked`
+assigns a row of the drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no
+other span. A bucket of short spans is drawn below the spans that contain the begin of the bucket.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
     """Sum pieces (rows or partial sums of rows) of counter values. Pieces with equal values in all `keys` form one sum.
 
-    Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum has the `spot`, `offset`
-    and `latest` of this piece."""
+    Return the sums sorted by the keys. A sum has the `spot` (time or tick), `offset` and `latest` of its latest piece.
+    Also return the index of this piece for each sum."""
     key = _packed(keys)
     order = np.lexsort((pieces.offset, pieces.spot, *(key if key.ndim > 1 else (key,))))
     first = _firsts(key[..., order])
@@ -103,7 +104,8 @@ def _changes(ordered: NDArray[Any]) -> Truths:
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values, at most `MOST`. `first` has the index of the first value of each group."""
+    """Return the sum of each group of values. A sum above `MOST` is replaced by `MOST`. `first` has the index of the
+    first value of each group."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -115,10 +117,8 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""If at most this number of buckets lie between two long spans, the drawing's rows for these buckets are computed in a
-loop.
-
-For more buckets, a vectorized search is faster."""
+"""Maximum number of buckets between two long spans whose rows in the drawing are computed in a loop. For more buckets,
+a vectorized search is faster."""
 
 
 class LaneStack:
@@ -161,8 +161,8 @@ class LaneStack:
     def steps(self) -> list[tuple[int, int]]:
         """Return pairs of a time and a row of the drawing, sorted by time.
 
-        From the time of a pair to the time of the next pair, the pair's row is the first row below all spans that have
-        not ended."""
+        A bucket that begins between the time of a pair and the time of the next pair is drawn in the pair's row. This
+        row is directly below all spans that are still open at that time."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -173,11 +173,9 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return for each span of one lane the row of the drawing in which it is drawn.
+    """Return, for each span or bucket of short spans in one lane, the row of the drawing in which it is drawn.
 
-    The spans must be sorted by begin, then by descending end. `short` is true for entries that are buckets of short
-    spans.
-    """
+    The entries must be sorted by begin, then by descending end. `short` is true for a bucket of short spans."""
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)
@@ -201,9 +199,10 @@ If a lane has more open spans, the open spans that begin in one bucket are drawn
 
 
 class Drawn(NamedTuple):
-    """Spans and sums of spans that a frame draws, with their begins and ends as times on the timeline's axis (ns).
+    """Single spans and buckets of short spans that are drawn. `begin` and `end` are times on the timeline's axis (ns).
+    The end of an open span is `LATEST`.
 
-    `short` is true for sums, and false for single spans. The end of an open span is `LATEST`."""
+    `short` is true for a bucket, whose spans are drawn as one, and false for a single span."""
 
     pieces: Pieces
     begin: Longs
@@ -236,16 +235,16 @@ class Summed(NamedTuple):
 
 
 def summed(pieces: Pieces, scales: Scales) -> Summed:
-    """Sum the short spans, the instants and the counter values of a frame by bucket. Return these sums, and the long
-    spans unchanged."""
+    """Sum the short spans, the instants and the counter values by bucket (a slice of time). Return these sums, and the
+    long spans unchanged."""
     of_spans = pieces.what == SPAN
     short = of_spans & _is_short(pieces, scales)
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum by bucket the chosen pieces (rows or partial sums) whose bucket is in the window. The `edge` of a sum is
-        the begin of its bucket."""
+        """Sum those pieces (rows or partial sums) by bucket that `chosen` selects and whose bucket is in the window.
+        `edge` of a sum is the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -281,10 +280,10 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return the row in which each span is drawn, counted within the span's lane.
+    """Return the row in which each span is drawn, counted from the top of its lane (stream or substream).
 
-    If the depth of a span was recorded, the span is drawn in the row of this depth. All other spans are stacked below
-    these rows. `deepest` is the number of rows for recorded depths in each lane."""
+    A span with a recorded depth is drawn in the row of this depth. All other spans are stacked below these rows.
+    `deepest` has the number of rows for recorded depths of each lane."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -308,9 +307,9 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Replace the text numbers in names and counter members, so that equal texts have equal numbers, and return the
-    pieces. Before, a text that occurs in two files may have two numbers, and the values of one counter could not be
-    summed."""
+    """Return the pieces (rows and partial sums) with equal numbers for equal names and members of counters. These
+    columns have numbers of `texts` instead of texts. Before, a text that occurs in two files may have two numbers, so
+    that the values of one counter could not be summed."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -328,9 +327,10 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return sums with their begins and ends as times (ns).
+    """Return the begin and end times (ns) of sums of rows, together with the sums.
 
-    A sum of a single row begins and ends as this row does. A sum of several rows fills its whole bucket."""
+    A sum of a single row begins and ends as this row does. A sum of several rows fills its whole bucket (slice of
+    time)."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -340,7 +340,7 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return those long spans that overlap the window of the frame, with their begins and ends as times (ns)."""
+    """Return those single spans that overlap the drawn window, with their begins and ends as times (ns)."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
@@ -363,6 +363,7 @@ def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     crowd = longs.take(many)
     begin = scales.place(crowd, crowd.spot)
     bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
-    # The merged span has the label of the open span that began first.
+    # `added` takes the label of the longest piece. With `longest` set to `-begin`, it takes the label of the span that
+    # began first.
     merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
     return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

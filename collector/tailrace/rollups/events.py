@@ -1,11 +1,13 @@
 """Define the SQL that turns the rows of one data file into the events that a timeline draws.
 
 The SQL reads no other file. An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of an event
-is its stored time or, if it has none, its tick. If a row has no name, its label is a question mark, the row's `id` and
-the key of the name. The name is then looked up when the row is shown. Begin rows are left out, because a begin is drawn
-only if no other row supersedes it.
+is its stored time or, if it has none, its tick. Begin rows are left out, because a begin is drawn only if no other row
+supersedes it.
 
-The extents of a lane are the first and last of its stored times and of its ticks.
+The label of a row is "=" and its name. If the row has no name, its label is "?", the row's `id`, a space and the key of
+the name. The name of such a row is looked up when the row is shown.
+
+The extent of a lane (a stream or substream) has the first and last of its stored times and of its ticks.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({
 If a name is cut off at `LABEL_MAX` characters, the MD5 sum of the whole name follows, so that different long names stay
 different."""
 
-# If an expression occurs twice, DuckDB evaluates it for all rows, even if only one branch of a CASE needs it. Therefore
-# the SQL replaces attributes that need not be parsed by NULL: parsing one attribute of 10 MB takes 100 MB of memory.
+# If an expression occurs twice, DuckDB evaluates it for all rows, even if only one branch of a CASE needs it. To parse
+# one attribute of 10 MB takes 100 MB of memory. Therefore the SQL parses NULL instead of those attributes that it does
+# not need.
 _DRAWN = f"""
 SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
   CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
@@ -70,15 +73,15 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""SQL for the events in `rows`. An event has the same columns as a sum, with the count 1.
+"""SQL for the drawn events in `rows`. It has the columns of `SUMS`, and `count` is 1.
 
 The caller replaces `rows` by a relation, and `condition` by SQL that selects rows. The SQL uses views and macros of
 `query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
-"""Columns by which the rows of one lane and bucket are grouped before they are summed: the kind of event, whether the
-row has a stored time, and the depth. Counter values are also grouped by counter.
-"""
+"""Columns by which the rows of one lane (a stream or substream) and one bucket (a slice of time) are grouped before
+they are summed: the kind of event, whether the row has a stored time, and the depth. Counter values are also grouped by
+counter."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -91,18 +94,18 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""SQL for the columns of a sum of spans or instants.
+"""SQL for the columns of a row that sums several spans or instants.
 
-`label` is the label of the longest event. If the sum has several events, `start`, `offset` and `kind` are null."""
+`label` is the label of the longest event. If several events are summed, `start`, `offset` and `kind` are null."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a sum of counter values that have the same `label` and `member`.
+"""SQL for the columns of a row that sums values of one counter. The values have the same `label` and `member`.
 
-`spot` and `offset` are those of the latest value."""
+`spot` (time or tick) and `offset` are those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
@@ -136,8 +139,8 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""SQL that merges the extents (first and last times and ticks) of each lane into one. The lane has one extent for each
-batch of rows that was read."""
+"""SQL that merges several extents of a lane (a stream or substream) into one. An extent has the first and last times
+and ticks of the rows that were read in one batch."""
 
 
 class LaneExtent(NamedTuple):

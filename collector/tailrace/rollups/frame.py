@@ -1,16 +1,15 @@
-"""Compute the columns that a timeline draws for a window of time.
+"""Compute the columns of a frame, the drawing of one window of time.
 
-A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans of a lane in a
-bucket share one drawn row, and so do all instants of a lane in a bucket (see `scale` for buckets). The row of a bucket
-has the count of its events. If the count is 1, the row describes the event exactly. Counters have the least, greatest
-and latest value in each bucket.
+The window is divided into buckets (see `scale`). A span at least as long as a bucket, an open span and a gap each have
+a drawn row. All shorter spans of a lane (a stream or substream) in a bucket share one drawn row, and so do all
+instants. The row of a bucket has the count of its events. If the count is 1, the row describes the event exactly.
+Counters have the least, greatest and latest value in each bucket.
 
-A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For each lane
-that may overlap the window, each data file supplies two things: the sums of the highest level whose buckets fit into
-the frame's buckets, and the spans that are too long for this level. If a file has no sidecar, or if its lowest level is
-too coarse, the rows of the file are read instead. The range of these rows begins so far before the window that it has
-each short span which overlaps the window. Longer spans that overlap the window are among the long spans of the file's
-sidecar.
+A frame is computed from the sidecars of data files (see `sidecar`), which have precomputed sums of short spans, and
+each long span. For each lane, a sidecar supplies the sums with the widest buckets that fit into the frame's buckets,
+and the longer spans. If a file has no sidecar, or all its sums have too wide buckets, the rows of the file are read
+instead. The range of these rows begins so long before the window that no short span which overlaps the window is left
+out. Longer spans come from the sidecar.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """The events without a duration that a frame draws, as columns: instants, annotations, ends without a begin, and
-    counters without a number.
+    """The drawn events without a duration, as columns: instants, annotations, ends without a begin, and counters
+    without a number. Several events of a lane in one slice of time are one entry.
 
-    `time` is nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for a bucket of several
+    `time` is nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for an entry of several
     events."""
 
     lane: list[int]
@@ -189,9 +188,11 @@ def _drawn(
 def _draw(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows of a frame. The buckets are so wide that the frame has at most `MOST_ROWS` rows of each kind.
+    """Return the rows that are drawn for a window. Make the buckets (slices of time) so wide that there are at most
+    `MOST_ROWS` rows of each kind.
 
-    As far as `SPARE` allows, make the buckets wider without a new read. Beyond that, read the rows and sums again."""
+    Sum rows that were already read by wider buckets, if the width grows by at most 2 ** `SPARE`. Otherwise, read again.
+    """
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -233,13 +234,12 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have these text numbers, each once. Also return, for each number, the index of its
-        text.
-        """
+        """Return the texts that have these numbers in `FrameTexts`, each text once. Also return, for each number, the
+        index of its text in this list."""
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return for each row that the frame draws the index of its name in the frame's list of names."""
+        """Return, for each drawn row, the index of its name in `names`."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
@@ -349,7 +349,7 @@ ENOUGH = 300_000
 summed by bucket, to save memory."""
 
 RAW = 1.5
-"""Estimated time to process a row of a data file, relative to the time to process a sum of a sidecar."""
+"""Estimated time to process a row of a data file, relative to the time to process a precomputed sum of rows."""
 
 
 class FileRows(NamedTuple):
@@ -363,11 +363,11 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows that a frame needs from a data file if the spans of each lane last at most `bounds` ticks.
-
-        The range of rows begins so far before the window that it has all spans which overlap the window."""
+        """Return the rows of a data file in which all spans lie that overlap the window. A span of the n-th lane in
+        `reached` lasts at most `bounds[n]` ticks. Therefore the range of rows begins this much earlier than the window.
+        """
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
-        # The rounding error of the length, a floating-point number, is less than 4096.
+        # The rounding error of `opens - length` is less than 4096 ns or ticks.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
         return cls(path, lanes, reached, since)
 
@@ -385,8 +385,8 @@ class FileRows(NamedTuple):
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of spans that a frame will draw. It is computed from the numbers of sums and
-    long spans in the sidecars, and from the numbers of events in files without a sidecar."""
+    """Return an estimate of the number of spans that will be drawn. Compute it from the numbers of precomputed sums and
+    of long spans in the sidecars, and from the numbers of events in files without a sidecar."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():
@@ -465,8 +465,8 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read from all files together. If the files need different ranges for a
-    lane, return the one that begins first."""
+    """Return one range of rows to read from all files together, for each lane (a stream or substream). Among the ranges
+    that the files need for a lane, choose the one that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

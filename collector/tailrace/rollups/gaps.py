@@ -35,12 +35,12 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """A gap as a frame draws it. It stands for `gaps` gaps of one stream that begin in the same bucket of the frame and
-    end in the same bucket.
+    """A gap in the drawing of a window. It stands for `gaps` gaps of one stream that begin in the same bucket (a slice
+    of time) and end in the same bucket.
 
-    `first` is one of these gaps. If `gaps` is 1, `first` is the gap itself. `remaining` is the sum of the known numbers
-    of missing events, or None if none is known. `unknown` is the number of gaps that lack an unknown number of events.
-    `reason` is None if the gaps have several reasons."""
+    `first` is one of these gaps. `remaining` is the sum of the known numbers of missing events, or None if none is
+    known. `unknown` is the number of gaps for which this number is unknown. `reason` is None if the gaps have several
+    reasons."""
 
     first: PlacedGap
     gaps: int
@@ -171,7 +171,7 @@ class _Nearest:
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Compare found events with the nearest ones so far, and keep those that are nearer to the gap.
+        """Replace the nearest events before and after the gap by those in `events` that are nearer.
 
         `events` has four items: the events before and after the gap by sequence number, then the events before and
         after it by offset. An item is None if no event was found."""
@@ -291,10 +291,8 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of SQL: an expression for the sequence number of an event, and a condition for the events to which
-    the expression applies.
-
-    `formats` are the formats of the gaps."""
+    """Yield pairs of SQL for the formats in `formats`: an expression for the sequence number of an event, and a
+    condition for the events to which the expression applies."""
     if not set(formats) <= set(_OTHERWISE):
         yield "seq", f"format NOT IN {_OTHERWISE}"
     if not set(formats).isdisjoint(_OTHERWISE):

@@ -16,14 +16,16 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-"""Number that stands for a missing depth, for a missing text, and for a lane that a frame does not draw."""
+"""Number that stands for a missing depth, for a missing text, and for a lane that is not drawn."""
 
 
 class Pieces(NamedTuple):
-    """The pieces (rows and partial sums of rows) from which a frame is drawn, as columns. `number` is the number of the
-    lane in the frame. `events` is the number of rows in the sum. Text columns hold the text numbers of `FrameTexts`.
-    For a single row, `spot`, `start`, `offset` and `kind` are those of the row. For a sum of events, they are those of
-    the longest event, and for a sum of counter values, those of the latest value."""
+    """The rows and partial sums of rows from which a window is drawn, as columns.
+
+    `number` is the index of the lane in the drawing. `events` is the number of rows in a sum. The text columns `label`,
+    `member` and `kind` have the numbers of texts in `FrameTexts`. `spot` is a stored time or a tick. In a sum of
+    events, `spot`, `start`, `offset` and `kind` are those of the longest event. In a sum of counter values, they are
+    those of the latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -54,7 +56,7 @@ class Pieces(NamedTuple):
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """Concatenate several sets of columns, and return one set with the pieces of all."""
+    """Concatenate the rows of several sets of columns."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -68,17 +70,17 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts of the rows and sums from which a frame is drawn. Columns have text numbers instead of texts.
+    """The texts that occur in the `Pieces` of one drawing. The columns of `Pieces` have numbers instead of texts.
 
-    A text number combines the index of an Arrow dictionary and a code in this dictionary. A text that is in two
+    The number of a text combines the index of an Arrow dictionary and a code in this dictionary. A text that is in two
     dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add an Arrow dictionary of texts to the texts of the frame. Return for each of the given codes its text
-        number. For a code below 0, return `NONE`."""
+        """Add an Arrow dictionary to the known texts. Return for each of `codes`, the codes of this dictionary, the
+        number that `texts` converts to the text. For a code below 0, return `NONE`."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)

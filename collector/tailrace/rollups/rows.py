@@ -29,9 +29,8 @@ BLOCK_ROWS = 60_000
 larger margin would take longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
-"""Margins that may be read before and after a window, as multiples of the window's length.
-
-The largest margin is used with which the block has at most `BLOCK_ROWS` rows."""
+"""Margins that may be read before and after a window, as multiples of the window's length. `margin_of` chooses one of
+them."""
 
 _BOUND = 2**62
 
@@ -56,8 +55,8 @@ class Since(NamedTuple):
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
-"""Ranges of rows that must be read. The key has the lane, and whether the range is one of stored times (True) or of
-ticks (False)."""
+"""Ranges of rows to read. The key consists of a lane (a stream or substream), and whether the range is one of stored
+times (True) or of ticks (False)."""
 
 
 class CodedRows(NamedTuple):
@@ -96,8 +95,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows as columns from which a frame is drawn. Replace the dictionary codes of their texts by text
-        numbers of `texts`."""
+        """Return the rows as columns. Replace the dictionary code of each text by a number from `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -107,10 +105,11 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Cached rows of some data files. For each lane, the block has all rows in one range of times or ticks.
+    """Cached rows of some data files. For each lane (a stream or substream), the block has all rows in one range of
+    times or ticks.
 
-    The rows have the lane numbers of the frame for which the block was read. For another frame, `within` returns them
-    with the lane numbers of that frame."""
+    The column `number` has the index of the lane in the drawing for which the block was read. For another drawing,
+    `within` replaces these indices."""
 
     def __init__(
         self,
@@ -133,7 +132,8 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return those rows of the block that lie in the ranges `asked`. Each row gets the lane number of its range."""
+        """Return the cached rows that lie in the ranges `asked`. Each row gets the lane number of the range in which it
+        lies."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
@@ -170,15 +170,15 @@ class KeptBlocks:
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` that may be read around a window, if the window itself has about `rows` rows.
-
-    Return 0 if the block would be too large with each of them."""
+    """Return the largest of `_MARGINS` with which a block has at most `BLOCK_ROWS` rows, or 0 if there is none. `rows`
+    is the estimated number of rows in the window without a margin. A margin is assumed to have rows at the same
+    density."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges by lane and by their kind (stored times or ticks). In the keys, a lane is identified by its
-    columns in the table (`StoredLane`) instead of its number in the frame."""
+    """Return the ranges `near` by their lane (a stream or substream) and by their kind (True for stored times, False
+    for ticks). The number of a range is the index of its lane in `lanes`."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 
@@ -292,7 +292,7 @@ class RowReader:
         return block
 
     def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
-        """Yield the rows of some data files in the ranges `near`, in batches.
+        """Yield the rows of some data files in batches. `near` has the range of times or ticks to read for each lane.
 
         The first batch is always empty, so that the caller gets the columns even if there are no rows."""
         self._database.register("near", self._near(near))

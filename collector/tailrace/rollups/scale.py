@@ -99,7 +99,8 @@ class Range(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """The window of a frame on one clock, from `begin` (inclusive) to `end` (exclusive), in nanoseconds or in ticks.
+    """The buckets (slices of time) into which a drawn window is divided. The window lasts from `begin` (inclusive) to
+    `end` (exclusive), in nanoseconds or in ticks.
 
     `log` is the base-2 logarithm of the width of a bucket, in the same unit."""
 
@@ -118,7 +119,8 @@ class Buckets(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The window of a frame on the clock of one session.
+    """A drawn window on the clock of one session: its buckets (slices of time) in nanoseconds for rows with a stored
+    time, and in ticks for other rows.
 
     Spans of 2 ** `short` ticks or more are drawn one by one. Shorter spans are summed in buckets. The time of a tick is
     `zero` plus (tick + `offset`) / `rate` seconds. `zero` is None if the ticks have no time."""
@@ -132,7 +134,8 @@ class Scale(NamedTuple):
 
 
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
-    """Return the window of a frame on the clock of a session, with buckets that are at most 2 ** `log` ns wide."""
+    """Divide a window into buckets (slices of time) that are at most 2 ** `log` ns wide. Return them in the times and
+    in the ticks of a session."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
     rate = rate if rate is not None and rate > 0 else 1e9
@@ -177,12 +180,13 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of the factor by which a frame can widen its buckets without reading rows and sums again. A frame
-with too many rows does so."""
+"""Base-2 logarithm of the greatest factor by which buckets can be widened without a new read of the data files. If a
+window has too many rows, its buckets are widened."""
 
 
 class Scales:
-    """The windows and buckets of all lanes (`Scale`), as arrays. The index is the number of the lane in the frame."""
+    """The drawn window and its buckets on the clock of each lane's session (`Scale`), as arrays. The index is the
+    number of the lane in the drawing."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -201,16 +205,17 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Begin and end of the window, as two arrays with one entry for each lane. The arrays of the key True contain
-        stored times, those of the key False contain ticks.
+        """Begin and end of the range to read, as two arrays with one entry for each lane. They are stored times under
+        the key True, and ticks under the key False.
 
-        The window is extended to whole buckets of the greatest width that needs no new read (`SPARE`)."""
+        The range is the drawn window, extended to whole buckets of the greatest width for which these rows suffice
+        (`SPARE`)."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """First and last bucket of the window for each lane. The key True is for rows with stored times, and the key
-        False for rows with ticks."""
+        """First and last bucket of the window, as two arrays with one entry for each lane. The buckets under the key
+        True are for rows with a stored time, those under the key False for all other rows."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
@@ -228,10 +233,10 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Convert `at` to times (ns) on the axis. `at` has a stored time or a tick for each entry of `pieces` (a row or
-        a partial sum).
+        """Convert stored times and ticks to times (ns) on the timeline's axis. `at` has the stored time or the tick of
+        each entry in `pieces` (a row or a partial sum).
 
-        Return `NOWHERE` for a time that cannot be drawn."""
+        Return `NOWHERE` for a time that is unknown, below 0 or beyond `LATEST`."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]
@@ -248,7 +253,8 @@ class Scales:
         return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
 
     def finish(self, pieces: Pieces, begin: Longs) -> Longs:
-        """Return the end times (ns) of single spans, computed from their durations and from their begin times (ns)."""
+        """Return the end time (ns) of the span in each row of `pieces`. Compute it from `begin`, the begin times (ns),
+        and from the durations."""
         found = begin.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)

@@ -1,13 +1,15 @@
-"""Write and read sidecars. A sidecar is a pair of files with the sums and the long spans of one data file.
+"""Write and read sidecars. A sidecar is a pair of files with the sums of short spans and each long span of one data
+file.
 
 The two files of a sidecar are in the store's directory `rollups/vVERSION`. Their names are a hash of the data file's
-path in the table. The file with `cells` in its name has the sums, and the header in its metadata. The file with `longs`
-has the long spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time. If the
-table is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
+path in the table. The file with `cells` in its name has the sums for several bucket widths (levels), and a header in
+its metadata. The file with `longs` has the long spans. Data files never change, so a sidecar never becomes stale, and
+may be deleted at any time. If the table is behind a URL, or the store is not writable, the sidecars are in the user's
+cache directory.
 
 `PagedFile` reads one of the two files page by page. A page is a row group of the file, as columns in memory. The footer
-states for each page the bounds of its levels and edges, or of its durations and times, so that a frame needs few pages.
-`KeptPages` caches pages, because many windows use the same pages of high levels.
+states the bounds of the two sort columns in each page, so that few pages are read for a window. `KeptPages` caches
+pages, because many windows use the same pages of wide buckets.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ class PagedFile:
         return np.array([each.min for each in found], np.int64), np.array([each.max for each in found], np.int64)  # fmt: skip
 
     def read(self, number: int) -> SidecarPage:
-        """Read one page from disk. Raise OSError or pyarrow's errors if the file cannot be read."""
+        """Read the page (row group) with this number from disk. Raise OSError or pyarrow's errors if the sidecar file
+        cannot be read."""
         words = [name for name in _WORDS if name in self.footer.schema.names]
         with parquet.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
             table = file.read_row_group(number, use_threads=False)
@@ -141,18 +144,19 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of the sidecar's data file. A tick counts as 2 ** `scale` ns where a duration in ticks is compared with a
-    duration in nanoseconds."""
+    """A lane (a stream or substream) in the data file of a sidecar. To compare a duration in ticks with a duration in
+    nanoseconds, a tick of this lane counts as 2 ** `scale` ns."""
 
     scale: int
     extent: LaneExtent
 
 
 class RollupHeader(msgspec.Struct, frozen=True):
-    """The header of a sidecar, with facts about its data file and its levels.
+    """The header of a sidecar, which has precomputed sums of the spans in a data file.
 
-    `path`: the path of the data file in the table. `rows`: the number of rows of the data file. `levels`: the levels of
-    the sidecar. `sizes`: the number of sums in each level. `lanes`: the lanes of the data file."""
+    `path` and `rows` are the path of the data file in the table and the number of its rows. `levels` has the base-2
+    logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums for each of them. `lanes`
+    are the streams and substreams in the data file."""
 
     path: str
     rows: int

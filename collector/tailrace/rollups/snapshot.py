@@ -71,8 +71,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the begun spans that are in lanes of a frame. `numbers` has, by the id of a lane, the lane's number in
-        the frame, or `NONE` if the frame does not draw the lane."""
+        """Return the spans in drawn lanes for which only a begin row is stored. `numbers` maps the id of a lane to the
+        index of the lane in the drawing, or to `NONE` if the lane is not drawn."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -85,7 +85,8 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""SQL for the sessions that other sessions replace. The result has the ids without the suffix of a restart."""
+"""SQL for the ids of the sessions that no view shows (`inner_views.HIDE`). A suffix of the id after a dot is left out.
+"""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
@@ -97,9 +98,10 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for facts about all sessions that have a session row. It has the same columns as `timeline.FACTS`.
+"""SQL for the clock, run and peer of each session that has a session row, and for the times at which it was opened and
+closed. The columns are those of `timeline.FACTS`.
 
-Unlike `timeline.FACTS`, this SQL counts no rows of the sessions."""
+Unlike the view `sessions`, this SQL does not count the rows of each session."""
 
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
@@ -109,8 +111,8 @@ LEFT JOIN part.learnt AS k ON true
 LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
-"""SQL that looks up the names of events whose rows have no name. The labels of these events begin with a question mark.
-"""
+"""SQL that looks up the names of events whose rows have no name. The label of such an event is "?", its id, a space and
+the key of its name (see `events`)."""
 
 WALL = "wall"
 """Name of the time axis that all lanes with wall time share."""
@@ -120,7 +122,8 @@ AskedLabel = tuple[str, str, str]
 
 
 class LaneKey(NamedTuple):
-    """The key of a lane. `stream` is "" for the lane of rows whose stream is unknown."""
+    """The key of a lane: a stream of a session, or one of its substreams. `stream` is "" for rows whose stream is
+    unknown."""
 
     source: str
     session: str
@@ -129,19 +132,19 @@ class LaneKey(NamedTuple):
 
 
 class TimelineLane(NamedTuple):
-    """A lane of a timeline, and facts about its rows.
+    """A lane of a timeline (a stream or substream), and facts about its rows.
 
-    `first` and `last` are times (ns) on the lane's axis, or None if no row has a time. Lanes with wall time share the
-    axis `wall`. A lane without wall time shares its axis with the lanes of its run. If its session has no run, it
-    shares its axis with the lanes of its session. `missing` is the number of events that are known to be missing from
-    the stream of the lane. `unknown`: whether the stream also lacks an unknown number of events. Both are set only for
-    the lane of a stream without a substream."""
+    `first` and `last` are times (ns) on the time axis `axis`, or None if no row has a time. Lanes with wall time share
+    the axis `wall`. All other lanes of a run share an axis, and so do those of a session without a run.
+
+    `missing` is the number of events that are known to be missing from the stream. `unknown`: whether the stream also
+    lacks an unknown number of events. For a lane of a substream, `missing` is 0 and `unknown` is false."""
 
     key: LaneKey
     format: str
     depths: int
-    """Number of drawing rows for spans of the lane with a recorded depth. All other spans of the lane are drawn below
-    these rows."""
+    """Number of rows in the drawing for those spans whose depth was recorded. All other spans of the lane are drawn
+    below these rows."""
     events: int
     open: int
     first: int | None
@@ -159,8 +162,8 @@ class TimelineSnapshot:
     The caller owns the engine, which must not move to another version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Open the timeline of the engine's version. If `cache` is None, use no sidecars, and compute all frames from
-        rows."""
+        """Open the timeline of the version that `engine` shows. If `cache` is None, draw all windows from stored rows,
+        without precomputed sums."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
@@ -229,9 +232,10 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions whose lanes have the axis with this name.
+        """Return the sessions that share the time axis with this name.
 
-        Raise UnknownError if no lane has this axis. For `WALL`, return an empty set instead."""
+        Raise UnknownError if there is no such axis. If no session has wall time, return an empty set for the axis
+        `WALL`."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
@@ -248,7 +252,7 @@ class TimelineSnapshot:
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
-        """Return the names of the events that have the given labels. The name is None if it is unknown."""
+        """Return the names of the events with the given labels (see `events`). A name is None if it is unknown."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:
             fields = [
