@@ -74,11 +74,8 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of different conditions on start times by which the table of begin rows of one snapshot is limited.
-
-The table has the rows that any of these conditions selects. After one more condition, it has all begin rows of the
-snapshot.
-"""
+"""Maximum number of different conditions on start times that together select the rows of the table `part.kept_begins`.
+After one more condition, the table has all begin rows of the snapshot."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that limits the view `stored` to those files that may contain rows in one of the given regions. A region
@@ -89,7 +86,7 @@ None as an argument stands for all files.
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Do nothing, so that `stored` reads all files. `prepare` calls this function if the caller gives no other."""
+    """Do nothing, so that the view `stored` reads all files. `prepare` uses this function as the default of `pick`."""
 
 
 class Stated(Protocol):
@@ -134,11 +131,9 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about the snapshot, because `stored` now shows another snapshot. `stated` has the facts that
-        the log states about it.
-
-        The next statement that needs one of the tables in `KEPT` fills this table again.
-        """
+        """Forget all facts about the rows in the view `stored`, because it now shows another snapshot. `stated` has the
+        facts that the table's log states about this snapshot. A later statement fills the tables in `KEPT` again that
+        it needs."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -153,15 +148,15 @@ class ViewCatalog:
         regions: list[Region] | None = None,
     ) -> None:
         """Define the views that an SQL statement names, and fill the tables from which these views read. Raise DuckDB's
-        errors.
+        errors if a data file cannot be read.
 
-        `regions` limits the rows that the statement reads (see `table.Region`). None stands for all rows. `pick` is the
-        function that limits the files from which `stored` reads.
-        """
+        The statement reads only rows in one of `regions` (see `table.Region`). None stands for all rows. `pick` is
+        called to limit the files from which the view `stored` reads."""
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views, both those for users and the inner views. Raise DuckDB's errors."""
+        """Define all views, both those for users and the inner views. Raise DuckDB's errors if a data file cannot be
+        read."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -215,10 +210,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one table of `KEPT` from the table with the rows of rare kinds.
-
-        If it is the table with `name` rows, also fill the table in which views look up names (`part.known`).
-        """
+        """Fill one table of `KEPT` from `part.kept_few`, the table with the rows of rare kinds. After the table with
+        `name` rows, also fill `part.known`, in which views look up names."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -229,11 +222,10 @@ class ViewCatalog:
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
         """Fill two tables with begin rows of spans: `part.kept_begins` with all of them, and `part.kept_open` with
-        those whose span has no row of its own.
+        those of spans for which no row of the whole span is stored.
 
-        Both tables are limited to rows in `regions` (ranges of column values) and in the regions of earlier statements.
-        Rows for earlier statements stay in the tables, because another cursor may still run one of these statements.
-        """
+        Both tables have only rows in `regions` (ranges of column values) and in the regions of earlier statements. Rows
+        for earlier statements stay in the tables, because another cursor may still run one of these statements."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -259,11 +251,8 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Define those views and macros in `needed` that are not defined yet.
-
-        Until all of them are defined, `part.shown` has no rows. Otherwise, DuckDB would open data files to check each
-        view.
-        """
+        """Define those views and macros in `needed` that are not defined yet. Meanwhile, let the view `part.shown` have
+        no rows, because DuckDB would otherwise open data files to check each view."""
         definitions = _definitions(self._facts)
         new = {
             name: each.sql

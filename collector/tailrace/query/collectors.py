@@ -167,13 +167,11 @@ def collectors(
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning that names the collectors on other hosts that may hold events which are not in the snapshot.
-    Return "" if there are none.
+    """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet. Return ""
+    if there are none, and for a local store, whose collectors `live.ask` finds by their directories.
 
-    `here` has the identities of the collectors that can be asked directly. Any other collector is named, unless its
-    last run ended with a normal shutdown, because its newest rows may not be committed yet. For a local store, return
-    "", because `live.ask` finds the collectors by their directories. Raise QueryError or StoreError if the table cannot
-    be read.
+    `here` has the identities of the collectors that can be asked directly. The warning names neither these collectors
+    nor those whose last run ended with a normal shutdown. Raise QueryError or StoreError if the table cannot be read.
     """
     if engine.table.local:
         return ""
@@ -191,7 +189,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return one item for each collector, with the times and the newest heartbeat of the collector's latest run."""
+    """Return the latest run of each collector that has heartbeats in the table, with its newest heartbeat."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

@@ -90,10 +90,11 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers (`selection`, `rows`), and the gaps that may have cost the answer rows (`gaps`).
+    """The rows that an answer covers (`selection`, `rows`), and the gaps whose missing events may belong to the answer
+    (`gaps`).
 
-    For a range of time, `rows` selects the events within the range, and `then` selects the sessions whose gaps count.
-    """
+    For a range of time, `rows` selects the events within the range. `then` selects the sessions that may have been open
+    in the range, because only their gaps count."""
 
     selection: Selection
     gaps: RowCondition
@@ -175,12 +176,12 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
-    # Counting the events of all sessions reads the whole store, so first look for any copy. Because the statement names
-    # `part.kept_few`, the catalog fills this table, and `part.copies` from it.
+    # First look for any copied file, because counting the events of all sessions reads the whole store. The statement
+    # names `part.kept_few`, so that the catalog fills this table, and then `part.copies` from it.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
-    # The views have no rows of a copy, so count the events of its original.
+    # The views have no rows of a copied file, so count the events of the original file.
     counts = "SELECT source, part.root(session) AS original, sum(events) AS events FROM part.session_counts GROUP BY ALL"
     sql = f"SELECT source, count(*), coalesce(sum(events), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
@@ -205,11 +206,11 @@ def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether any event matches the question of an answer.
+    """Return whether the table has any event in the scope of an answer. For a range of time, an event of a session that
+    may have been open in the range is enough.
 
     Events of the collector itself, such as heartbeats, count only if the selection names their source, because they
-    prove nothing about a producer.
-    """
+    prove nothing about a producer."""
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]
@@ -254,10 +255,8 @@ class Window(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Scope for the completeness of an answer about these rows.
-
-        The scope includes the gaps of all sessions that may have been open in the range of time.
-        """
+        """The gaps that may concern an answer with the window's rows. They include the gaps of all sessions that may
+        have been open between `since` and `until`."""
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(

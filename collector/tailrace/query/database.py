@@ -40,9 +40,8 @@ Regular files are left out, because libraries open and close them all the time.
 
 
 class _DatabaseHome:
-    """The process that opened the first table: its PID (`home`, None before that) and the descriptors that the library
-    opened.
-    """
+    """The process that opened the first table: its PID (`home`, None before that), and the descriptors that the
+    database library opened. `is_whole` checks with both whether this process can still use the database."""
 
     home: int | None = None
     descriptors: dict[str, str]
@@ -97,8 +96,8 @@ def is_whole() -> bool:
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Other threads may have opened some of these descriptors for themselves at the same moment, and may have closed
-    # them since. So the database counts as intact if at least half of the descriptors are unchanged.
+    # Other threads may have opened some of the noted descriptors for themselves at the same moment, and may have closed
+    # them since. So the database counts as intact if at least half of the noted descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()

@@ -330,12 +330,11 @@ def on_current(
     refusal: Callable[[Exception], TailraceError],
     moved: Callable[[], None] | None = None,
 ) -> T:
-    """Return the result of `attempt`. If upkeep deletes files of the snapshot meanwhile, move the table to its newest
-    version, call `moved`, and repeat.
+    """Return the result of `attempt`, which reads the current version of a table. If upkeep has deleted files of this
+    version, move the table to its newest version, call `moved`, and repeat.
 
-    Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files too fast, and the result of
-    `refusal` for any other error.
-    """
+    Raise QueryError if `attempt` was interrupted, and StoreError if upkeep deletes files too fast. For any other error,
+    raise the exception that `refusal` returns."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()

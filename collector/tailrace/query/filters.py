@@ -154,16 +154,14 @@ class OpenRange(NamedTuple):
 
     @property
     def by_times(self) -> RowCondition:
-        """SQL condition on the view `part.session_times`. It also selects sessions whose times are unknown."""
+        """SQL condition on the view `part.session_times` for the sessions that may have been open in the range.
+        Sessions whose times are unknown meet this condition."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition for sessions that were open within the range according to their session rows.
-
-        It applies to the view `part.stated_times`, which DuckDB computes without reading events. The condition selects
-        only a part of the sessions that `by_times` selects.
-        """
+        """SQL condition on the view `part.stated_times` for sessions whose session rows prove that they were open in
+        the range. DuckDB computes this view without reading events. All these sessions also meet `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

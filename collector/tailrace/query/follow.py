@@ -119,12 +119,12 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Name of the group to which a kind of row belongs. For each session and group, a follower stores separately how far it
-has yielded rows (`Mark`). All kinds that are not listed here form one more group.
+"""Name of the group to which a kind of row belongs. For each session and group, a follower stores how far it has
+yielded rows (`Mark`). All kinds that are not listed here form one more group.
 
-The offset of a gap, heal or session row is the number of bytes received so far. It exceeds the offsets of records in
-later rows. The begins of open spans are written at a commit, after records with greater offsets.
-"""
+Groups are needed, because a later row of another group may have a smaller offset. The offset of a gap, heal or session
+row is the number of bytes received so far, and exceeds the offsets of records in later rows. The begins of open spans
+are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
 """Indices of the columns by which two rows are compared.
@@ -144,11 +144,9 @@ FollowedKey = tuple[str, str, str]
 
 
 class Mark:
-    """How far a follower has yielded the rows of one session and group of kinds: the greatest offset, and the hashes of
-    the rows at this offset.
-
-    Several rows can have one offset. The collector's own rows all have the same.
-    """
+    """How far a follower has yielded the rows of one session and of one group of row kinds (`_GROUPS`): the greatest
+    offset, and the hashes of the rows at this offset. Several rows can have the same offset. All rows of the
+    collector's own session have the same one."""
 
     __slots__ = ("hashes", "offset")
 
@@ -215,9 +213,8 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Record for each session and group of kinds that all rows now in the table count as yielded (`Mark`). Return a
-        reader of the version with these rows.
-        """
+        """Record for each session and group of row kinds (`_GROUPS`) that all rows now in the table count as yielded
+        (`Mark`). Return a reader of the version with these rows."""
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
@@ -238,9 +235,8 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield those rows of the newest snapshot that the follower has not yielded yet, according to the marks
-        (`Mark`). The log lacks the next versions, because upkeep has deleted or merged them.
-        """
+        """Yield those rows of the newest snapshot that were not yielded yet according to the marks (`Mark`). `poll`
+        calls this method if upkeep has deleted the next version from the log, or files of this version."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -269,12 +265,11 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet. `given` has one entry for each session and group of kinds: the
-    greatest position of the rows that were yielded, and the hashes of those at this position (`Mark`).
+    """Return whether a row has not been yielded yet. `given` has for each key (`_key`) the greatest position of the
+    yielded rows, and the hashes of the yielded rows at this position (`Mark`).
 
-    A row at this position has been yielded if its hash is among the hashes. Remove the hash then, because it stands for
-    one row only.
-    """
+    A row at this position has been yielded if its hash is among these hashes. Remove the hash then, because it stands
+    for one row only."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset

@@ -1,12 +1,11 @@
 """Define the macros and inner views on which the public views are built, as SQL over `stored`, one snapshot of the
 table.
 
-The inner views are in the schema `part`, which users do not need; only `all_gaps` is public. Views read rows of rare
-kinds repeatedly, so these rows are copied to tables (`part.kept_…`). `ViewCatalog` fills these tables when a statement
-needs them.
+The inner views are in the schema `part`, except `all_gaps`, which users may read, too. Views read rows of rare kinds
+repeatedly. Therefore `ViewCatalog` copies these rows to tables (`part.kept_…`) when a statement needs them.
 
 No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
-null, and so does text that is not valid JSON or not a number where one is expected.
+null. Text becomes null if it is not JSON or not a number where JSON or a number is expected.
 """
 
 from __future__ import annotations
@@ -366,11 +365,10 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of spans for which the table has no row of the whole span yet. The begin row and the row of
-the whole span have the same offset.
+"""SQL for the begin rows of spans for which no row of the whole span is stored yet. A row of a whole span belongs to
+the begin row with the same offset.
 
-The caller replaces `within` by a condition that limits which span rows are read.
-"""
+The caller replaces `within` by a condition that limits which span rows are read."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -393,17 +391,15 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL for each table with copied rows: it selects the rows to copy. The order is the order in which the tables are
-filled.
+"""For each table with copied rows, SQL that selects these rows. The tables are filled in this order.
 
 One pass over the data files copies the rows of all rare kinds into `part.kept_few`. All other tables are filled from
 this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`. DuckDB then reads the other columns
 only for pages of a file that contain a rare row. With `IN` and a list of kinds, DuckDB would read all columns.
 
-If a statement reads only some regions (ranges of column values), `kept_begins` and `kept_open` contain only the begins
-in these regions. `kept_ends` contains the ends whose begins the collector had forgotten to save memory. The other
-columns of such a span are in its begin row.
-"""
+If a statement reads only some ranges of column values, `kept_begins` and `kept_open` contain only the begin rows in
+these ranges. `kept_ends` contains the ends of spans whose begins the collector had forgotten to save memory. The other
+columns of such a span are in its begin row."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -417,10 +413,9 @@ FROM part.kept_few
 """
 """SQL that returns facts about the rows of rare kinds. The SQL of the views depends on these facts.
 
-The columns are: the number of rows without a time; the number of those with a start; and whether there are begins,
-names by id, names by key, sessions that may replace another session or be a copy, sessions that refer to names by key,
-and several sessions that a client announced.
-"""
+The first two columns are the number of rows without a time, and the number of those among them that have a start. The
+other columns state whether there are begins, names for ids, names for keys, sessions that may replace another session
+or be a copy, sessions that refer to names by key, and several sessions that clients announced."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -457,17 +452,19 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""SQL that fills a table with those sessions of followed files that are copies of other sessions. The caller replaces
-`within` by a condition that limits which rows are searched.
+"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files. The caller
+replaces `within` by a condition that limits which rows are searched.
 
-A file counts as a copy if it rests (is taken to grow no more) with the same content as another file of the same rank. A
-file that was truncated, rewritten or replaced is no copy, because a later run may write equal bytes elsewhere. Two runs
-that wrote the same path one after the other are not copies. An import compares the files that it reads itself. Many
-files begin with the same header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
+A file counts as a copy if the collector takes it to grow no more, and if it has the content of another file with the
+same rank. These files are no copies:
 
-Size and checksum of a file leave out bytes that were lost, so a session with lost bytes is never a copy. If the rows of
-a session's first days were deleted, its `open` row is gone. Such a session hides no other session.
-"""
+- A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
+- A file with the path of the other file, because two runs wrote it one after the other.
+- A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
+- A file with lost bytes, because its size and checksum leave out these bytes.
+
+A session hides its copies only if its `open` row is stored. This row is gone if the rows of the session's first days
+were deleted. An import compares the files that it reads itself."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -487,9 +484,8 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the hidden sessions, which no view shows: sessions that another session replaces, and
-copies. It also deletes the rows of these sessions from the table of rare kinds.
-"""
+"""SQL that fills the table `part.hidden` with the sessions that no view shows: sessions that another session replaces,
+and copies. It also deletes the rows of these sessions from `part.kept_few`."""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
@@ -497,9 +493,7 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`, which shows the rows of `stored`.
-
-    If `replacing` is true, the view leaves out the rows of hidden sessions. If `moved` is true, it leaves out events
-    that another session of the same client also has.
-    """
+    """Return the SQL of the view `part.shown`, which shows the rows of a snapshot (the view `stored`). If `replacing`
+    is true, leave out the rows of the sessions in `part.hidden`. If `moved` is true, leave out events that another
+    session of the same client also has."""
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

@@ -108,9 +108,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Asked(NamedTuple, Generic[T]):
     """The answers of a store's running collectors, by the name of the collector.
 
-    `unasked` states why a collector did not answer, or why a collector may run although this process cannot see it. It
-    is "" if neither is the case. `here` has the identities of all collectors with a directory on this host.
-    """
+    `unasked` states which collectors did not answer, or may run although this process cannot see them, and why. It is
+    "" if there are none. `here` has the identities of the collectors whose directories are on this host."""
 
     answers: dict[str, T]
     unasked: str
@@ -136,10 +135,8 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector of the configuration's store that may run on this host for its status.
-
-    Return those fields of each status that the type `type_` has.
-    """
+    """Ask each collector that may run on this host and that uses the store of `config` for its status. Return those
+    fields of each status that the type `type_` has."""
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
     unasked: list[str] = []
@@ -164,14 +161,13 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return the events for which the collectors still wait, so that the answer matches the snapshot. If necessary,
-    move the snapshot to the newest version first.
+    """Return the result of `ask`: the events for which the collectors still wait. If `snapshot` is not the newest
+    version afterwards, move it to the newest version, and call `ask` again.
 
     An event that the snapshot lacks is either awaited by a collector, or already committed as missing in a newer
-    version. Therefore an answer matches only if no newer version exists after `ask` has returned it. Collectors on
-    other hosts cannot be asked. If the table shows that such a collector may still run, `unasked` names it. Raise
-    QueryError or StoreError if the table cannot be read.
-    """
+    version. Therefore an answer matches the snapshot only if no newer version exists after `ask` has returned.
+    Collectors on other hosts cannot be asked. If the table shows that such a collector may still run, `unasked` names
+    it. Raise QueryError or StoreError if the table cannot be read."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

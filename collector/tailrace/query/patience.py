@@ -40,10 +40,8 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Run `call` in the thread, and wait for it.
-
-        Return its result, or raise its error. On KeyboardInterrupt, interrupt the engine.
-        """
+        """Run `call` in the thread of this object, and wait for it. Return its result, or raise its error. On
+        KeyboardInterrupt, interrupt the query engine, and raise KeyboardInterrupt again."""
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()

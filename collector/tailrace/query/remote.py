@@ -55,9 +55,8 @@ If the process sends an error of one of these classes, the program raises an err
 """
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Beginnings of DuckDB's names for number types whose values MessagePack cannot represent. A frame contains such values
-as text.
-"""
+"""Beginnings of DuckDB's names for number types whose values MessagePack cannot represent. An answer contains such
+values as text."""
 
 
 class AnswerForm(StrEnum):

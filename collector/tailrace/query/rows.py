@@ -4,36 +4,34 @@ In most snapshots, each begin has its span, no name arrived after its event, and
 such a snapshot read the files directly. Then DuckDB can skip parts of files by their statistics, can count rows without
 reading them, and needs half the time to plan a statement.
 
-**Names.** The terms are those of `model.record`. A `name` row assigns a name to a key, within a scope. The attribute
-`$name` of an event contains the key of its own name, and `$late` the keys of further members. The name is looked up
-first in the event's own session, then in sessions of the same run, then in the rest of the source. If a key has several
-names, the one from the session that was opened last counts, and in this session the one at the highest position.
+**Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an event
+contains the key of its own name, and `$late` the keys of further members. The name is looked up first in the event's
+own session, then in sessions of the same run, then in the rest of the source. If a key has several names, the one from
+the session that was opened last counts, and in this session the one at the highest position.
 
 All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup is an expression and
 needs no join, and a column that a statement does not use costs nothing. But a lookup reads attributes, the largest
-column, wherever a name is shown. So if a snapshot has no names, rows are shown as stored.
+column. Therefore the rows of a snapshot without names are shown as stored.
 
-**Clients that moved.** Each event of a client is shown once, even if the table has several sessions of the client. A
-client announces its session to every collector to which it connects, and its sequence numbers continue from one
-collector to the next (clients/PROTOCOL.md). Each collector receives only some of the events, and reports as missing
-those that other collectors received. If no collector acknowledged an event, the client sends it again, and two
-collectors may store it. The table also has several sessions of a client if a collector forgot the session, or started
-with a new spool. All these sessions have the same announced id in the table; only the views see them together. A client
-with several sessions has *moved*, and the views count the client as a whole:
+**Clients that moved.** A client announces its session to every collector to which it connects, and its sequence numbers
+continue from one collector to the next (clients/PROTOCOL.md). The table then has several sessions of the client, with
+the same announced id. The same happens if a collector forgot the session, or started with a new spool. Such a client
+has *moved*. Each collector reports as missing the events that other collectors received. An event that no collector
+acknowledged is sent again, so that two collectors may store it. The views count the client as a whole:
 
 - Equal rows with one number in one stream are shown once, in the first of the sessions.
 - A number is missing if it is in a gap of one of the sessions, and no session of the client has an event with this
-  number. If several sessions report a number as missing, only one gap counts it, chosen by its reason: first events
-  that the client discarded, then events lost while a collector received the stream, then events before the first one
-  that a collector received (`late_join`).
+  number. If several sessions report a number as missing, only one gap counts it. This gap is chosen by its reason:
+  first events that the client discarded, then events lost while a collector received the stream, then events before the
+  first one that a collector received (`late_join`).
 - A goodbye to any of the collectors ends the client. Without a goodbye, only the session that ended last has a gap for
   the missing end. While a running collector has a session of the client open, no session has this gap.
 - A client reports the total of its discarded events to each collector. The gaps of events without a number
   (`unnumbered`) count only in the session with the most such events.
 
-A number on the wire has 32 bits, so numbers from 2^32 on were assigned by a collector after a wrap. A collector to
-which the client came later counts from 0 again. Therefore the views do not change the gaps of streams with such
-numbers. Sessions of files do not count as clients; `HIDE` handles copies of files.
+A sequence number on the wire has 32 bits, and then starts at 0 again. A collector continues with numbers from 2^32 on,
+but a collector to which the client came later counts from 0. Therefore the views do not change the gaps of streams with
+such numbers. Sessions of files do not count as clients; `HIDE` handles copies of files.
 """
 
 from __future__ import annotations
@@ -135,8 +133,7 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table `part.known` with the names that `name` rows assign to keys. Views look names up in this
-table."""
+"""SQL that fills the table `part.known`, in which views look up the names of keys. `name` rows assign names to keys."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -201,17 +198,16 @@ themselves.
 
 
 class RowFacts(NamedTuple):
-    """Facts about the rows of a snapshot. They determine which steps turn stored rows into the rows that views show.
-
-    While a fact is unknown, it is True.
-    """
+    """Facts about the rows of a snapshot. Each fact determines whether the views need one of the steps that turn stored
+    rows into shown rows. A fact that is not known yet is True, so that no needed step is left out."""
 
     begun: bool = True
-    """Whether the snapshot has begin rows of spans. When a span ends, a later row may have the whole span."""
+    """Whether the snapshot has begin rows of spans. If a later row has the whole span, views leave out the begin row.
+    """
     asked: bool = True
     """Whether the snapshot has rows that assign a name to a key. Events may have the key instead of the name."""
     late: bool = True
-    """Whether the snapshot has rows that assign a name to an id, which were stored after events with this id."""
+    """Whether the snapshot has rows that assign a name to an id. Earlier events may have this id and no name."""
     untimed: bool = True
     """Whether the snapshot has rows without a time. They were stored before the epoch of their session's clock was
     known.
@@ -281,10 +277,9 @@ GROUP BY source, session, stream
 """
 """SQL that summarises the stored events of each stream: their sequence numbers, times and count.
 
-For rows without a stored time, only the first and last start are selected, from which the times can be computed. Two
-measures halve the running time: the format is no group column, since a session has only one format; and the condition
-excludes kinds of rows instead of listing the others.
-"""
+For rows without a stored time, the SQL selects the first and last start. Other views compute the times from these. Two
+measures halve the running time. The SQL does not group by format, because a session has only one format. The condition
+excludes kinds of rows instead of listing the others."""
 
 _TIMES = """
 SELECT source, session,
@@ -308,10 +303,8 @@ event, whichever is later. Null stands for an unknown time. `ends` is null while
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, by view name. The views contain only the steps that `facts` require.
-
-    Each view comes after the views that it uses.
-    """
+    """Return the SQL of the views that show rows, by view name. `facts` determines which steps a view contains, such as
+    adding names or computing missing times. Each view comes after the views that it uses."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,
@@ -378,11 +371,11 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of those clients that have several sessions, and returns these sessions.
+"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
+these sessions.
 
-A client's announcement may arrive after its first events. The announcement then begins another session, which resumes
-the session of these events. In this case, the table contains only the session of the events.
-"""
+A client's announcement may arrive after its first events. It then begins another session, which resumes the session of
+these events. The table has the resumed session instead of that other session."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

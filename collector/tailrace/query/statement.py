@@ -3,15 +3,17 @@ read.
 
 DuckDB has no setting that allows only reading. The locked configuration (see `engine`) restricts a statement to the
 table's files, but a statement could still write to these files: for DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
-SELECT. Therefore three checks apply. First, the text must consist of one statement, of a kind that returns rows.
-Second, the statement's plan, which also shows nested and generated statements, must contain no step that writes, and no
-table function except `READERS` and those of the views. Third, the text must call no function that reveals facts about
-the host, and no table function that only the views may call. The third check is needed because the plan does not show
-functions that DuckDB runs while it plans (for example `json_execute_serialized_sql`).
+SELECT. Therefore three checks apply:
 
-A statement uses only those rows of a view that match the WHERE clause beside the view's name. The conditions in this
-clause on columns with statistics form a region (`table.Region`): files without rows in the region need not be read. A
-region may be too large, but never too small; so a condition that this module does not understand restricts nothing.
+- The text must consist of one statement, of a kind that returns rows.
+- The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
+  The plan also shows nested and generated statements.
+- The text must call no function that reveals facts about the host, and no table function that only the views may call.
+  The plan does not show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
+
+If a SELECT reads a view, its WHERE clause limits which rows of the view are used. The conditions in this clause on
+columns with statistics form a region (`table.Region`): files without rows in the region need not be read. A region may
+be too large, but never too small. Therefore a condition that this module does not understand restricts nothing.
 """
 
 from __future__ import annotations
@@ -198,12 +200,10 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""Names of the columns that show stored values, by the name of their view. These views show every stored row at most
-once. A condition on such a column can exclude data files by their statistics.
+"""For each view that shows every stored row at most once: the names of its columns with stored values and statistics. A
+condition on such a column can exclude data files.
 
-In a statement, a column with any other name is one that the statement itself has defined or that no statistics
-describe.
-"""
+In a statement, a column with another name was defined by the statement itself, or has no statistics."""
 
 _WORD = re.compile(r"\w+")
 

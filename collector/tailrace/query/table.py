@@ -55,13 +55,10 @@ Region = Mapping[str, Bounds]
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in `regions` meet. A region is a range of values for some columns.
+    """Return an SQL condition that all rows in `regions` meet. A region has a range of values for some columns.
 
-    `timed` states that every row has a time. The condition then limits `time` to a region's range of times, if the
-    region has one. Otherwise it limits `start`.
-
-    Return `true` (SQL) if one of the regions does not limit the column.
-    """
+    The condition limits the column `time` if every row has a time (`timed`) and the region has a range of times.
+    Otherwise, it limits the column `start`. Return `true` (SQL) if one of the regions does not limit this column."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -93,11 +90,11 @@ class FileStatistics:
         """Paths of the files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may contain a row in one of the regions.
+        """Return the numbers of the files that may contain a row in one of `regions`. A region has a range of values
+        for some columns.
 
-        A row without a stored time may lie in any range of time, because the clock of its session may determine its
-        time. If `timed` is true, there are no such rows.
-        """
+        A row without a stored time may lie in any range of time, because its time can be computed later from the clock
+        of its session. `timed` states that there are no such rows."""
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -105,7 +102,7 @@ class FileStatistics:
 
     @property
     def untimed(self) -> int | None:
-        """Number of rows of the table that have no time, or None if the log does not state it."""
+        """Number of rows without a stored time, or None if the table's log does not state it."""
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
@@ -128,7 +125,8 @@ class FileStatistics:
         return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
-        """Return one statistic about all files, such as `min.time`. The value of a file is None if the log lacks it."""
+        """Return one statistic, such as `min.time`, as a list with a value for each file. A value is None if the log
+        lacks it."""
         if name not in self._read:
             number = self._columns.get(name)
             values = (
