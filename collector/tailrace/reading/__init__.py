@@ -85,18 +85,23 @@ class Store:
     """One snapshot of a store's table, which `refresh` replaces by the newest one. It can be read while a daemon and
     its upkeep write to the store.
 
-    Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and `reason` are a text,
-    or several texts of which one must equal the row's; `session` is the beginning of an id, or several. `label` maps
-    keys to values of labels; the run of a session must have all of them. `rank` (whole numbers), `node` and `job`
-    (texts) say where a session ran; a job id without a step selects all steps. `since` and `until` are datetimes with a
-    zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They select rows with `since <= time <
-    until`. If the rows of a view have no time, they select the rows of sessions in this time (see
-    `Result.completeness`). `columns` are the columns to return, by default all; `order` are columns to sort by, with a
-    `-` for descending order; `limit` is the largest number of rows. A value that cannot be a column, text, time or
-    number raises QueryError.
+    Keywords filter rows, and a row must match all of them:
 
-    Several threads may use one store. Their queries start one after the other, each when the one before has its first
-    rows; the remaining rows are read at the same time."""
+    - `source`, `stream`, `name`, `kind`, `reason`: a text that must equal the row's, or several texts of which one
+      must.
+    - `session`: the beginning of an id, or several beginnings.
+    - `label`: keys and values of labels. The run of a session must have all of them.
+    - `rank` (whole numbers), `node`, `job` (texts): where a session ran. A job id without a step selects all steps.
+    - `since`, `until`: datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They
+      select rows with `since <= time < until`. If the rows of a view have no time, they select the rows of sessions in
+      this time (see `Result.completeness`).
+
+    `columns` are the columns to return, by default all; `order` are columns to sort by, with a `-` for descending
+    order; `limit` is the largest number of rows. A value that cannot be a column, text, time or number raises
+    QueryError.
+
+    Several threads may use one store. A query starts when the query before it has its first rows. The remaining rows of
+    several queries are read at the same time."""
 
     def __init__(self, snapshot: SnapshotReader, *, complete_only: bool) -> None:
         self._snapshot = snapshot

@@ -160,7 +160,7 @@ def select(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Return the question for the rows of a view that keyword arguments such as those in `EventKeywords` select.
+    """Return the SQL query for those rows of a view that keyword arguments such as those in `EventKeywords` select.
 
     Raise QueryError if a value does not have the type that its keyword requires."""
     filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
@@ -189,14 +189,14 @@ def window_of(
 
 
 def gaps_of(question: Question) -> Question:
-    """Return a question (an SQL query) for gaps: those because of which the answer to `question` may be incomplete."""
+    """Return the SQL query for the gaps whose missing events may belong to the answer to `question`."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return the question for an SQL statement of the caller. The statement may read any rows, so each gap of the table
+    """Return an SQL statement of the caller as a `Question`. The statement may read any rows, so each gap of the table
     may make the answer incomplete. Raise QueryError unless `parameters` is a list, tuple or dict."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")

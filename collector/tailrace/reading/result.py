@@ -82,9 +82,11 @@ class Result:
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """Return a result with the same rows that must be complete. Raise IncompleteError if events are missing.
+        """Return a result with the same rows, which must have no missing events. Raise IncompleteError if events are
+        missing.
 
-        The store may be refreshed later. If events are then missing, reading the rows raises IncompleteError."""
+        The returned result checks this again whenever its rows are read, because `Store.refresh` may have changed the
+        snapshot. Reading the rows then raises IncompleteError."""
         self.completeness.demand("`.gaps()`")
         return Result(self._snapshot, self._question, complete_only=True)
 
