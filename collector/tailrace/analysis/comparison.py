@@ -31,7 +31,7 @@ Lacks = Callable[[GroupValues, str], bool]
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
     """Return a function with two arguments, a group and a unit of durations. It returns whether the window (the
     selected rows) may lack spans of this group with durations in this unit. `whole` is the completeness of the window.
-    The function reads the gaps at its first call, and may raise QueryError."""
+    The function reads the gaps at its first call. It raises QueryError if the gaps cannot be read."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:

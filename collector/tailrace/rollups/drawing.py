@@ -1,9 +1,10 @@
-"""Compute the columns that a frame draws (the drawing of one window of time). The input are pieces: rows of the table,
+"""Compute the columns of a frame, the drawing of one window of time. They are computed from pieces: rows of the table,
 and partial sums of rows.
 
 `added` and `latest` sum columns in memory by bucket (a slice of time), as the module `events` does in SQL. `stacked`
-assigns a row of the drawing to each span of a lane. A span is drawn below the spans that contain it, and overlaps no
-other span. A bucket of short spans is drawn below the spans that contain the begin of the bucket.
+assigns a row of the drawing to each span of a lane (a stream or substream). A span is drawn below the spans that
+contain it, and overlaps no other span. A bucket of short spans is drawn below the spans that contain the begin of the
+bucket.
 """
 
 from __future__ import annotations
@@ -221,8 +222,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """All that a frame draws, before its times are computed, in four groups: sums of short spans, single long spans,
-    sums of instants, and sums of counter values."""
+    """All that is drawn for a window, before its times are computed, in four groups: sums of short spans, single long
+    spans, sums of instants, and sums of counter values."""
 
     shorts: Pieces
     longs: Pieces
@@ -261,7 +262,7 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 
 
 def spans(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the long spans and the sums of short spans that a frame draws.
+    """Return the long spans and the sums of short spans to draw.
 
     They are sorted by lane, then by begin, then by descending end, as `stacked` requires."""
     shorts = _sums(pieces.shorts, scales)
@@ -295,13 +296,13 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the instants of a frame, summed for each bucket (slice of time), sorted by lane and time."""
+    """Return the instants to draw, summed for each bucket (slice of time), sorted by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
 
 def counters(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the sums of counter values that a frame draws, sorted by lane, name, member and time."""
+    """Return the sums of counter values to draw, sorted by lane, name, member and time."""
     found = _sums(pieces.values, scales)
     return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
 

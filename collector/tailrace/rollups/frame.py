@@ -63,13 +63,13 @@ UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """The spans that a frame draws, as columns. Spans that are shorter than a bucket (a slice of time) are drawn as one
+    """The drawn spans, as columns. Spans of a lane that are shorter than a bucket (a slice of time) are drawn as one
     entry for each bucket.
 
-    `lane` is an index into the frame's lanes. `name` is an index into the frame's names; a bucket has the name of its
-    longest span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an open span. `busy`
-    is the sum of the durations (ns). `offset` is null for a bucket of several spans. Together with the source and the
-    session of the lane, `offset` identifies the row in the table."""
+    `lane` is an index into `Frame.lanes`. `name` is an index into `Frame.names`; a bucket has the name of its longest
+    span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an open span. `busy` is the
+    sum of the durations (ns). `offset` is null for a bucket of several spans. Together with the source and the session
+    of the lane, `offset` identifies the row in the table."""
 
     lane: list[int]
     depth: list[int]
@@ -161,7 +161,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The rows that a frame draws, before their names are looked up. All buckets have the width 2 ** `log` ns."""
+    """The drawn rows of a window, before their names are looked up. All buckets (slices of time) are 2 ** `log` ns wide."""
 
     log: int
     texts: FrameTexts
@@ -222,7 +222,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """All names that a frame draws, each once. A drawn row refers to its name by the index in `names`."""
+    """All drawn names, each once. A drawn row refers to its name by the index in `names`."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -409,7 +409,7 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
 def pieces_of(
     snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
 ) -> Summed:
-    """Read all rows and sums that a frame draws (its pieces), and return them summed by bucket.
+    """Read all rows and precomputed sums from which the window is drawn, and return them summed by bucket.
 
     Raise OSError, or the errors of Arrow and DuckDB, if a sidecar or data file cannot be read."""
     waiting: list[Pieces] = []

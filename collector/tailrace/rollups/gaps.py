@@ -55,7 +55,7 @@ GapStream = tuple[str, str, str]
 
 
 class GapTable:
-    """All gaps of a snapshot. For a window, it returns the gaps that a frame draws."""
+    """All gaps of a snapshot. For a window, it returns the gaps to draw."""
 
     def __init__(self, gaps: Sequence[PlacedGap]) -> None:
         self.gaps = gaps

@@ -86,25 +86,25 @@ class FrameTexts:
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Add the texts of a column to the texts of the frame. Return the text number of each row, by which `texts`
-        finds the row's text. For a null, return `NONE`."""
+        """Add the texts of a column to the known texts. Return the number of each row's text. For a null, return
+        `NONE`."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
     def numbers_of_list(self, texts: list[str | None]) -> Longs:
-        """Add a list of texts to the texts of the frame. Return the text number of each item. For None, return `NONE`."""
+        """Add a list of texts to the known texts. Return the number of each item. For None, return `NONE`."""
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the texts for these text numbers (see `FrameTexts`). For the number `NONE`, return None."""
+        """Return the texts that have these numbers. For the number `NONE`, return None."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have these text numbers as a list, each text once. Also return, for each number, the
-        index of its text in this list. Several numbers may have the same text."""
+        """Return the texts that have these numbers as a list, each text once. Also return, for each number, the index
+        of its text in this list. Several numbers may have the same text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]

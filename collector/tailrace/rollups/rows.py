@@ -239,7 +239,7 @@ _SCHEMA = pa.schema(
 
 
 class RowReader:
-    """Reads rows of data files for one frame. `lanes` are the keys of the lanes that the frame draws."""
+    """Reads rows of data files for the drawing of one window. `lanes` are the keys of the drawn lanes."""
 
     def __init__(
         self,
