@@ -68,7 +68,7 @@ def main() -> None:
 def _expect_signals(command: str) -> None:
     """Decide what signals do before the command `command` has set its handlers.
 
-    None of them may end this process with a traceback. No signal may end it that the command will handle or ignore.
+    No signal may end this process with a traceback. A signal that the command will handle or ignore must not end it.
     """
     # The parent process may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD. This process needs all three; SIGCHLD
     # is needed to wait for child processes.
@@ -113,7 +113,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         if child:
             return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
-    # Undo Python's setting to ignore SIGPIPE, because the program inherits it.
+    # Undo Python's setting to ignore SIGPIPE, because the user's program would inherit the setting.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.umask(interpreter.UMASK_OF_USER)
     try:

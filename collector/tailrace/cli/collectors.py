@@ -57,14 +57,17 @@ NUMBERS = ("age", "not committed", "spool", "missing")
 def collectors_command(
     config: Path | None, store: str | None, listen: str | None, *, as_json: bool, as_metrics: bool
 ) -> None:
-    """List the collectors that have ever written to the store, and the state of each one, according to their heartbeats
-    in the table. The command works for stores in object stores, too, on whichever hosts the collectors run. `since` is
-    the time (UTC) at which the collector last started. According to its last heartbeat, `not committed` is the number
-    of received bytes that were not in the table yet, `spool` is the size of its spool, and `missing` is the number of
-    missing events. `health` is `ok`, or `degraded` with the conditions, while heartbeats arrive; `silent since` a time
-    if three heartbeats are overdue; `stopped` after a regular stop; `killed` if the collector ended in another way,
-    which only the lock of a local store shows; `unknown` if the collector's clock is ahead of this host's clock. A
-    collector without heartbeats (`heartbeat.interval`), or before the first one, is not listed.
+    """List the collectors that have ever written to the store, with the state of each one.
+
+    The states come from the heartbeats in the table. So the command also works for a store in an object store, on
+    whichever hosts the collectors run. `since` is the time (UTC) at which the collector last started. Three columns are
+    from its last heartbeat: `not committed` is the number of received bytes that were not in the table yet, `spool` is
+    the size of the spool, and `missing` is the number of missing events.
+
+    While heartbeats arrive, `health` is `ok`, or `degraded` with the conditions. If three heartbeats are overdue, it is
+    `silent since` a time. After a regular stop, it is `stopped`. If the collector ended in another way, it is `killed`;
+    only the lock of a local store shows this. If the collector's clock is ahead of this host's clock, it is `unknown`.
+    A collector that has written no heartbeat (`heartbeat.interval`) is not listed.
 
     With --listen, the command serves the same facts to Prometheus, on any host that can read the table, and prints the
     address. Each scrape reads the table; if the table cannot be read, the answer is 503. The other keys of `[admin]`

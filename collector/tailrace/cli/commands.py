@@ -1,11 +1,11 @@
 """Define the group of all subcommands. A subcommand's module is imported only when the subcommand is used.
 
-A subcommand has an entry in `COMMANDS`, and is a click command in a module of `tailrace/cli` (see `MODULES`). The name of its
-function is the command's name with the suffix `_command`. So `tailrace --help` imports only click.
+A subcommand has an entry in `COMMANDS`, and is a click command in a module of `tailrace/cli` (see `MODULES`). The name
+of its function is the command's name with the suffix `_command`. So `tailrace --help` imports only click.
 
-This module handles all errors. A TailraceError, and an error with the name of a file that the system refused, is printed as
-text on standard error and turned into an exit code, without a traceback. Any other exception is a bug in Tailrace, so its
-traceback is shown.
+This module handles all errors. It prints a TailraceError, or an OSError with a file name, as text on standard error,
+without a traceback, and turns it into an exit code. Any other exception is a bug in Tailrace, so its traceback is
+shown.
 """
 
 from __future__ import annotations

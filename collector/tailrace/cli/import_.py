@@ -66,26 +66,28 @@ def import_command(
     """Import finished files, and all files below directories; then print what was stored and what is missing.
 
     The import recognises traces by their first bytes; names and directories do not matter. If you repeat a command,
-    nothing is stored twice, and new files are imported. The command skips, and names, files that the table has already
-    and copies of other files. A file that has grown since an earlier import is read again, and its new session replaces
-    the earlier one. An interrupted import continues where it stopped. Beside a running collector, the import is a
-    collector of its own, with the name `import`.
+    nothing is stored twice, and new files are imported. The command skips files that the table has already and copies
+    of other files, and names them. A file that has grown since an earlier import is read again, and its new session
+    replaces the earlier one. An interrupted import continues where it stopped. Beside a running collector, the import
+    is a collector of its own, with the name `import`.
 
     Files of equal content are copies, wherever they are. Pieces that dftracer_split cut out of other given files are
-    copies, too, unless they have more than 4 million different lines. A file whose name is derived from the name of
-    another file in its directory (NAME~, NAME.part, NAME.1) is a copy if it holds only the beginning of the other file.
-    If the other file is longer, the copy must hold at least 256 bytes. A file of several gzip members is a copy only
-    beside the original (NAME and NAME.gz, say), or if another given file has the same compressed bytes.
+    copies, too, unless they have more than 4 million different lines. A file may also have a name that is
+    derived from another file in its directory (NAME~, NAME.part, NAME.1). It is a copy if it holds only the beginning
+    of the other file. If the other file is longer, the copy must hold at least 256 bytes. A file of several gzip
+    members is a copy only beside the original (NAME and NAME.gz, say), or if another given file has the same compressed
+    bytes.
 
     Exits with 1 if a file could not be read, if a file that was named is not a trace, or if none of the files has an
     event.
 
-    With --json: `files` are the imported files, each with its `session`, its number of `events` and the number of
+    With --json: `files` are the imported files, each with its `session`, its number of `events` and its number of
     `missing` events by reason. `unknown` is true if an unknown number is missing as well. `events`, `missing` and
-    `unknown` beside `files` are the sums. `missing_names` has, by source, the number of missing names to which events
-    refer, or null if the number is unknown. `left_out` are the other files, each with the reason (`why`) and the file
-    `of` which it is a copy. If its content cannot be read, `content` describes it. `trace` is false if nothing shows
-    that the file was meant to be a trace. `imported_before` lists what the table had of the files before.
+    `unknown` beside `files` are the sums over all files. `missing_names` has, by source, the number of missing names to
+    which events refer, or null if the number is unknown. `left_out` are the files that were not imported, each with the
+    reason (`why`). For a copy, `of` is the other file. For a file that cannot be read, `content` describes what the
+    file contains. `trace` is false if nothing shows that the file was meant to be a trace. `imported_before` lists what
+    the table had of the given files before.
 
     Links in a directory are followed only if their targets are in that directory."""
     loaded = load_config(config, store)
@@ -166,7 +168,7 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
 
 
 def _counted(why: Why, count: int, format_: str | None) -> str:
-    """Return a sentence with the number of files that were not imported for one of the reasons."""
+    """Return a sentence with the number of files that were not imported for the reason `why`."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (

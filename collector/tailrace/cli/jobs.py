@@ -1,8 +1,8 @@
-"""Define `tailrace merge`, `tailrace ranks` and `tailrace verify`, which work on the stores and the certificate of a
-parallel job.
+"""Define `tailrace merge`, `tailrace ranks` and `tailrace verify`, which work on the stores of a parallel job.
 
-`merge` makes one store and one certificate from the stores of a job's nodes. `ranks` shows when each rank of the job
-has events. `verify` compares a certificate with the table, or the files of a store with their checksums.
+`merge` makes one store and one certificate from the stores of a job's nodes. A certificate states which events of a run
+are stored and which are missing. `ranks` shows when each rank of the job has events. `verify` compares a certificate
+with the table, or compares the files of a store with their checksums.
 """
 
 from __future__ import annotations

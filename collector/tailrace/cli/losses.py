@@ -1,5 +1,7 @@
-"""Define `tailrace gaps`, which lists missing events with the reasons and events that may still arrive, and `tailrace
-streams`, which lists the streams."""
+"""Define `tailrace gaps` and `tailrace streams`.
+
+`gaps` lists missing events, with the reasons. It also lists events that may still arrive. `streams` lists the streams.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +95,8 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return further rows for the list that `tailrace gaps` prints, with these columns. They show the events that may
-    still arrive, or why a collector could not be asked about them.
+    """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. They show the events that
+    may still arrive, or why a collector could not be asked about such events.
     """
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
@@ -107,9 +109,9 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Sums over the printed rows: numbers of gaps and of missing events.
+    """Sums over the rows that `tailrace gaps` prints: numbers of gaps and of missing events.
 
-    `adding` counts the rows while they are printed.
+    `adding` yields each page of rows again, and adds its rows to the sums.
     """
 
     def __init__(self) -> None:
@@ -154,9 +156,13 @@ def streams_command(
 
     `peer` is the file or the address from which the stream came. `complete` is the number of events in the table
     divided by the number of events that are known to exist. It is a dash if an unknown number of events is or may be
-    missing. `state` is `open` while a collector receives events, `silent` when the file rests, `unwatched` when its
-    collector does not run, `unfollowed` when no source follows its file any more, `ended`, or `unfinished?` when the
-    stream's end has not arrived and its process has ended, its file rests or its collector does not run. Times are UTC.
+    missing. Times are UTC.
+
+    `state` is `open` while a collector receives events, and `ended` after the end of the stream. It is `silent` if the
+    stream's file has not been written for a while, `unwatched` if its collector does not run, and `unfollowed` if no
+    source follows its file any more. It is `unfinished?` if the stream's end has not arrived, although its process has
+    ended, its file is silent or its collector does not run.
+
     The last line also says for how many events the running collector still waits; with --json, this is printed on
     standard error."""
     from tailrace.cli.output.console import Console
@@ -183,7 +189,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the streams in the printed rows. `adding` counts the rows while they are printed."""
+    """Sums over the printed streams. `adding` yields each page of rows again, and adds its rows to the sums."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

@@ -111,21 +111,23 @@ def run_command(
     table. The rank that ends last reports and certifies what the node stored, and --max-loss applies to the whole node;
     the other ranks return the exit status of their programs. `tailrace merge` makes one table and one certificate of
     all nodes. If the launcher does not name the node or the job, set TAILRACE_JOB_NODE and TAILRACE_JOB_ID. In a batch
-    script, a program without a launcher gets a table and a certificate of its own. So does a program beside which
+    script, a program without a launcher gets a table and a certificate of its own. So does a program that starts while
     another program of the same rank runs.
 
     Other users of the host can reach the collector's addresses, too. Their events are refused and counted, and the
-    certificate includes none of them. Together with TAILRACE_ADDRESS, the program gets TAILRACE_TOKEN, and
-    TAILRACE_TOKEN_ADDRESS: at this address, the C client sends events at once, without first waiting for a refusal of
-    the token. If a token is set already, the program gets neither of them, and its events wait for 100 ms.
+    certificate includes none of them. Together with TAILRACE_ADDRESS, the program gets TAILRACE_TOKEN and
+    TAILRACE_TOKEN_ADDRESS. If the C client sends to TAILRACE_TOKEN_ADDRESS, it sends events at once, without first
+    waiting for a refusal of the token. If a token is set already, the program gets neither variable, and its events
+    wait for 100 ms.
 
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.
 
-    With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of tracing,
-    connections and datagrams of other users that were `refused`, by cause, connections for which the collector had
-    `no_room`, so that an unknown number of events may be missing, the path of the `certificate`, and from the
-    certificate `sha256`, `store`, `totals` and the `streams` that lack events; these are null without a certificate."""
+    With --json: `arguments` and `exit_status` of the program; whether it was `traced`; `failures` of tracing;
+    connections and datagrams of other users that were `refused`, by cause; connections for which the collector had
+    `no_room` (then an unknown number of events may be missing); and the path of the `certificate`. The members
+    `sha256`, `store`, `totals` and `streams` (those that lack events) are from the certificate; they are null without
+    one."""
     never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
@@ -224,7 +226,7 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
 class Report:
     """Prints the messages of a run on standard error.
 
-    With `require`, it raises an error that prevents tracing before the program starts, instead of printing it.
+    With `require`, an error that prevents tracing is raised instead of printed, if the program has not started yet.
     """
 
     def __init__(self, *, as_json: bool, require: bool) -> None:

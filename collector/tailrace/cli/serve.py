@@ -38,10 +38,10 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     SIGHUP reloads the configuration. An invalid configuration changes nothing, and /status shows its problems. SIGUSR1
     and SIGUSR2 have no effect.
 
-    With --json, the command prints the status at the start and at the end, each as one line in the form of /status;
-    with --rest, it prints only the last one. The last line has one more member: `missing_names` is, by source, the
-    number of names to which events refer and which no file of the source in the store defines (null: an unknown
-    number)."""
+    With --json, the command prints the status at the start and at the end, each as one line in the form of /status.
+    With --rest, it prints only the line at the end. The line at the end also has `missing_names`: for each source, the
+    number of names to which events refer, but which no stored file of the source defines. The number is null if it is
+    unknown."""
     loaded = load_config(config, store)
     if rest:
         heaps.load_arrow()

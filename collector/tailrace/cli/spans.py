@@ -91,15 +91,15 @@ def stats_command(
     span of the group is the innermost open span of its stream and substream. Percentiles are durations of actual spans,
     not interpolated.
 
-    Where spans are missing, a figure is the interval in which the figure of all spans lies, whatever the missing spans
-    were: `4.1–4.3 ms`, `at least 4.1 ms`, or `cannot be told`. Any group may have any of the missing events, and a name
-    of which nothing arrived has no line. A figure that is one value is exact as far as losses are known, up to the
-    digits that are printed. With --json, the numbers are those of the spans that are there, and `bounds` has the least
-    and the greatest value of each figure, as a list of two; null is unbounded.
+    Where spans are missing, a figure is an interval: `4.1–4.3 ms`, `at least 4.1 ms`, or `cannot be told`. The true
+    figure lies in the interval, whatever the missing spans were and to whichever group they belong. A name of which no
+    event arrived has no line. A figure with one value is exact as far as losses are known, up to the printed digits.
+    With --json, the numbers are those of the stored spans, and `bounds` has the least and the greatest value of each
+    figure, as a list of two; null is unbounded.
 
     If the clock has no tick rate, durations are in ticks, and `unit` is `ticks`; with --json they are whole numbers of
-    the unit. --since and --until select spans by their begin, and no span without a wall time. The last line states
-    whether events are missing; with --json, this is printed on standard error."""  # noqa: RUF002 - a range
+    the unit. --since and --until select spans by their begin; they exclude spans without a wall time. The last line
+    states whether events are missing; with --json, this is printed on standard error."""  # noqa: RUF002 - a range
     from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -241,15 +241,16 @@ def diff_command(
 ) -> None:
     """Compare the spans of two runs by name, or by other keys: those that grew most first.
 
-    A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with different
+    A and B are each a store (directory or URL) or the certificate of a run. Both may be the same store with different
     sessions, ranks or times. Where events are missing, a figure is an interval, as `stats` prints it, and so is its
-    change. The verdict of a group holds whatever the missing events were: `grew` or `shrank` by more than the threshold
-    (0 without --threshold), `same`, or `undecided`. A group that only B has is `new`, and a group that only A has is
-    `gone`, if nothing is missing from the other run; else it is `undecided`. A group whose spans are all still open in
-    one run is `unknown`.
+    change. A group has the spans with the same name or keys. Its verdict holds whatever the missing events were: `grew`
+    or `shrank` by more than the threshold (0 without --threshold), `same`, or `undecided`. A group that only B has is
+    `new`, and a group that only A has is `gone`, if nothing is missing from the other run; else it is `undecided`. A
+    group whose spans are all still open in one run is `unknown`.
 
-    With --threshold, standard error names each group that fails or is undecided, and it is an error if there is no
-    group to compare. The last lines state which events are missing from A and from B."""
+    With --threshold, the verdicts `grew`, `new`, `gone` and `unknown` fail. Standard error names each group that fails
+    or is undecided. If there is no group to compare, this is an error. The last lines state which events are missing
+    from A and from B."""
     from tailrace.analysis.comparison import changes
     from tailrace.analysis.statistics import parse
 
@@ -260,7 +261,7 @@ def diff_command(
     if junit is not None:
         junit.unlink(
             missing_ok=True
-        )  # a report of an earlier comparison must not pass for this one
+        )  # a reader must not take an earlier report for the report of this comparison
     by = parse(words)
     own = figure == "self"
     runs = [
@@ -342,7 +343,7 @@ class DiffReport(NamedTuple):
         return change.verdict(self.threshold)
 
     def sentence(self, change: FigureChange) -> str:
-        """Return the verdict about a group as a sentence."""
+        """Return the verdict about a compared group of spans as a sentence."""
         figure, group = self.figure, _of(change)
         run = "A" if change.before is None else "B"
         match self.verdict(change):
@@ -363,7 +364,7 @@ class DiffReport(NamedTuple):
         return text
 
     def judge(self) -> ExitCode:
-        """Name each group that fails or is undecided on standard error; return the exit code."""
+        """Name each group whose verdict is a failure or `undecided` on standard error. Return the exit code."""
         from tailrace.analysis.comparison import FAILURES, ChangeVerdict
 
         for each in self.changes:

@@ -121,10 +121,11 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     removed at the end (in $TMPDIR; it needs about as much room as the files). It needs no store and reads no
     configuration. Formats are recognised by the first bytes.
 
-    Prints one line for each file or ovni run: `complete`; `nothing known to be missing`, if the format does not show
-    every loss; the numbers of missing events and names, with the reasons; or `cannot be told`, with the reason. The
-    line of a copy names the file that has its content. A table follows with the ten most frequent names of spans. For
-    each figure it has the interval in which the true value lies, whatever the missing spans were (see `stats`).
+    Prints one line for each file or ovni run. If nothing is missing, the line is `complete`, or `nothing known to be
+    missing` if the format does not show every loss. If anything is missing, it has the numbers of missing events and of
+    missing names, with the reasons. Otherwise it is `cannot be told`, with the reason. For a copy, it names the file
+    with the same content. A table of the ten most frequent span names follows. It has for each figure the interval in
+    which the true value lies, whatever the missing spans were (see `stats`).
 
     Exits with 0 if nothing is known to be missing, with 3 if anything is missing or cannot be told, and with 1 if a
     file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""

@@ -78,7 +78,8 @@ def view_command(
     from tailrace import heaps
 
     heaps.share()  # Limit the allocator's heaps before other threads exist.
-    # Collect as often as Python does by default: what forms a reference cycle may hold a large answer.
+    # Collect garbage as often as Python does by default: a large answer in a reference cycle stays in memory until
+    # then.
     gc.set_threshold(700, 10, 10)
     never_wait(STDOUT, STDERR)
 
