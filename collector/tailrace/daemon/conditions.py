@@ -39,8 +39,8 @@ async def watch_pending(ingest: Ingest, context: Context) -> None:
     Records that were dropped before the daemon started do not count.
     """
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
-    # By source: the monotonic time of the last dropped record, and the number of dropped records since the condition
-    # began.
+    # By source: the monotonic time of the last dropped record, and the number of records dropped since the source's
+    # condition began.
     since: dict[str, tuple[float, int]] = {}
     while True:
         now = context.clock.monotonic()
@@ -69,9 +69,9 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks for evicted state.
+"""Time (seconds) between two checks whether state of sessions was evicted.
 
-The condition for evicted state ends when nothing was evicted for `CALM_SECONDS` seconds.
+The condition that reports evicted state ends when nothing was evicted for `CALM_SECONDS` seconds.
 """
 
 
@@ -88,8 +88,8 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""Minimum time (seconds) since the last failed attempt to open a file or socket. Before it is over, the condition that
-no file descriptor is free does not end.
+"""The condition that no file descriptor is free ends when no attempt to open a file or socket has failed for this time
+(seconds).
 """
 
 Sources = Mapping[str, Source]

@@ -126,10 +126,10 @@ class DaemonProgress(NamedTuple):
 class Mode(NamedTuple):
     """How a collector runs.
 
-    With `once`, the collector ends when each source has read its input. Then files are read to their end, and sessions
-    of sources that no longer exist stay open. With `last`, the caller ensures that all producers end before the
-    collector does, so a stop also ends their sessions. With `imports`, the collector only imports files, and counts as
-    unfinished while a session is open. `watchdog_seconds` is how long the service manager's watchdog waits between two
+    With `once`, the collector reads all files to their end, and ends when each source has read its input. Sessions of
+    sources that no longer exist stay open. With `last`, a stop also ends the sessions of all producers; the caller
+    ensures that the producers end first. With `imports`, the collector only imports files. While one of its sessions is
+    open, it is marked as unfinished. `watchdog_seconds` is how long the service manager's watchdog waits between two
     signals; None without a watchdog.
     """
 
@@ -164,8 +164,8 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set when the ingest has decoded all log entries whose rows are in the table. From then on, the figures cover
-        all stored rows.
+        """Set when the ingest has decoded all spool entries whose rows are in the table. Until then, the daemon's
+        figures do not count all rows of the table.
         """
         self.answering = trio.Event()
         """Set when the admin endpoint may begin to answer. Usually `replayed` is set at the same moment. If decoding is

@@ -69,11 +69,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether the spool of another collector can restore all rows that the collector wrote from `position` on.
-    If `position` is None, this means all its rows.
+    """Return whether the spool of another collector can restore all rows that this other collector wrote from
+    `position` on. If `position` is None, this means all its rows.
 
-    If the spool can, and has entries after `position`, mark the collector as unfinished, because the caller may next
-    remove these rows from the table. Raise FullError if a full disk prevents the check.
+    The caller may next remove these rows from the table. So if the spool can restore them and has entries after
+    `position`, mark the other collector as unfinished. Raise FullError if a full disk prevents the check.
     """
     path = Path(who.spool)
     if not path.is_dir():
@@ -216,8 +216,8 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Decode the entries of an older version before any file is changed. If an entry cannot be read, this stops
-            # the start.
+            # Decode the spool entries of an older version of Tailrace before any file is changed. If an entry cannot be
+            # read, the start fails here.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)

@@ -49,22 +49,20 @@ class FileSessions:
         """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Numbers of the sessions without a source, by inode of the file, and by that part of the path which copies of
-        a file share.
-
-        None until the index is needed.
+        """Index of the sessions without a source: session numbers by the file's inode, and by the part of its path that
+        its copies share. None until the index is needed.
         """
         self._known_at = 0
-        """Spool position. Once the ingest has decoded the spool up to this position, it knows how far each unfollowed
-        file (of a session without a source) was read.
+        """Spool position up to which the ingest must decode. Only then is it known how far the files of the sessions
+        without a source were read.
         """
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source of files.
+        """Register a running source of files, which continues the sessions in `earlier`.
 
-        Return the state of the files of the sessions in `earlier`, which the source continues.
+        Return the state of these sessions' files (see `FileState`).
         """
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
@@ -91,12 +89,12 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Return the unfollowed sessions (sessions without a source) that `source` continues by reading the given file.
-        Remove them from the unfollowed ones.
+        """Return the sessions without a source that `source` continues by reading the given file. Remove them from the
+        sessions without a source.
 
-        A session matches if its file is the given file, had the path of the given file, or may be the original of which
-        the given file is a copy. Return `claimed` if another source claims the given file, and `later` if the ingest
-        has not yet decoded the read positions of the sessions.
+        A session matches if its file is the given file or had the path of the given file, or if the given file may be a
+        copy of its file. Return `claimed` if another source follows the given file, or knows it as a possible copy.
+        Return `later` if the ingest has not yet decoded how far the sessions' files were read.
         """
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):

@@ -162,8 +162,8 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
     """Yield size (bytes) and name of each memory limit in the control groups that contain this process.
 
-    Inside a container, the control group of the process may be mounted at the top of the file system for control
-    groups.
+    Inside a container, the control group of the process may be mounted at the top of `/sys/fs/cgroup`, so look there,
+    too.
     """
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():

@@ -84,7 +84,7 @@ class Configured:
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
         """Return the names of running sources that must end before the addresses of the new configuration can be bound.
 
-        Such a source occupies a port that the new configuration needs at a different address.
+        Such a source listens on a port that the new configuration needs at another address.
         """
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
@@ -181,8 +181,8 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 gets a different port each time. Therefore it may take a kept socket only by name,
-            # not by address.
+            # A listener on port 0 gets a different port each time. So it may take a socket that the service manager
+            # kept only by the socket's name, not by the address.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -267,7 +267,8 @@ class Receiving:
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """Log time (ns) of the last check at which connections had to wait for free space in the spool."""
+        """Time of the spool's log (ns) at the last check at which connections had to wait for free space in the spool.
+        """
 
     async def start_all(self) -> None:
         """Start all configured sources. Raise ConfigError if an address cannot be bound."""
@@ -378,8 +379,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of the source's files are known only when the spool is decoded up to here. Let
-                    # the start of the daemon go on meanwhile: no bytes of the files are lost while the source waits.
+                    # The read positions of the source's files are known only when all present spool entries are
+                    # decoded. The daemon's start need not wait for this: no bytes of the files are lost meanwhile.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -415,8 +416,8 @@ async def receive(
 ) -> None:
     """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
 
-    With `once`, sessions of sources that no longer exist stay open. If no source is configured, `ended` is then called
-    at once.
+    With `once`, the collector ends when each source has read its input. Sessions of sources that no longer exist then
+    stay open. If no source is configured, `ended` is called at once.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -39,10 +39,14 @@ decoding.
 """
 
 REST_SECONDS = 600.0
-"""For this time (seconds) after the last killed start, the daemon refuses to start or suspends decoding."""
+"""For this time (seconds) after the last start that was killed for lack of memory, the daemon refuses to start or
+suspends decoding.
+"""
 
 SUSPECT = 0.5
-"""If a killed start had used at least this share of the memory limit, lack of memory is taken for the cause."""
+"""If a daemon was killed at its start and had used at least this share of a memory limit, lack of memory is taken for
+the cause.
+"""
 
 STATE_FACTOR = 4
 """Maximum memory for reading a checkpoint, as a multiple of the size of its file."""
@@ -53,10 +57,10 @@ logger = logging.getLogger(__name__)
 
 
 class Start(msgspec.Struct):
-    """The content of the file that a start writes.
+    """The content of the file in which a start of the daemon records its memory use.
 
-    `limit` is the size (bytes) of the memory limit of which the largest share is used, and `share` is this share. `at`
-    is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the entries of the spool's log.
+    `limit` is the size (bytes) of the memory limit that is nearest to being full, and `share` is the used part of it (0
+    to 1). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the spool's entries.
     """
 
     killed: int
@@ -68,7 +72,7 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """Counts the starts of daemons on one spool that were killed.
+    """Counts the daemons on one spool that were killed during their start.
 
     The process must hold the lock of the spool's directory before it calls `begin`.
     """
@@ -132,9 +136,10 @@ class Starts:
             self._look()
 
     def end(self) -> None:
-        """Remove the file that marks this start as unfinished, because the spool's entries are decoded or the start has
-        failed with a message. If `begin` refused this start, keep the file of the earlier one, so that later starts are
-        refused, too.
+        """Remove the file that marks this start as unfinished. The spool's entries are decoded, or the start has failed
+        with a message.
+
+        If `begin` refused this start, keep the file of the earlier start, so that later starts are refused, too.
         """
         if self._start:
             self._start, self.killed = None, 0
@@ -142,31 +147,32 @@ class Starts:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # Only log that the file cannot be removed, although the next start may then count this one as killed.
+                # Only log that the start's file cannot be removed, although the next start may then count this start as
+                # killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
         """Return the error for memory that could not be allocated, during the start or later.
 
-        During the start, also record that the limit was reached.
+        During the start, also record in the start's file that the memory limit was reached.
         """
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # Without a start in progress, `end` keeps the file.
+            self._start = None  # So `end` keeps the start's file.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Keep recording the memory use in the file, until the start is complete or this task is cancelled."""
+        """Keep recording the memory use in the start's file, until the start is complete or this task is cancelled."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)
 
     async def wait(self, health: Health) -> None:
-        """If this start must not decode yet, wait for `rest` seconds.
+        """If earlier starts were killed, wait for `rest` seconds before this start decodes the spool.
 
-        Meanwhile, report a condition that explains this.
+        Meanwhile, report a condition that explains the wait.
         """
         if not self.rest:
             return
@@ -178,7 +184,7 @@ class Starts:
             " and nothing into the table; then it is tried again"
         )
         while self._clock.monotonic() < until:
-            # Each refusal counts as activity for the watchdog, so that it does not restart the daemon.
+            # Each call of `refuse` counts as activity for the watchdog, which therefore does not restart the daemon.
             health.refuse(Condition.MEMORY, message)
             await trio.sleep(min(1.0, max(0.0, until - self._clock.monotonic())))
         self.rest = 0.0

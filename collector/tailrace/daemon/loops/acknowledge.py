@@ -1,17 +1,17 @@
 """Acknowledge durable data to clients, as long as the collector's paths on disk lead to the files that it has opened.
 
 While the collector runs, another process may remove, rename or replace its locks, store or spool, or mount a file
-system over them. The next start would not find data that is written after that. So the collector acknowledges data only
-if all paths still lead to the opened files. No client can delay the check or the answers.
+system over them. The next start would not find data that was written afterwards. So the collector acknowledges data
+only if all paths still lead to the opened files. No client can delay the check or the answers.
 
 `HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals. The spool
 checks its own paths at each sync. If a path is lost for good, the collector acknowledges nothing more, commits the
 remaining rows if possible, and ends.
 
-`Acknowledging` is the loop that answers clients which ask for the durable events. Decoded events are durable, so the
-ingest's answers may be sent at once. A client that reads slowly is answered when it reads again. A lost datagram with
-an answer is not repeated, because the client asks again in its next announcement. If there is nothing to answer, the
-loop sleeps until the spool gets another entry.
+`Acknowledging` is the loop that answers clients which ask for the durable events. The ingest decodes only bytes that
+are synced to disk, so its answers may be sent at once. A client that reads slowly is answered when it reads again. A
+lost datagram with an answer is not repeated, because the client asks again in its next announcement. If there is
+nothing to answer, the loop sleeps until the spool gets another entry.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class HeldNames:
         self.lost = Flag()
         """Flag that is set once a path leads for good to another file than the collector has opened."""
         self.loss: LostError | None = None
-        """The first loss of a path, or None."""
+        """The error about the first path that leads for good to another file, or None."""
         self.store_is_lost = False
         self._spool = spool
         self._store = store
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Check the paths every second until closed.
+        """Check every second until closed whether the paths of the spool and the store lead to the opened files.
 
-        After a loss, check whether the store still accepts the remaining rows.
+        If a path does not, also check the store's paths alone: the store may still accept the remaining rows.
         """
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
@@ -66,7 +66,9 @@ class HeldNames:
             yield Wait(LOOK_SECONDS, together=True)
 
     def lead_there(self) -> Steps[bool]:
-        """Check all paths. Return whether they lead to the opened files."""
+        """Check the paths of the spool and the store. Return whether they lead to the files that the collector has
+        opened.
+        """
         if self.loss is not None:
             return False
         try:
@@ -96,7 +98,9 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record that a path is lost for good, and report this as a condition (a problem of the daemon)."""
+        """Record that a path of the spool or the store leads for good to another file. Report this as a condition (a
+        problem of the daemon).
+        """
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")
@@ -115,9 +119,10 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements. In a round, all waiting clients are answered."""
 
 IN_A_ROUND = 250
-"""Number of answers in a round beyond which the pause after the round grows in proportion. An answer takes 15 to 70 µs.
+"""If a round has more answers than this number, the pause after it is longer, in proportion to the number of answers.
+An answer takes 15 to 70 µs.
 
-With more clients, each one is answered less often. So receiving and decoding keep their share of time.
+So with many clients, each one is answered less often, and receiving and decoding keep their share of time.
 """
 
 AT_ONCE = 32
@@ -148,7 +153,7 @@ class Acknowledging:
         self._names = names
 
     def run(self, before: Steps[None]) -> Steps[None]:
-        """Perform the steps `before`, then answer clients until closed."""
+        """Perform the steps `before`, then send acknowledgements until the loop is closed."""
         yield from before
         while True:
             count = yield from self.once()
@@ -157,7 +162,7 @@ class Acknowledging:
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self, before: Steps[None]) -> Steps[None]:
-        """Perform the steps `before`, then answer clients once."""
+        """Perform the steps `before`, then send all pending acknowledgements once."""
         yield from before
         yield from self.once()
 

@@ -39,8 +39,7 @@ PER_STATE = 16
 Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
 """
 LITTLE_STATE = 2**20
-"""Maximum size (bytes) of a state that is saved without the limit `PER_STATE`, because saving a small state is cheap.
-"""
+"""Maximum size (bytes) of sessions' state that is saved without the limit `PER_STATE`, because saving it is cheap."""
 
 
 class Saving:
@@ -120,10 +119,10 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot; this blocks.
+        """Save a snapshot as a checkpoint; this blocks.
 
-        Return the spool position below which no later start needs entries, or None if there is none. Return the error
-        instead if this position cannot be determined for now.
+        Later starts need no entries below the returned spool position; None if there is no such position. Return the
+        FullError instead if the position cannot be determined for now.
         """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
@@ -132,11 +131,11 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the position in the spool from which a checkpoint may leave out the bytes of unfinished records and
-        refer to the spool instead.
+        """Return the spool position from which on a checkpoint may refer to the spool instead of storing the bytes of
+        unfinished records.
 
-        The spool keeps the segments with such records until the second checkpoint after this one. So this range is
-        limited to an eighth of the spool.
+        The spool keeps the segments with such records until the second checkpoint after the current one. So the
+        checkpoint may refer to at most an eighth of the spool.
         """
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within
@@ -157,7 +156,7 @@ class Demand(IntEnum):
     FULL = 2
     """The batch is full."""
     RELIEF = 3
-    """The spool needs a checkpoint to release space. So even a position without rows must be committed."""
+    """The spool needs a checkpoint to release space, so a commit is necessary even without rows."""
 
 
 class CommitLoop(Enum):
@@ -197,8 +196,8 @@ STAGES = {
 
 
 class Pipeline:
-    """The state of the two commit loops: the most urgent requested commit (`Demand`), and the stage of each loop. The
-    flags are set and cleared from these."""
+    """The state of the two commit loops: the most urgent requested commit (`Demand`), and the stage of each loop. Each
+    flag follows from this state."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -206,10 +205,10 @@ class Pipeline:
         self.some = Flag()
         """Flag that is set while a commit of rows is requested."""
         self.enough = Flag()
-        """Flag that is set while a commit is requested that must not wait for more rows."""
+        """Flag that is set while a commit is requested at once, without waiting for more rows."""
         self.due = Flag()
-        """Flag that is set while a batch may be taken: no commit is in progress, or a commit is requested that must not
-        wait for more rows.
+        """Flag that is set while the preparing loop may take a batch of rows: no commit is in progress, or a commit is
+        requested at once.
         """
         self.idle = Flag()
         """Flag that is set while neither of the two loops has a commit: the one that prepares rows, and the one that
@@ -238,7 +237,9 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Record that the preparing loop passes its prepared commit to the landing loop."""
+        """Record that a commit is prepared, and that the loop which writes prepared commits to the table begins with
+        it.
+        """
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()
@@ -276,7 +277,7 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The method of the quarantine that the loops use (see `store.quarantine.Quarantine`). It blocks."""
+    """The part of `store.quarantine.Quarantine` that the loops use. `keep` writes unreadable bytes; this blocks."""
 
     def keep(self, pieces: Iterable[QuarantinedBytes]) -> None: ...
 
@@ -343,7 +344,7 @@ class Committing:
         self._taken = taken
         self._done = done
         self._prepared: list[tuple[Sized, CommitFacts]] = []
-        """The prepared rows and their commit for the loop `land`: at most one."""
+        """Prepared rows with the facts of their commit, for the loop `land`: at most one pair."""
         self._ending = False
 
     def begin(self) -> None:
@@ -417,10 +418,11 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Wait until all rows of the decoded entries, and their position, are committed and a checkpoint is saved.
+        """Wait until all rows of the decoded entries, and their spool position, are committed and a checkpoint is
+        saved.
 
-        The loops `run` and `land` must be running. Return early if the store is lost. With `last`, later calls of
-        `relieve` do nothing.
+        The loops `run` and `land` must be running. Return early if the store is lost. With `last`, no other commit
+        follows, so `relieve` does nothing afterwards.
         """
         self.relieve()
         self._ending = last
@@ -456,7 +458,8 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> tuple[Batch, CommitFacts] | None:
-        """Take the rows and the unreadable bytes that the ingest has produced. Return them with the commit.
+        """Take the rows and the unreadable bytes that the ingest has produced. Return them with the facts of their
+        commit.
 
         Return None if there are none and the spool needs no checkpoint.
         """

@@ -5,8 +5,9 @@ The loop runs in the same thread as the receivers. It lets other tasks run after
 bytes.
 
 A start restores the ingest of the previous run from a checkpoint (`restored`). Entries between the checkpoint and the
-last commit are decoded again (`replay`), but only for the ingest's state: their rows are already in the table. Sources
-do not wait for this. `look_ahead` reads the facts that they need from the log without decoding.
+last commit are decoded again (`replay`), only to update the ingest's state: their rows are already in the table and are
+discarded. Sources need not wait until then, because `look_ahead` reads the facts that sources need from the spool
+without decoding.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> boo
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest with the state in a checkpoint, or a new one for None. `committed` is the spool position below
-    which the table has all rows.
+    """Return the ingest (the decoder of the spool) with the state in `checkpoint`, or a new ingest if `checkpoint` is
+    None. `committed` is the spool position below which the table has all rows.
 
     Raise StoreError if spool, table and checkpoint do not match, for example because one was restored from a copy.
     """
@@ -77,9 +78,9 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Decode an entry step by step, only for the ingest's state.
+    """Decode an entry again, step by step, to update the ingest's state.
 
-    Discard its rows, because they are already in the table.
+    Discard the entry's rows, because they are already in the table.
     """
     yield from ingest.steps(entry)
     ingest.batch.take()
@@ -140,7 +141,7 @@ TURN_SECONDS = 0.01
 """Time (seconds) of decoding after which other tasks run. If an entry takes longer, its decoding continues after the
 other tasks have run.
 
-Time is limited because bytes do not suffice: a record of 23 bytes can begin a session, which takes as long as a hundred
+A limit on the decoded bytes is not enough: a record of 23 bytes can begin a session, which takes as long as a hundred
 events.
 """
 
@@ -151,7 +152,7 @@ duration. Turns are long if Python decodes a chunk instead of a kernel.
 """
 
 LOOK_SECONDS = 0.02
-"""Time (seconds) between two checks of whether a position has been decoded."""
+"""Time (seconds) between two checks of whether the spool is decoded up to a position."""
 
 
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
@@ -172,10 +173,10 @@ def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -
 class Decoding:
     """The loop that decodes the entries of the spool.
 
-    The caller sets `more` after a sync of the spool, and after a batch was taken. The table has the rows of all entries
-    below `opened.committed`. Once, when the ingest has reached this position and before it decodes further, the loop
-    calls `replayed`. It calls `reject` for each session whose peer must be disconnected, and pulses `turned` each time
-    before other tasks run.
+    The caller sets `more` after a sync of the spool, and after a batch of rows was taken. The table has the rows of all
+    entries below `opened.committed`. When the ingest reaches this position, the loop calls `replayed` once, before it
+    decodes further. It calls `reject` for each session whose peer must be disconnected. It sets `turned` for a moment
+    each time before other tasks run.
     """
 
     def __init__(
@@ -234,7 +235,8 @@ class Decoding:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
             except FullError:  # No file descriptor is free: wait for one.
                 self._context.figures.log_descriptors += 1
-                # Count this as a refusal, so that the watchdog does not restart the daemon: a restart would not help.
+                # Count the lack of a descriptor as a refusal, so that the watchdog does not restart the daemon: a
+                # restart would not help.
                 self._context.health.refusals += 1
                 yield Wait(LOOK_SECONDS)
                 continue

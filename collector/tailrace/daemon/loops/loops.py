@@ -1,15 +1,15 @@
 """Build the loops between sources and table, and start and stop them in order.
 
 Due to this order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed. Nothing
-in this module waits: the loops return their waits as steps (see `steps`). The daemon performs the steps with trio, and
-the simulator in virtual time.
+in this module blocks: a loop is a generator that yields each wait and each blocking call (see `steps`). The daemon
+performs them with trio, and the simulator in virtual time.
 
-`Timekeeping` compares the wall clock with the log's time, which always advances steadily. Each step of the wall clock
-becomes an entry in the log.
+`Timekeeping` compares the wall clock with the log's time, which always advances steadily. Each time the wall clock is
+set, the log gets an entry with the new difference.
 
 `Heartbeats` sends an event of the daemon itself once every interval. Like a producer's event, it goes through spool,
 ingest and commit into the table. So a stall becomes visible even without input: the newest heartbeat in the table gets
-old, and the service manager's watchdog gets no signal, because the daemon sends one for each commit.
+old. The service manager's watchdog gets no signal either, because the daemon sends a signal for each commit.
 """
 
 from __future__ import annotations
@@ -140,9 +140,10 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the log time (time as the spool counts it) from the log's last entry. If the difference between the
-        wall clock and the log time is not the one at the last entry (`ahead.clock`), append an entry with the new
-        difference.
+        """Continue the log time (time as the spool counts it) from the log's last entry.
+
+        `ahead.clock` is wall time minus log time at the last entry. If the difference has changed, append an entry with
+        the new one.
         """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
@@ -181,8 +182,9 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Time (seconds) between two tick entries in the spool. A hole (numbers of events that have not arrived) becomes a gap
-at most this much too late, because the ingest measures time only by the spool's entries.
+"""Time (seconds) between two tick entries in the spool.
+
+The ingest measures time only by the spool's entries. So missing events may be reported as a gap this much too late.
 """
 
 LAST_ANSWERS_SECONDS = 0.5
@@ -198,12 +200,12 @@ Entries that are not committed by then stay in the spool.
 class Loops:
     """The loops of a running collector.
 
-    After `begin`, the caller runs `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`
-    at the same time. While sources receive, it also runs `answer` and, if there are heartbeats, `heartbeats.run`. At
-    the end, it runs `answer_last` and, when the sources have ended, `finish`.
+    The caller first calls `begin`. Then it runs `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and
+    `names.watch` at the same time. While sources receive, it also runs `answer`, and `heartbeats.run` if there are
+    heartbeats. At the end, it runs `answer_last`. When the sources have ended, it runs `finish`.
 
-    The loops call `at_table` once the ingest has decoded all entries whose rows are in the table, and `cut` to
-    disconnect a session's peer. With `beats`, heartbeats are sent, with the attributes that `describe` returns.
+    The loops call `at_table` once the ingest has decoded all entries whose rows are in the table. They call `cut` to
+    disconnect a session's peer. With `beats`, they send heartbeats with the attributes that `describe` returns.
     """
 
     def __init__(
@@ -219,8 +221,8 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """Size (bytes) of the spool above which a stop of the daemon shortens it. The bytes of unfinished records are
-        not counted."""
+        """If the spool is larger than this size (bytes), a stop of the daemon shortens it. The bytes of unfinished
+        records do not count."""
         self.left = 0
         """Position at which the spool ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
@@ -262,7 +264,7 @@ class Loops:
     def answer(self) -> Steps[None]:
         """Return the steps of the loop that answers clients.
 
-        It begins once all entries from before this start are decoded.
+        The loop begins once all entries that the spool had at the daemon's start are decoded.
         """
         return self.acknowledging.run(self.decoding.reached(self.left))
 
@@ -305,15 +307,16 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        If a path of the spool or the store is lost, commit as much as the store accepts, and return False. `last`
-        states that no producer continues after this stop. Without `decodes`, only sync the spool.
+        If a path of the spool or the store leads to another file for good, commit as much as the store accepts, and
+        return False. With `last`, no producer continues after this stop. Without `decodes`, only sync the spool, and
+        return False.
         """
 
         def stop() -> None:
             if (
                 self.names.loss is None
-                # Append nothing to a lost log: no start reads it, and the entry would count as received bytes that are not
-                # in the table.
+                # Append nothing to a spool whose path leads to another file. No start would read the entry, and its
+                # bytes would count as received but not in the table.
             ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
@@ -330,8 +333,8 @@ class Loops:
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
         """Decode and commit everything. If the spool is long, shorten it to one short segment file.
 
-        To shorten it, begin a segment with two entries for the stop, and save a checkpoint after each. Then all earlier
-        segments can be removed.
+        Earlier segments can be removed once two checkpoints lie behind them. So begin a segment, append two entries for
+        the stop, and save a checkpoint after each entry.
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()

@@ -21,10 +21,9 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """A step that waits for `seconds`, or until the flag is set, whichever is earlier.
+    """A step that waits for `seconds`, or until `flag` is set, whichever is earlier.
 
-    With `together` and without a flag, the wait ends at a moment that is common to all such waits of this duration, to
-    save wake-ups.
+    With `together` and without a flag, all waits of the same duration end at the same moments, to save wake-ups.
     """
 
     seconds: float = math.inf
@@ -57,7 +56,7 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Record that the current entry is decoded, and make the calls that `do` has delayed until now."""
+        """Record that the spool's current entry is decoded. Then make the calls that `do` has delayed."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()

@@ -2,11 +2,12 @@
 
 Those sources that lose nothing by waiting wait first: a file keeps its bytes, and the peer of a connection keeps what
 it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when its buffer is
-full. A source waits before it reads, so every entry can be appended, even while the gate is closed.
+full. A source waits before it reads. Bytes that a source has read are appended to the spool in any case.
 
 Tasks of sources wait at the `Gate` for free space, in one `RoomQueue` for each kind of source, in order of arrival.
-Each entry wakes the sync loop (`Spool.dirty`). After each sync, the loop wakes the decoding loop, and opens or closes the gate
-depending on the size of the spool. While the disk is full, the gate is closed and the loop tries the sync again.
+Each entry wakes the sync loop (`Spool.dirty`). After each sync, the sync loop wakes the decoding loop, and opens or
+closes the gate depending on the size of the spool. While the disk is full, the gate is closed and the loop tries the
+sync again.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class _Waiting:
 
 
 BUFFER_MAX = 32 * 2**20
-"""If this number of received bytes are not synced yet, sources of datagrams stop reading. Up to this number, a disk may
-stall for about a second."""
+"""If more than this number of received bytes are not synced yet, sources of datagrams stop reading. Before that, a disk
+may stall for about a second."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
 """If this number of received bytes are not decoded yet, sources of files stop reading.
@@ -83,12 +84,12 @@ _RESERVE = 64 * 2**20
 
 
 class Gate:
-    """Decides which sources may append to the spool. `ingest` decodes the spool's entries."""
+    """Decides which sources may append to the spool: by the spool's free space, and by how far `ingest` has decoded it."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
-        """Create a gate. `store_refuses` returns whether the table currently refuses rows.
+        """Create a gate to the spool. `store_refuses` returns whether the table currently refuses rows.
 
-        While the table refuses rows, sources of files do not wait for decoding. They continue as long as the spool has
+        While the table refuses rows, sources of files do not wait for `ingest`. They continue as long as the spool has
         free space for their bytes.
         """
         self.opened = Flag()
@@ -112,20 +113,22 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources must wait, including those of datagrams."""
+        """Return whether all sources must stop reading, even sources of datagrams: the spool is full or is not synced
+        in time.
+        """
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     @property
     def closed(self) -> bool:
-        """Return whether sources of connections and files must wait."""
+        """Return whether sources of connections and files must stop reading, because the spool has little room left."""
         return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait until the spool releases segments; this needs a checkpoint.
+        """Return whether sources of connections wait until a checkpoint lets the spool release segments.
 
-        The result is False if they wait because the disk is slow: a checkpoint would only add to its load.
+        Return False if they wait only because the disk is slow: a checkpoint would add to the disk's load.
         """
         return self.full or self.crowded
 
@@ -138,8 +141,8 @@ class Gate:
 
     @property
     def behind(self) -> bool:
-        """Return whether sources must read no more of their files, because too many bytes are not decoded yet or the gate
-        is closed."""
+        """Return whether sources of files must stop reading: too many bytes are not decoded yet, or the spool has
+        little room left (`closed`)."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
@@ -174,7 +177,7 @@ class Syncing:
         """Sync the spool until closed. Raise SyncError if a sync fails."""
         spool = self._spool
         while True:
-            # Space on a full disk can become free without a new entry, so check at intervals.
+            # A full disk can get free space without a new entry in the spool, so try to sync at intervals.
             yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
             yield Wait(self._context.config.spool.sync_interval, spool.urgent)
             spool.dirty.clear()
@@ -199,7 +202,8 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # Wake the decoding loop: some entries may have become durable before the path was lost.
+                # Wake the decoding loop: some entries may have become durable before the spool's path led to another
+                # file.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)

@@ -31,7 +31,7 @@ LOOK_COMMITS = 30
 once if one day has `CROWDED` small files.
 """
 LOOK_SECONDS = 3600.0
-"""Time (seconds) after which the table is checked again even after fewer commits.
+"""Time (seconds) after which the table is checked again even after fewer than `LOOK_COMMITS` commits.
 
 A table without new commits is not checked.
 """
@@ -62,8 +62,8 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep of the table is due. Also update the condition for retention that is suspended. This
-    runs in a worker thread.
+    """Return whether an upkeep of the table is due. Also begin or end the condition that retention keeps old days
+    because the clock may be wrong. This runs in a worker thread.
 
     If the table cannot be read, return True: the upkeep then fails, and its failure is reported as a condition.
     """
@@ -80,8 +80,8 @@ def _is_due(store: str, context: Context) -> bool:
 async def once(store: str, context: Context) -> bool:
     """Run `tailrace upkeep` once. Return whether the process could be started.
 
-    If it fails, a condition begins, which ends after the next success. The lease of the upkeep (its exclusive right to
-    change the table) ends in any case.
+    If the upkeep fails, report this as a condition (a problem of the daemon) until an upkeep succeeds. Then also end
+    the lease of the failed upkeep (its exclusive right to change the table).
     """
     number, ended_well = draw(context.clock), False
     try:
