@@ -54,15 +54,15 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue at the time of the log's last entry, plus the wall time that has passed since this entry.
+        """Continue the time of the spool's log at its last entry, plus the wall time that has passed since this entry.
 
-        `ahead` is the difference (ns) between the wall clock and the log's time that was last logged.
+        `ahead` is wall time minus log time (ns), as last recorded in the log.
         """
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """Difference (ns) between the wall clock and the log's time, as the last call of `look` found it."""
+        """Wall time minus the time of the spool's log (ns), as the last call of `look` found it."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:

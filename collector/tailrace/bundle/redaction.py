@@ -129,7 +129,9 @@ class Subject(NamedTuple):
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Return the subject of a bundle. If the configuration is invalid, use only the path of the store from it."""
+    """Return what a bundle describes: the configuration, its problems, and the host. If the configuration is invalid,
+    use only the path of the store from it.
+    """
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}
