@@ -38,7 +38,7 @@ NAMES = {
 """For each storage option of obstore, the names under which the collector's Delta library reads it (in upper or lower
 case).
 
-If several are set, the first one takes precedence. Environment variables have only the names that begin with `aws_`.
+If several are set, the first one takes precedence. Among environment variables, only the names with `aws_` count.
 """
 
 SENT = ("access_key_id", "session_token", "region")
@@ -214,8 +214,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # If the error text contains no status, take 403. For example, the reply to a deletion of several keys has
-            # status 200, but may refuse single keys.
+            # Take 403 if the error text contains a code but no status. For example, a reply with status 200 to a
+            # deletion of several keys may refuse single keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )

@@ -36,7 +36,7 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """One sentence that describes the state of the host or the configuration."""
     why: str = ""
-    """One sentence about the consequences of this state; empty if the state is good."""
+    """One sentence about the consequences of the described state; empty if that state is good."""
     commands: list[str] = []
     """Shell commands that improve the state or show details of it. A line that begins with `#` is a remark."""
     figures: HostFigures = {}

@@ -188,13 +188,13 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
     """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes.
 
-    `most` is the largest size that any source requests. The commands raise the kernel's limit to it, because the limit
-    is the same for all sources.
+    `most` is the largest size that any source requests. The finding's command raises the kernel's limit to `most`,
+    because the limit is the same for all sources.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
-        # This process may have a privilege that the daemon lacks. Therefore also request the size without the
-        # privilege.
+        # This process may have the privilege CAP_NET_ADMIN, which the daemon may lack. Therefore also request the
+        # buffer size without the privilege.
         plain = size_buffer(sock, asked, force=False)
     figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
     holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
@@ -512,13 +512,13 @@ class _Counting:
         return nullcontext()
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Do nothing: the source counts drops in its own figures, too."""
+        """Do nothing, because the source itself counts dropped datagrams in its figures."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
         return 0, 0
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        """Do nothing, because no other program sends to the probe."""
+        """Do nothing: no bytes get lost, because no other program sends to the probe."""
 
     def close(self, number: int, reason: str) -> None:
         """Do nothing, because the probe has only one session and keeps no data of it."""

@@ -111,8 +111,8 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # A missing key shows no missing right to read, because the put may have failed. After a successful put, a later
-        # test detects a server that shows a new key late.
+        # A missing key does not show whether the right to read is missing, because the put may have failed. After a
+        # successful put, a later test detects a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -129,7 +129,7 @@ class Right(NamedTuple):
     action: str
     """The name that this right has in S3."""
     without: str
-    """A phrase for the message: the work that a collector cannot do if its credentials lack this right."""
+    """A phrase for the finding's message: the work that a collector cannot do if its credentials lack this right."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -234,12 +234,12 @@ class Raced(NamedTuple):
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The answer to a client that reads the raced key after all writes."""
+    """The answer to a client that reads the key after all writers have tried to create it."""
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers to whom the server answered that they had created the key. The later writer
-        has the last index."""
+        """Return the indices of the writers to whom the server answered that they had created the key. The last index
+        is that of the writer that tried after the others."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
@@ -287,7 +287,7 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """A barrier that lets all writers begin the race for a key at the same moment. After `SECONDS` it opens no more."""
+    """A barrier that lets all writers try to create the next key at the same moment, until `SECONDS` are over."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -297,8 +297,8 @@ class _Gate:
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the other writers. Return whether to write the next key. If a writer takes too long, the races end
-        for all writers."""
+        """Wait for the other writers. Return whether to write the next key. If a writer takes too long, return False to
+        all writers."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -381,7 +381,7 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers that are neither a success nor the answer that the key exists already. Most
+    """Return the finding about answers to conditional puts that are neither success nor "the key exists already". Most
     servers with such answers do not support conditional puts."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
@@ -405,10 +405,10 @@ LISTING = "listing after write"
 ROUNDS = 20
 
 PATIENCE = 3.0
-"""Maximum time (seconds) for which a test repeats a request after an outdated answer, to report how long it lasted."""
+"""Maximum time (seconds) for which a test repeats a request after an outdated answer, to measure the delay."""
 
 WAITS = 2
-"""Maximum number of outdated answers for a `Promise` after which the request is repeated. Later ones are counted."""
+"""Number of outdated answers for each `Promise` of which the delay is measured. Later ones are only counted."""
 
 PAUSE = 0.05
 
@@ -432,7 +432,7 @@ Look = Callable[[Client], tuple[EndpointAnswer, bool]]
 
 
 class Freshness:
-    """Tests whether answers are up to date: sends requests, and counts the answers that violate a guarantee."""
+    """Tests whether a server's answers are up to date: sends requests, and counts the answers that violate a `Promise`."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
         """Prepare the tests. Deletions are tested only with `deletes`, because the credentials may not allow them."""
@@ -559,8 +559,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, and then the keys after the first key in `kept`, as a reader of a table does to find new
-    versions. Return the answer to one of the two requests, and whether both lists contain all keys in `kept`."""
+    """List the whole folder, then the keys after the first key in `kept`, as readers of a table do to find new versions.
+    Return the first answer if it failed, else the second, and whether both lists have all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

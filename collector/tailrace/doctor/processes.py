@@ -7,8 +7,8 @@ be set only on the running service (`systemctl set-property --runtime`); systemd
 check reads, too.
 
 Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
-A producer may run in another environment than this process. The check searches for files of tail sources with the
-daemon's own search, and opens no file.
+The check examines the environment of its own process; the environment of a producer may differ. To find the files of
+tail sources, the check uses the daemon's own search, and opens no file.
 """
 
 from __future__ import annotations
@@ -207,10 +207,9 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks from which peers can reach a listen address: that of its address family, or those of both
-    families.
+    """Return the networks from which peers can reach a listen address: all networks of its address family.
 
-    `::` and host names may belong to both address families.
+    `::` and host names may belong to both families. For them, return the networks of both.
     """
     try:
         address = ip_address(host)
@@ -351,7 +350,7 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
     """Yield a finding for each directory to which tracers of the format `format_` write, but which no source of this
     format watches. `places` maps an environment variable to its directory.
 
-    The same command appears in all findings: it adds all of these directories to one source.
+    All findings have the same command, which adds all of these directories to one source.
     """
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
