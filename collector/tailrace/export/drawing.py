@@ -202,7 +202,7 @@ class Slices:
     """Draws slices below a parent track, on several tracks if necessary, so that the slices on each track nest."""
 
     def __init__(self, canvas: Canvas, parent: int, name: str, first: int | None = None) -> None:
-        """Use the track `first` for the first slices. If `first` is None, create a track called `name` for them."""
+        """Use the track `first` as the first track. If it is None, create a track called `name` when one is needed."""
         self._canvas = canvas
         self._parent = parent
         self._name = name

@@ -47,8 +47,8 @@ SELECT {{columns}} FROM (
 """  # noqa: S608 - our own words
 """SQL for the rows to draw, except begin rows.
 
-The condition on the kind excludes begin rows before DuckDB evaluates views. Only one scan is sorted. To sort the result
-of several scans, DuckDB would need more memory than its limit."""
+The condition on the kind excludes begin rows before DuckDB evaluates views. The rows of only one scan are sorted,
+because DuckDB would need more memory than its limit to sort the rows of several scans."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -174,7 +174,7 @@ class DrawnRows:
     def items(self) -> Iterator[Item]:
         """Yield the rows to draw, ordered by lane, then by ascending start, then by descending end."""
         chosen = self.selected.condition(EVENTS)
-        # Query the clocks before the rows, because only one query runs at a time.
+        # Query the clocks now: while the rows are read, no other query can run.
         places = self.sessions
         begun = self.selected.few_batches(
             _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values

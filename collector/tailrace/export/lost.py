@@ -40,11 +40,11 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event at the position `number`, with its start `time` (ns).
+        """Record an event at the position `number` in its stream, with its start `time` (ns).
 
         Compare the event with only two positions: the next higher one in `lows`, and the next lower one in `highs`.
-        Each of the two stores the event if it is the nearest one so far. `below` and `above` also search the entries of
-        positions farther away."""
+        Each of the two keeps only its nearest event. `below` and `above` therefore also search the events of positions
+        farther away."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -57,16 +57,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time of the event that has the highest position below `low`, among those passed to `see`.
-        Return None if there is none. `low` must be in `lows`."""
+        """Return the time (ns) of the event that has the highest position below `low`, among those passed to `see`. Return
+        None if there is none. `low` must be one of the constructor's `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time of the event that has the lowest position above `high`, among those passed to `see`. Return
-        None if there is none. `high` must be in `highs`."""
+        """Return the time (ns) of the event that has the lowest position above `high`, among those passed to `see`.
+        Return None if there is none. `high` must be one of the constructor's `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -150,8 +150,8 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, which finds the nearest ones. These include events that
-    the selection excludes.
+    """Pass all events of the sessions with gaps to `around`, which finds the events nearest to each gap. Events that
+    the user's filters exclude are passed, too.
 
     The SQL lists the sessions as values, because DuckDB might hold all events in memory for a join."""
     selected, places = timeline.selected, timeline.sessions

@@ -1,16 +1,16 @@
 """Write sessions in the formats of their producers, into a directory with a subdirectory for each source.
 
 The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file
-(`WrittenSession`), and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the
-sessions that were open in the range.
+(`WrittenSession`), and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the sessions that
+were open in the range.
 
-A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the
-same sequence numbers are missing there. Readers cannot find lost bytes in this way. A copy of a session with
-lost bytes is therefore compressed, and it is truncated, damaged or marked at the same offsets as the original
-(`PackedFile`).
+A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the same
+sequence numbers are missing there. Readers cannot find lost bytes in this way. So the copy of a session with lost bytes
+is always gzip data (`PackedFile`), which can show a loss to readers: it is truncated or damaged at the same offsets as
+the original file, or contains a statement of the loss.
 
-The files of a source keep their relative places: their paths begin at the deepest directory that contains all
-files of the source.
+The files of a source keep their relative places: their paths begin at the deepest directory that contains all files of
+the source.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Origin(NamedTuple):
     """A session to export, and the path of the original file from which its bytes came.
 
     `session` is the id without the suffix of a restart. `path` is None if the session did not come from a file.
-    `damaged`: whether only a compressed copy can reproduce the session's bytes and losses."""
+    `damaged`: whether the copy must be compressed, because only gzip data can reproduce the session's bytes and losses.
+    """
 
     source: str
     session: str
@@ -96,10 +97,10 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of a further file, such as metadata, for the copy of a session. The session's format has this
-    file beside the trace file.
+    """Return the path of a further file that the session's format has beside the trace file, such as metadata.
 
-    `name` is the path of the trace file's copy. The returned path never leaves the directory of the copy's source."""
+    `name` is the path of the trace file's copy, which begins with the source. The returned path never leaves the
+    directory of this source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
@@ -151,7 +152,8 @@ ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
 """SQL for the gaps that a reader of the written copy may not find by itself.
 
-If a truncated and a damaged gzip member are at the same offset, the truncated member comes first."""
+If a truncated and a damaged gzip member of the original file are at the same offset, the gap of the truncated one comes
+first."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -309,18 +311,18 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the next losses into the copy: those at offsets up to `offset` in the session's bytes, or all losses if
-        `offset` is None.
+        """Write the session's next losses into its copy `out`: those at offsets up to `offset`, or all remaining ones
+        if `offset` is None.
 
-        If the copy is not a `PackedFile`, there are no losses to write."""
+        Only a `PackedFile` can have losses. For any other `out`, do nothing."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
             out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write the bytes of a record, and return their number. If the copy must not have the record, count the
-        record's bytes in `_left_out` instead."""
+        """Write the bytes of a record to the copy `out`, and return their number. If the copy must not have the record,
+        count its bytes in `_left_out` instead, and return 0."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
@@ -346,11 +348,11 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses bytes with gzip. The file is truncated at the same offsets as the original file, and has its damaged
-    bytes.
+    """Compresses the copy of a session's bytes with gzip. The copy is truncated at the same offsets as the original
+    file, and has the same damaged bytes.
 
-    For losses of other kinds, the class writes a statement that `sources.tail.inflate` reads. Equal input gives equal
-    files.
+    For losses of other kinds, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal
+    input gives equal files.
 
     An empty gzip member follows each truncated or damaged place. Without it, a reader would report damage where a short
     truncated member follows another truncated member."""
@@ -365,8 +367,8 @@ class PackedFile:
         return len(data)
 
     def lose(self, loss: Loss) -> None:
-        """Write a loss into the copy: truncate the gzip member, write the damaged bytes, or write a statement of the
-        loss.
+        """Write a loss into the compressed copy: truncate the gzip member, write the damaged bytes, or write a
+        statement of the loss for readers.
         """
         if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
@@ -405,11 +407,11 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses that the copies must reproduce, by source and session. Count in `left` the losses that a copy
-    cannot reproduce.
+    """Return the losses of bytes that the written copies must reproduce, by source and session. Count in `left` the
+    losses that no copy can reproduce.
 
-    A session whose bytes are themselves gzip data has an entry even without losses. Its copy is compressed once more,
-    so that readers find the same bytes after decompression."""
+    A session whose bytes are themselves gzip data has an entry even if it has no losses. Because of the entry, its copy
+    is compressed once more, so that readers find the same bytes after decompression."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:

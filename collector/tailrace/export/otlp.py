@@ -1,13 +1,13 @@
-"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's
-file exporter.
+"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's file
+exporter.
 
-The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs`
-has instants, annotations, ends without a begin, and notes. The file `metrics` has the values of counters.
+The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs` has
+instants, annotations, ends without a begin, and the users' notes. The file `metrics` has the values of counters.
 
-Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the
-session. OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`.
-In OpenTelemetry, time 0 means that the time is unknown. Time 0 is therefore written as 1, with the attribute
-`tailrace.begins` or `tailrace.ends`.
+Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the session.
+OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`. In
+OpenTelemetry, time 0 means that the time is unknown. A begin or end at time 0 is therefore written as time 1, and the
+attribute `tailrace.begins` or `tailrace.ends` is 0.
 """
 
 from __future__ import annotations

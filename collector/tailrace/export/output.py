@@ -35,7 +35,7 @@ class RowCount:
         self._said = time.monotonic()
 
     def begin(self, of: int) -> None:
-        """Set the count to 0. `of` is the approximate number of rows that the export will read."""
+        """Count rows from 0. `of` is the approximate number of rows that the export will read."""
         self.rows = 0
         self._of = of
 

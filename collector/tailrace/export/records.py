@@ -48,8 +48,8 @@ UNREADABLE_GONE = "unreadable piece that is no longer kept"
 class StoredRow(NamedTuple):
     """A row of the table, as `ROWS` selects it.
 
-    `at`: the offset of the record. `spans`: whether the row stands for two records, and therefore appears twice.
-    `ends`: whether this appearance stands for the second record, the end of the span."""
+    `at` is the offset of the row's record in the session. `spans`: whether the row was made from two records, the begin
+    and the end of a span. Such a row is selected twice; `ends` is true when it stands for the end."""
 
     at: int
     ends: bool
@@ -93,16 +93,16 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records from which the ingest made the rows of one session. `rows` must be in the order `ORDER`.
 
-    The size of a record is the distance to the next offset, or 0 if the next offset is unknown. `unreadable` has the
-    reasons for which the format's decoder refuses bytes. `left` counts the unreadable pieces that are no longer in the
-    quarantine."""
+    The size of a record is the distance from its offset to the next record's offset, or 0 if the next one is unknown.
+    `unreadable` has the reasons for which the format's decoder refuses bytes. `left` counts the pieces of unreadable
+    bytes that are no longer in the quarantine."""
     waiting: list[Record] = []  # Records at the same offset whose size is not known yet.
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # A row without a record may have any offset, so it does not mark the end of a record. Only the last
-                # such row does: it marks the end of the last record.
+                # A row without a record may have any offset, so it marks the end of no record but the last: the last
+                # such row marks the end of the last record.
                 at
             )
             continue
@@ -139,8 +139,8 @@ def _placed(
     """Yield the offset and the record for each stored row, in order of offset. The record is None for a row that is not
     a record.
     """
-    # A heap of pieces of unreadable input. Each item has the offset, the row number (to sort items with equal offsets)
-    # and the frame.
+    # A heap of pieces of unreadable bytes. Each item has the offset of the piece, the number of the gap's row (to sort
+    # items with equal offsets), and the quarantine frame that has the bytes.
     pieces: list[tuple[int, int, QuarantineFrame]] = []
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:
@@ -164,8 +164,8 @@ def quarantined(
 ) -> Sequence[QuarantineFrame]:
     """Return the quarantine frames that have the unreadable bytes of a gap. `attributes` are those of the gap's row.
 
-    Return an empty sequence if the gap's detail is not in `details`. `left` counts the frames that are no longer in the
-    quarantine."""
+    Return an empty sequence if the member `detail` of the attributes is not in `details`. `left` counts the frames that
+    are no longer in the quarantine."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):

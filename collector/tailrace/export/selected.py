@@ -1,4 +1,4 @@
-"""Select the rows to export: the rows of one snapshot that match the filters, with their gaps and notes.
+"""Select the rows to export: the rows of one snapshot that match the filters, with their gaps and users' notes.
 
 The function `export` writes a selection, and starts again if the snapshot's files are deleted meanwhile.
 """
@@ -48,14 +48,14 @@ def note_columns(shape: Shape) -> list[AnswerColumn]:
 
 
 def note_rows(notes: Iterable[Note]) -> Page:
-    """Return notes as rows that have the columns of `note_columns`."""
+    """Return users' notes as rows that have the columns of `note_columns`."""
     return [
         tuple(words[name] for name, _ in _NOTE_COLUMNS) for words in map(msgspec.to_builtins, notes)
     ]
 
 
 def note_table(notes: Iterable[Note]) -> pa.Table:
-    """Return notes as an Arrow table with the columns of `note_columns`."""
+    """Return users' notes as an Arrow table with the columns of `note_columns`."""
     schema = pa.schema([(name, _NOTE_TYPES[type_]) for name, type_ in _NOTE_COLUMNS])
     return pa.Table.from_pylist([msgspec.to_builtins(note) for note in notes], schema=schema)
 

@@ -1,7 +1,7 @@
-"""Write the view `events` as a table, and the view `gaps` and the notes, if any, to further files.
+"""Write the view `events` as a table. Write the view `gaps` and the users' notes, if there are any, to further files.
 
-The table has rows of all kinds as they are stored, in no particular order. The schema metadata of Parquet and
-Arrow files describes the missing events as JSON, under the key `tailrace.completeness`.
+The table has rows of all kinds as they are stored, in no particular order. The schema metadata of Parquet and Arrow
+files describes the missing events as JSON, under the key `tailrace.completeness`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
 def write_csv(
     selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
 ) -> Left:
-    """Write the events, the gaps and the notes as CSV files. If `safe` is true, put a `'` before each text that a
-    spreadsheet may take for a formula.
+    """Write the events, the gaps and the users' notes as CSV files. If `safe` is true, put a `'` before each text that
+    a spreadsheet may take for a formula.
     """
 
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
@@ -85,8 +85,8 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
 def _all(
     write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
 ) -> Left:
-    """Write the events. If the output can have several files, also write the gaps and the notes, each to a further
-    file.
+    """Write the events. If the output can have several files, also write the gaps and the users' notes, each to a
+    further file.
     """
     left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
