@@ -5,10 +5,10 @@ Constraints: files and their names must be on disk before a log entry names the 
 log entry names a file that does not exist. A killed process leaves files without a log entry, which the daily vacuum
 removes.
 
-Format: each Arrow table has the rows of one day, with the columns of the table in order except the day. A file also has
-the rows of one day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the
-rows. Therefore the strings of the rows need not be hashed when a file is written, and minimum and maximum are computed
-from few strings. The library would expand the dictionary and hash each string again.
+Format: each Arrow table and each file has the rows of one day, with all columns of the table in order except the day.
+Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So `write` need
+not hash the string of each row, and computes minimum and maximum from the few strings of the dictionary. The Delta
+library would expand the dictionary and hash each string again.
 
 Rows of rare kinds (`FEW_KINDS`) come first, in a row group of their own (`few_first`), because readers search every
 file for such rows (`query/inner_views.py`). If these rows were mixed with events, readers would have to read whole

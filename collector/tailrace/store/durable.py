@@ -20,8 +20,8 @@ An object store keeps accepted data, so this module is not used for a table at a
 no retry is made: the kernel may have dropped the pages, and would report success next time.
 
 Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before it acknowledges
-its own version. So if a power cut removes a version, all acknowledged versions are below it. `LocalVersions` records
-the newest version that is synced, and the newest version that is in the journal.
+its own version. So a power cut can only remove versions that are newer than all acknowledged ones. `LocalVersions`
+records the newest version that is synced, and the newest version that is in the journal.
 """
 
 from __future__ import annotations
@@ -40,24 +40,23 @@ from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Options for every operation of the Delta library on the table, which turn off its own checkpoints and
-clean-up (rule 1)."""
+"""Options for every operation of the Delta library on the table, which turn off the library's own checkpoints and
+clean-up: the library never syncs."""
 
 UNSYNCED_MAX = 16
-"""Maximum number of newest versions that their writers have not synced yet: one of each writer, and at most two of an
-upkeep (a process that merges and cleans up).
+"""Number of newest versions that a start syncs and validates, because their writers may not have synced them yet.
 
-An upkeep syncs after each step, and a vacuum adds two versions. A start syncs and validates this number of newest
-versions. If a store has many collectors, `unsynced_max` returns a higher number.
+Each writer may leave one version unsynced. An upkeep (a process that merges and cleans up) may leave two, because it
+syncs after each step and a vacuum adds two versions. If a store has many collectors, `unsynced_max` returns a higher
+number.
 """
 
 LOG_VERSIONS_KEPT = 800
 """Number of log files that are kept below a checkpoint of the Delta log, regardless of their age.
 
-A merge fails if log files of versions since its begin are deleted meanwhile. So this number of versions must not be
-written during a merge: at 15 commits a second, the highest rate, this takes 50 s. There are 20 commits between
-checkpoints, so the log stays below 1,000 files at any rate of commits. A commit takes 17 ms of CPU if the log has 200
-files, and 21 ms if it has 600.
+A merge fails if log files of versions since its begin are deleted meanwhile. At the highest rate, 15 commits a second,
+this number of versions is written in 50 s, so a merge must be faster. A checkpoint follows every 20 commits, so the log
+always has less than 1,000 files. A commit takes 17 ms of CPU if the log has 200 files, and 21 ms if it has 600.
 """
 
 LOG_LOCK = "log.lock"
@@ -65,8 +64,7 @@ LOG_LOCK = "log.lock"
 
 
 def sync(root: Path, after: int, upto: int) -> None:
-    """Sync the versions above `after`, up to and including `upto`, with their files (rule 2). Raise SyncError if a sync
-    fails.
+    """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails.
 
     All files of `upto` must exist. Files of lower versions may be missing, because another process may have merged,
     synced and vacuumed them.
@@ -97,7 +95,7 @@ def sync_new(root: Path) -> None:
 
 
 def sync_newest(root: Path) -> int:
-    """Sync the newest versions, which another writer may not have synced yet (rule 2), and return the newest version.
+    """Sync the newest versions, because other writers may not have synced them yet. Return the newest version.
 
     Raise SyncError if a sync fails."""
     versions = DeltaLog(root).versions()
@@ -117,11 +115,11 @@ def unsynced_max(root: Path) -> int:
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Write a checkpoint of the Delta log, sync it, and then delete old log files (rule 3).
+    """Write a checkpoint of the Delta log, sync it, and then delete old log files.
 
-    `table` must be open at a synced version. `keep` log files below the checkpoint are kept. Raise SyncError if a sync
-    fails, and LockedError while another process shortens or repairs the log. If the Delta library cannot write the
-    checkpoint, raise its exception; the log is unchanged then.
+    `table` must be open at a version whose files are synced. `keep` log files below the checkpoint are kept. Raise
+    SyncError if a sync fails, and LockedError while another process shortens or repairs the log. If the Delta library
+    cannot write the checkpoint, raise its exception; the log is unchanged then.
     """
     log = DeltaLog(root)
     version = table.version()

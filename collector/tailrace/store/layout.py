@@ -47,11 +47,11 @@ MERGED_ROW_GROUP = 131_072
 Smaller groups compress worse. Larger groups are rarely skipped by queries."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint replaces it: first for a local table, then
-for a table at a URL.
+"""Time for which the log file of a version is kept after a later checkpoint replaces it. `local` is for a table in a
+directory, `remote` for a table at a URL.
 
-A merge needs all log files since the version with which it began. At the usual rate of each kind of store, this time
-keeps about 1,000 commits.
+A merge needs all log files since the version with which it began. At the usual rate of commits, this time keeps about
+1,000 log files.
 """
 
 REMOVED_HOURS = 1
@@ -61,7 +61,7 @@ Readers may still have the file open.
 """
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time for which the Delta log keeps the entry that a merge has removed a file.
+"""Time for which the Delta log keeps the entry about a data file that a merge has removed.
 
 The vacuum finds removed files by these entries. The time is therefore longer than `REMOVED_HOURS` plus the hour between
 two vacuums.

@@ -185,8 +185,8 @@ NAME = "_journal"
 """Name of the journal's file. Delta's vacuum does not remove it, because the name begins with an underscore."""
 
 LOCK = "journal.lock"
-"""Name of a lock file in the store. A process locks it while it writes the journal (the second record of the table's
-versions and checksums)."""
+"""Name of a lock file in the store. A process locks it while it writes the journal (copies of the Delta log's entries,
+and checksums of the table's files)."""
 
 _CHUNK = 2**20
 
@@ -216,8 +216,8 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class JournalContent(NamedTuple):
-    """The content of the journal: log entries by version, checksums by path, numbers of rows in each group by path, and
-    the number of damaged lines.
+    """The content of the journal: `entries` are log entries by version, `files` are checksums by path, `rows` are
+    numbers of rows by path and `Group`, and `damaged` is the number of damaged lines.
     """
 
     entries: dict[int, bytes]

@@ -65,7 +65,7 @@ class ListedNotes(NamedTuple):
 
 
 class NoteStore:
-    """The notes of a store, which is a directory or URL.
+    """The notes that users have written about a store. `store` is a directory or URL.
 
     Methods raise StoreError if the store does not allow an operation, and FullError if there is no room."""
 
@@ -78,14 +78,14 @@ class NoteStore:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why notes cannot be written, or None.
+        """Return the reason why users' notes cannot be written to the store, or None.
 
         This check itself writes nothing, so a later write may fail although the result is None.
         """
         return self._files.refused
 
     def list(self) -> ListedNotes:
-        """Return all notes, sorted by start time, and the names of unusable files."""
+        """Return all users' notes, sorted by start time, and the names of files that contain no valid note."""
         found: list[Note] = []
         unreadable: list[str] = []
         for name in sorted(filter(_FILE.fullmatch, self._files.names()))[:NOTES_MAX]:
@@ -100,7 +100,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                # Use the name of the file, because `remove` finds a file by the note's id
+                # The file is unusable: `remove` finds a file by the note's id, but this file has another name
                 unreadable.append(name)
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
@@ -112,7 +112,7 @@ class NoteStore:
         self._files.write(f"{note.id}{_SUFFIX}", msgspec.json.encode(note))
 
     def remove(self, id_: str) -> bool:
-        """Remove a note. Return whether the note existed."""
+        """Remove the user's note with the id `id_`. Return whether the note existed."""
         return _ID.fullmatch(id_) is not None and self._files.remove(f"{id_}{_SUFFIX}")
 
 

@@ -5,9 +5,9 @@ Constraint: a repair removes and restores versions in the table's log, so no oth
 operating system's kernel releases each lock when the process ends, for any reason.
 
 `DirectoryLock` admits one process at a time to a directory. The lock is a kernel lock (flock) on a file in the
-directory. The collector never removes this file. If another program removes it, `DirectoryLock.check` detects this and
-creates it again. In between, a second lock excludes other processes: it is on the directory itself, if the collector
-uses the directory alone.
+directory. The collector never removes this file. If another program removes the file, `DirectoryLock.check` creates it
+again. A directory that only this collector uses is itself locked, too. This second lock excludes other processes while
+the file is missing.
 
 `Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
 locks in the store's directory:
@@ -15,15 +15,16 @@ locks in the store's directory:
 - `writers.lock`: every collector holds this lock, shared, from start to end. If a start obtains an exclusive lock, no
   other process may write. The directory itself is locked in the same way, for the case that the file is removed.
 - `start.lock`: one start at a time holds this lock until the table is repaired. If a start finds other collectors in
-  the store, the first of them has already repaired the table.
+  the store, the table is already repaired: the first of them did so.
 
 A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can damage
 the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it removes damaged
 files from the table while collectors write.
 
-`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have finished.
-An `Introduction` in a collector's directory has the path of its spool. The table identifies a collector by the identity
-of its spool. A start that repairs the table needs the spools of all collectors whose rows it removes (see `recovery`).
+`RunningMarks` are files that show which collectors run on a store on this host. For a collector that does not run, they
+show whether all its received data is in the table. An `Introduction` in a collector's directory has the path of its
+spool. The table identifies a collector by the identity of its spool. A start that repairs the table needs the spools of
+all collectors whose rows it removes (see `recovery`).
 """
 
 from __future__ import annotations
@@ -106,10 +107,11 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a directory. If another process holds the lock, entering it raises LockedError.
+    """A context manager that locks a directory by a lock on a file in it. If another process holds the lock, entering
+    raises LockedError.
 
-    With `wait`, entering it waits for the lock instead; this is meant for locks that are held for seconds. If `whole`
-    is given, this directory itself is locked, too. Its lock remains if the lock file is removed.
+    With `wait`, entering waits for the lock instead; this is meant for locks that are held for seconds. If a directory
+    `whole` is given, it is locked as well, without a file: its lock remains if the lock file is removed.
     """
 
     def __init__(
@@ -231,8 +233,8 @@ class Entrance:
         `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
         """
         try:
-            # Lock the directory first. Another collector may be creating a removed file again; without the
-            # directory's lock another start could lock the new file exclusively although a collector runs.
+            # Lock the directory itself first. While another collector creates a removed lock file again, another start
+            # could otherwise lock the new file exclusively, although a collector runs.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:
@@ -330,7 +332,7 @@ class RunningMarks:
         self._begun = False
         self._work = b""
         self._turn = threading.Lock()
-        """Lock for writing, checking and removing the files.
+        """Lock for writing, checking and removing the marker files.
 
         Any thread may check them, and concurrent writes would corrupt a file.
         """
@@ -437,9 +439,10 @@ class Introduction(msgspec.Struct):
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write the introduction `who` into a collector's directory, unless the same is there already.
+    """Write the identity and the path of a collector's spool (`who`) into the collector's directory. Do nothing if the
+    directory has the same content already.
 
-    Raise StoreError or FullError if it cannot be written."""
+    Raise StoreError or FullError if the file cannot be written."""
     path = directory / INTRODUCTION
     if introduction_of(directory) == who:
         return
@@ -450,7 +453,9 @@ def introduce(directory: Path, who: Introduction) -> None:
 
 
 def introduction_of(directory: Path) -> Introduction | None:
-    """Return the introduction in a collector's directory, or None if it is missing or unreadable."""
+    """Return the identity and the path of the spool from a collector's directory, or None if the file is missing or
+    unreadable.
+    """
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((directory / INTRODUCTION).read_bytes(), type=Introduction)
     return None

@@ -87,10 +87,10 @@ class Quarantine:
         return True
 
     def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
-        """Write frames, each given with the arguments of `write`, and sync their files.
+        """Write each piece of unreadable bytes with `write`, and sync the written files.
 
-        Raise FullError or StoreError if a write fails; the call may be repeated then. Raise SyncError if a sync
-        fails."""
+        Raise FullError or StoreError if a write fails; the call may be repeated then. Raise SyncError if a sync fails.
+        """
         for session, at, data in pieces:
             self.write(session, at, data)
         try:

@@ -53,7 +53,9 @@ If the position is None, it returns whether the spool has all rows that the coll
 """
 
 Others = Mapping[str, Refills]
-"""The functions `Refills` of the other collectors of the store, by the identity of the collector's spool."""
+"""For each other collector of the store: a function that returns whether its spool still has rows (`Refills`). The key
+is the identity of the spool.
+"""
 
 
 class EndRepair(NamedTuple):
@@ -109,8 +111,8 @@ class EndOfLog:
                 # the table again.
                 removed.clear()
             elif version in broken:
-                # This damaged log entry cannot be removed together with the later versions. Try to remove a lower
-                # version, which removes this one, too.
+                # This version has a damaged log entry, but this version and the later ones cannot be removed. Try to
+                # remove a lower version and all later ones.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -206,9 +208,10 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Remove versions from the log, newest first, so that a kill leaves no missing version in between.
+        """Remove versions from the log, newest first: if the process is killed, no version is missing between two
+        others.
 
-        Return messages for users that state the reasons.
+        Return messages for users that state why the versions were removed.
         """
         reasons: list[str] = []
         for version in versions:
@@ -238,7 +241,8 @@ def _is_ours(action: Action) -> bool:
 
 
 READ_MAX = 32 * 2**20
-"""Maximum number of bytes of older data files whose checksums a start verifies.
+"""Maximum number of bytes of data files whose checksums the start of a collector verifies, besides the files of the
+newest versions.
 
 Computing these checksums takes 0.03 s of CPU, and the files must be read from disk.
 """
@@ -253,7 +257,7 @@ class TableRecovery(msgspec.Struct):
     versions: list[int] = []
     """Versions that were removed from the log."""
     restored: list[int] = []
-    """Versions whose log entries were restored from the journal (the second record of the table's versions)."""
+    """Versions whose log entries were restored from their copies in the journal."""
     checkpoints: list[int] = []
     """Versions whose checkpoints were removed."""
     aside: list[str] = []

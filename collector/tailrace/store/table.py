@@ -184,7 +184,8 @@ class Table:
         self._fence: int | None = None
         self._unsure = False  # whether the table may contain a commit whose write failed
         self._prepared: list[PreparedRows] = []
-        """Prepared rows that are not committed yet. Each commit updates the modification times of their files.
+        """Rows in files that are not committed yet. Each commit of others updates the modification times of these
+        files.
         """
         self._broken: SyncError | None = None
 
@@ -203,10 +204,10 @@ class Table:
     ) -> Self:
         """Open or create the table in the store `path`, a directory or URL.
 
-        A local table is repaired if this collector is `alone` in the store. `collector` is the permanent name
-        of the collector in the table. `refills` returns whether the spool still has the rows from a position
-        on; `others` has such a function for each other collector. Raise StoreError for an unusable table,
-        FullError if the disk is full, or SyncError if a sync fails.
+        If this collector is `alone` in a local store, repair the table. For the repair, `refills` returns whether this
+        collector's spool still has all rows from a spool position on; `others` has such a function for each other
+        collector. `collector` is the permanent name of the collector in the table. Raise StoreError for an unusable
+        table, FullError if the disk is full, or SyncError if a sync fails.
         """
         self = cls(layout.table_root(path), options, collector, clock)
         try:
@@ -314,9 +315,9 @@ class Table:
     def _shorten(self, version: int) -> None:
         """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures.
 
-        At a URL, shorten the log if the version passed a multiple of `CHECKPOINT_DUE` since this collector's
-        last commit or start. A count of a collector's own commits would not suffice, because a collector may
-        end after a few commits. Otherwise, reopen the table after `RENEW_DUE` versions.
+        At a URL, shorten the log each time the table's version passes a multiple of `CHECKPOINT_DUE`. Commits of all
+        collectors count, because each collector may end after a few commits. If the log is not shortened, reopen the
+        table after `RENEW_DUE` versions.
         """
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
@@ -444,11 +445,10 @@ class Table:
         raise AssertionError("the last attempt returns or raises")
 
     def _check_handle(self, position: int) -> None:
-        """Raise FencedError if the handle does not have this collector's commit up to `position` as the newest
-        one.
+        """Raise FencedError unless the newest commit under this collector's name in the opened table is its own commit
+        up to `position`.
 
-        If the handle has a commit of another instance with the same name, the library would not refuse the next
-        commit.
+        If it is a commit of another instance with the same name, the library would not refuse the next commit.
         """
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))

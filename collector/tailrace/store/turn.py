@@ -1,13 +1,14 @@
-"""Allow only one upkeep at a time on a table, by a lease. Record when the steps of an upkeep were last done.
+"""Allow only one upkeep (merges and clean-up) at a time on a table, by a lease. Record when the steps of an upkeep were
+last done.
 
 Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files succeed,
 and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in Spark) during an
 upkeep.
 
 On a local disk the lease is a kernel lock, which ends with the process, and the times are in a small file beside the
-lock. At a URL both are transactions in the table (ids `tailrace/...`). If a process dies, its lease ends after
-`LEASE_NS`, or when the collector that started the process ends it. An alarm kills a process that runs for half of
-`LEASE_NS`.
+lock. At a URL both are transactions in the table (ids `tailrace/...`). If the process of an upkeep dies, its lease ends
+after `LEASE_NS`, or earlier if the collector that started the process ends the lease. An alarm kills a process that
+runs for half of `LEASE_NS`.
 
 The library commits a merge to whatever version is current. If a process is suspended during a merge and its lease ends,
 it would later store rows twice. Only the alarm prevents this. If a whole machine is suspended, its timers stand still,
@@ -46,9 +47,9 @@ It is much longer than an upkeep takes, and longer than the possible difference 
 """
 
 HOLDER = "tailrace/upkeep"
-"""Id of the Delta transaction that contains the lease of a table at a URL.
+"""Id of a Delta transaction of a table at a URL. The transaction contains the lease for merges and clean-up.
 
-The transaction's version is the number of the running upkeep (`draw`), or 0 if none runs.
+Its version is the number of the process that holds the lease (`draw`), or 0 if none does.
 """
 
 TRIES = 7
@@ -80,7 +81,7 @@ class Turn(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
     def is_taken(self) -> bool:
-        """Return whether any upkeep holds the lease."""
+        """Return whether any process holds the lease for merges and clean-up of the table."""
         ...
 
     def check(self, table: DeltaTable) -> None:
@@ -97,7 +98,7 @@ class Turn(Protocol):
 
 
 def draw(clock: Clock) -> int:
-    """Return a unique number for an upkeep: its start time (Unix ns) with 20 random lowest bits."""
+    """Return a unique number for a run of merges and clean-up: its start time (Unix ns) with 20 random lowest bits."""
     return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
 
 
@@ -253,10 +254,10 @@ class RemoteTurn:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write the given transactions if this process holds the lease. Retry after any error.
+        """Write the given Delta transactions if this process holds the lease. Retry after any error: if the end of the
+        lease were not written, no upkeep could run for `LEASE_NS`.
 
-        Each try reads the table first, because an earlier try may have succeeded although its response was lost. If the
-        end of the lease were not written, no upkeep could run for `LEASE_NS`.
+        Each try reads the table first, because an earlier try may have succeeded although its response was lost.
         """
         for attempt in range(1, TRIES + 1):
             try:

@@ -21,11 +21,11 @@ Days are deleted before files are merged, because merging needs disk space. Afte
 
 `retention` returns which days are too old by the clock. It does not trust the clock alone: a clock that is set far
 ahead makes every day look old. It searches for a *jump*: a time without rows that is longer than half of
-`retention_age` and longer than a day. After a jump either the clock is wrong or no collector ran, and both cases look
-alike. Until the clock is trusted again, days before the jump keep the age that they had at the jump. The clock is
+`retention_age` and longer than a day. Either no collector ran in this time, or the clock is wrong after it; both cases
+look alike. Until the clock is trusted again, days before the jump keep the age that they had at the jump. The clock is
 trusted again once the days after the jump span as much time as a jump, or once a user confirms the clock
-(`UpkeepState.trusted`). So if a wrong clock is corrected in that time, no day younger than half of `retention_age` is
-deleted. The newest day with rows is never deleted for its age.
+(`UpkeepState.trusted`). If a wrong clock is corrected before it is trusted again, no day younger than half of
+`retention_age` is deleted. The newest day with rows is never deleted for its age.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Jump(NamedTuple):
 class Retention(NamedTuple):
     """The days that retention deletes: all days before `below`, or none if `below` is None.
 
-    `held` is the reason for which some days are kept although they are too old by the clock: a long time without rows,
-    after which the clock may be wrong (`Jump`). It is None if no day is kept for this reason.
+    `held` is a long time without rows, after which the clock may be wrong (`Jump`). Because of it, days are kept that
+    would otherwise be too old. It is None if there are no such days.
     """
 
     below: int | None
@@ -98,8 +98,8 @@ def _by_age(
 ) -> tuple[int, Jump | None]:
     """Return the first day that `retention_age` keeps.
 
-    Also return the reason for which older days are kept: a long time without rows, after which the clock may be wrong
-    (`Jump`). Return None instead if no day is kept for this reason.
+    Also return the long time without rows (`Jump`) after which the clock may be wrong, if older days are kept because
+    of it; otherwise None.
     """
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
@@ -166,9 +166,10 @@ CROWDED = 60
 end of the hour."""
 
 SECOND_FILES = 200
-"""If one day has more than this number of files, a second merge is due at once.
+"""If one day has more than this number of files, the merge into files of `compact_size` is due at once. Otherwise it is
+due at the end of the hour.
 
-Otherwise it waits for the end of the hour. Only files smaller than half of `compact_size` count.
+Only files smaller than half of `compact_size` count.
 """
 
 HOUR_NS = 3600 * 10**9
@@ -191,10 +192,10 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is the reason for which days are kept although they are too old by
-    the clock: a long time without rows, after which the clock may be wrong (`Jump`). `vacuum` selects the files to
-    remove: `removed` for files that the log lists as removed, `all` for these and for files that the log does not
-    mention. `second` is true if `merges` make files of `compact_size`, and false if they make files of `FIRST_SIZE`.
+    `delete_below` is the first day to keep. `held` is a long time without rows (`Jump`) after which the clock may be
+    wrong, if old days are kept because of it. `vacuum` selects the files to remove: `removed` for files that the log
+    lists as removed, `all` for these and for files that the log does not mention. If `second` is true, `merges` make
+    files of `compact_size`, otherwise files of `FIRST_SIZE`.
     """
 
     delete_below: int | None
@@ -208,7 +209,7 @@ class UpkeepReport(msgspec.Struct):
     """The results of one upkeep.
 
     `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run,
-    with reasons. `held` explains why days are kept that are too old by the clock. `damaged` has a message for each file
+    with reasons. `held` explains why days older than `retention_age` are kept. `damaged` has a message for each file
     that was set aside.
     """
 
@@ -260,11 +261,10 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs. Also return the reason for which days are kept
-    although they are too old by the clock: a long time without rows, after which the clock may be wrong (`Jump`).
-    Return None instead if no day is kept for this reason.
+    """Return whether an upkeep of the store `path` is due and none runs.
 
-    Change nothing and take no lease. Raise StoreError if the table is not readable.
+    Also return the long time without rows (`Jump`) after which the clock may be wrong, if old days are kept because of
+    it; otherwise None. Change nothing and take no lease. Raise StoreError if the table is not readable.
     """
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
@@ -275,7 +275,7 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
-    """Return for each day how many of its files are small. A first merge combines small files."""
+    """Return for each day the number of files that are smaller than half of `FIRST_SIZE`."""
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
@@ -370,8 +370,8 @@ class _Upkeep:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                # The vacuum keeps files for `REMOVED_HOURS`. The library would refuse this, because it is less than the
-                # table's retention time `REMOVED_RETENTION`.
+                # Without this option, the library would refuse to remove files after `REMOVED_HOURS`, because the
+                # table's retention time `REMOVED_RETENTION` is longer.
                 enforce_retention_duration=False,
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,

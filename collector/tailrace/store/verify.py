@@ -1,12 +1,11 @@
 """Verify that all files of a store are unchanged since they were written. The verification changes nothing.
 
-Log entries, checkpoints and data files of a local table are compared with the journal. Quarantine files must consist of
-complete frames. If the journal has no checksum of a data file, all rows of the file are read. The file then counts as
-unverifiable, because a changed value may still be readable. The journal has no checksums of files at a URL.
+Log entries, checkpoints and data files of a local table are compared with the journal (copies of the log entries, and
+checksums of the files). Each quarantine file must consist of complete frames, in which unreadable bytes are stored.
 
-`damage` checks one data file. If the journal has a checksum of the file, `damage` compares the file with this checksum.
-Otherwise it reads the whole file, which detects unreadable rows, but no changed values. A file without a checksum never
-counts as *verified*.
+`damage` checks one data file. If the journal has no checksum of the file, as for each file at a URL, `damage` reads the
+whole file. This detects unreadable rows, but no changed values. So the file counts as unverifiable, never as
+*verified*.
 """
 
 from __future__ import annotations
