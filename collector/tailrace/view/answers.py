@@ -147,8 +147,7 @@ def decimal(number: int | None) -> str | None:
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of a JSON object. A view of the table returned the object as `text`. Return an empty
-    dictionary if the text is no JSON object.
+    """Return the members of the JSON object in `text`, or an empty dictionary if `text` is no JSON object.
 
     Long texts in the object are cut.
     """

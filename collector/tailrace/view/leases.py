@@ -32,10 +32,7 @@ SLOTS = 3
 """Maximum number of requests that are answered at the same time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits on the resources of each SQL statement that the viewer itself runs.
-
-Sorting texts of 10 MB takes about 100 MB of memory.
-"""
+"""Limits on the resources of each SQL statement that the viewer itself runs."""
 
 FRESH_SECONDS = 1.0
 """Time (seconds) for which a snapshot is used before the server checks for a newer version.
@@ -94,7 +91,9 @@ class TimelineCache:
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return the timeline of an engine's snapshot. The caller must hold `lock` until its answer is complete."""
+        """Return the timeline of the snapshot that `engine` reads. The caller must hold `lock` as long as it uses the
+        timeline.
+        """
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
@@ -160,8 +159,8 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return the number of events for which the collectors still wait. The number fits the engine's snapshot: if
-        necessary, the snapshot first advances to a newer version.
+        """Return the number of events for which the collectors still wait. It is valid for the version of the table
+        that the engine's snapshot has. If necessary, the snapshot first advances to a newer version.
 
         The collectors are asked once for all requests within `FRESH_SECONDS`.
         """
@@ -235,9 +234,10 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return a snapshot of the newest version of the first store. It has a new engine with the given limits.
+        """Return a snapshot of the newest version of the first store in `stores`. Its new engine runs SQL statements
+        with the given limits.
 
-        The caller must close the engine. The lease can interrupt the engine, but does not close it.
+        The caller must close the engine. `interrupt` interrupts the engine, but does not close it.
         """
         self.still_wanted()
         store = self.stores[0]

@@ -95,9 +95,10 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether missing events of a gap in this stream may belong to the selection. `stream` is empty if the
-        stream of the gap is unknown. `placed` contains the sessions of the selected ranks, nodes and jobs, as the
-        method `placed` returns them. It is None for all sessions.
+        """Return whether missing events of a gap in this stream may belong to the selection.
+
+        `stream` is empty if the stream of the gap is unknown. `placed` has the sessions of the selected ranks, nodes
+        and jobs (see the method `placed`). It is None if these select all sessions.
         """
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
@@ -162,7 +163,8 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
 
 
 class OfFrame(ApiQuestion, frozen=True, kw_only=True):
-    """A window of the timeline from `from` to `to`, `pixels` wide. Times are on the axis of the lanes.
+    """A window of the timeline from `from` to `to`, `pixels` wide. Both times are on the `axis` of the lanes
+    (see `ShownLane`).
 
     Each lane is a JSON list: `["source", "session", "stream", substream or null]`. Without lanes, the first lanes of
     the timeline are shown.
@@ -278,7 +280,7 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
     """A search for events whose name contains `name`, in upper or lower case. It finds events that begin after the time
     `after`, or with `backwards` events that begin before it.
 
-    `axis` is the axis of a lane. If it is given, only events on this axis are found, and all times are on it.
+    With `axis`, only events on lanes with this `axis` are found (see `ShownLane`), and all times are on this axis.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]

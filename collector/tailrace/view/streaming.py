@@ -123,7 +123,9 @@ class Rates:
 
 
 class LiveWatch:
-    """Collects the news of one store in a thread, once a second, while at least one page is open."""
+    """Reads the newest facts about one store and its collectors (`News`), once a second in a thread, while at least one
+    page is open.
+    """
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
         self._loaded = loaded
@@ -142,7 +144,7 @@ class LiveWatch:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Yield the news as server-sent events to one page, until `close` is called."""
+        """Yield `News` about the store as server-sent events to one page, until `close` is called."""
         self._listeners += 1
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_on())

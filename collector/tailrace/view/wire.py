@@ -329,10 +329,10 @@ class Rate(msgspec.Struct, kw_only=True):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """One message of `live`, with its `number`.
+    """One message of the stream `live`. `number` is the number of the message.
 
     `collectors` are the running collectors that answered. `unasked` states which collectors did not answer, and why. If
-    the table cannot be read, `unasked` is this error."""
+    the table cannot be read, `unasked` has this error instead."""
 
     number: int
     version: int
@@ -387,12 +387,12 @@ class LaneName(msgspec.Struct, kw_only=True):
 
 
 class ShownLane(LaneName, kw_only=True):
-    """A lane of the timeline, with the number of its events.
+    """A lane of the timeline, with the number of its events. A lane is a stream or a substream.
 
-    `first` and `last` are the times of its first and last event. They are on the lane's `axis`: `wall` for wall time,
-    or an axis of its own if its clock is not related to wall time. `clock` describes the clock in words. `depths` is
-    the number of rows that nested spans need, if their depths were recorded. `missing` and `unknown` count for the
-    whole stream; only the lane without a substream has them."""
+    `first` and `last` are the times of its first and last event, on `axis`: `wall` for wall time, or a separate axis if
+    the lane's clock is not related to wall time. `clock` describes the clock in words. `depths` is the number of rows
+    that nested spans need, if their depths were recorded. `missing` and `unknown` are those of the whole stream; only
+    the lane without a substream has them."""
 
     format: str
     depths: int
@@ -411,10 +411,10 @@ class Lanes(WholeAnswer, kw_only=True):
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
-    """A gap in the window, or several gaps of one stream that begin in the same bucket and end in the same bucket.
+    """A gap in a window of the timeline, or several gaps of one stream with the same first and the same last bucket.
     `count` is the number of gaps.
 
-    `begin` and `end` are nanoseconds since `from` of the frame, or null if unknown. `remaining` is the known number of
+    `begin` and `end` are nanoseconds since `from` of the window, or null if unknown. `remaining` is the known number of
     missing events, and `unknown` the number of gaps of unknown size. `placed` states how exact the times are. For
     several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and `reason` is null if their reasons differ.
     """
@@ -514,9 +514,9 @@ class SqlAnswer(WholeAnswer, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of the two runs in a comparison.
+    """One of the two compared runs.
 
-    `marker` is the time of the event at which the run begins, if the question aligned the runs by an event."""
+    `marker` is the time of the event by which the question aligned the two runs, or null if it did not."""
 
     store: str
     version: int
@@ -527,9 +527,9 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the spans in the table, and
-    `a_bounds` and `b_bounds` its intervals if spans are missing. `growth` is a share (0.1: 10 percent more); null if `a`
-    or `b` is null or `a` is 0. `word` is the growth of the intervals as text. `verdict`: see `tailrace diff`."""
+    """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the stored spans. If
+    spans are missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more); null
+    if `a` or `b` is null or `a` is 0. `word` is the growth of these intervals as text. `verdict`: see `tailrace diff`."""
 
     group: list[str | None]
     unit: str
@@ -547,7 +547,7 @@ class Difference(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True):
     """The compared groups: first those whose figure grew, in order of growth, then new ones, then those that are gone.
 
-    `total` and, by verdict, `verdicts` count all groups. `differences` has at most the requested number of them."""
+    `total` is the number of all groups, `verdicts` their number by verdict. `differences` may have fewer groups."""
 
     version: int
     a: Side

@@ -132,9 +132,9 @@ WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN n
   AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
 QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
 """
-"""SQL that selects, for each session on an axis, the next events that match a search.
+"""SQL that selects, for each session in `near`, the next events that match a search. The sessions have no wall time.
 
-`near` is a list of sessions, each with the first and last tick at which a selected event may begin.
+`near` has for each session the first and the last tick at which a selected event may begin.
 """
 
 _FARTHEST = 2**61
@@ -144,9 +144,10 @@ _NEVER = 2**80
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
-    """Serve the next events whose name contains a given text. Upper and lower case count as equal.
+    """Serve the next events after (or before) the time `after` whose name contains a given text. Upper and lower case
+    count as equal.
 
-    Raise UnknownError if the axis does not exist.
+    Raise UnknownError if no lane has the given `axis`.
     """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -222,7 +223,7 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and the last tick at which an event of this clock may begin to match the search.
+    """Return the first and the last tick of this clock at which an event may begin if it matches the search.
 
     They follow from `from`, `to` and `after` of the search.
     """
