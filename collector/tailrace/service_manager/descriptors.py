@@ -59,8 +59,8 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot for the socket of one listener: the entry under `name` (ASCII text without colons) with which
-        the service manager keeps it open.
+        """Return the slot for the socket of one listener. The service manager keeps the slot's socket open under `name`
+        (ASCII text without colons).
 
         With `anywhere`, the slot also accepts a socket with another name, if it has the wanted address.
         """
@@ -121,8 +121,8 @@ class Descriptors:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # Do not let the service manager remove this name if a listener uses another socket with the name. A socket unit
-        # and the descriptor store may use the same name.
+        # A socket unit and the descriptor store may use the same name for two sockets. So keep the name in the service
+        # manager if a listener uses the other socket.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
@@ -168,7 +168,7 @@ class Slot:
 
 
 NOWHERE = Descriptors(Notifier()).slot("")
-"""The slot of a socket that no service manager keeps, so that the socket is closed when the process ends."""
+"""The slot for a socket that no service manager keeps open, so that the socket is closed when the process ends."""
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
