@@ -99,7 +99,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure as text for the status page. Zero and empty values of a dictionary are left out."""
+    """Return a value from the status as text for the status page. Leave out zero and empty members of a dictionary."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"

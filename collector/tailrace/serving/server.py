@@ -1,14 +1,14 @@
 """Accept connections to the admin endpoint, and limit what clients can cost.
 
 Clients cannot block the daemon: the server accepts one connection after the other, with a pause after each. After each
-response there is another pause, which is longer than the work for the response took. Requests for /healthz and /readyz
-do not wait for other responses. If half of all connections already wait for responses of other pages, further requests
-for such pages are refused.
+response, the server pauses for longer than the work for the response took. Requests for /healthz and /readyz do not
+wait for other responses. If half of all allowed connections already wait for other pages, further requests for other
+pages are refused.
 
 If there are too many connections, the server closes the oldest one that waits for its client. So silent and slow
-clients do not lock out new ones. During a flood of connections, each client has a limited time to send its request, and
-the same time again to read the response. This time is as long as the server needs to accept half of all connections
-(0.16 s if 64 are allowed). Slower health checks and scrapers fail during the flood.
+clients do not lock out new ones. During a flood of connections, the server accepts half of all allowed connections in a
+short time (0.16 s if 64 are allowed). Each client then has this time to send its request, and the same time again to
+read the response. Slower health checks and scrapers fail during the flood.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.serving.http import (
 from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
-"""Pause (seconds) after each accepted connection. A TLS handshake takes up to 2 ms."""
+"""Pause (seconds) after each accepted connection, because a TLS handshake takes up to 2 ms of the daemon's time."""
 
 REST = 3
 """Pause after a response, as a multiple of the time that the work for the response took.
