@@ -1,4 +1,4 @@
-"""Define all exceptions of the collector, named by the action that the caller can take.
+"""Define all exceptions of the collector: one for each action that the caller can take.
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
@@ -6,11 +6,11 @@
     │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        a sync to disk failed: stop, acknowledge nothing (exit 1)
-    ├── LostError        a path leads to another file or directory: stop, acknowledge nothing (exit 1)
+    ├── LostError        an opened file is no longer at its path: stop, acknowledge nothing (exit 1)
     ├── FullError        the disk is full: wait, try again
     ├── FencedError      another collector writes under the same name: stop (exit 1)
     ├── StoreError       the table is not usable; the text has the reason
-    │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
+    │   ├── MemoryLimitError the daemon's start needs more memory: raise the limit (exit 1)
     │   ├── DescriptorsError no file descriptor was free: wait, try again
     │   └── BrokenOffError files of a query were deleted during the query: repeat the query
     ├── NoAnswerError    the running collector does not respond; the text has the reason (exit 1)
@@ -128,9 +128,9 @@ class MissingPackageError(TailraceError, ImportError):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions within a (possibly nested) exception group, as trio raises it.
+    """Yield all exceptions within a (possibly nested) exception group, as trio raises it.
 
-    Yield an exception that is no group itself.
+    If `error` is no exception group, yield `error` itself.
     """
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:

@@ -201,9 +201,10 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """The streams with awaited events, but at most `AWAITED_MAX` of them.
+    """The streams for which events may still arrive, but at most `AWAITED_MAX` of them.
 
-    `awaited_events` counts the events of all streams. It also counts the events of gaps that are not committed yet.
+    `awaited_events` counts the events that may still arrive for all streams. It also counts the missing events of gaps
+    that are not committed yet.
     """
     asked_names: int
     """Number of names to which events refer, and which the file of the events has not defined so far.
@@ -217,7 +218,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     state_bytes: int
     """Memory (bytes) that the state of the source's sessions takes. `ledger.source_state_max` is its limit."""
     evicted: dict[str, int]
-    """Number of entries that sessions evicted from their state because of a limit, such as
+    """Number of entries that were removed from the sessions' state because of a limit, such as
     `ledger.source_state_max`, by kind of entry."""
     unassigned_drops: int
     restarts: int

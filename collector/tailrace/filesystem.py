@@ -19,9 +19,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 """Error numbers of a failed write that may succeed later, when space was freed or a limit was raised."""
 
 FEW_INODES = 16
-"""If no more than this number of inodes are free, the message says that no inodes are left.
+"""If at most this number of inodes are free, `FreeRoom.lack` reports that no inodes are left.
 
-The writer that failed may have freed some inodes since then.
+The number is not 0, because the writer that failed may have freed some inodes since then.
 """
 LITTLE = 256 * 2**20
 """If at least this number of bytes are free, a failed write has another cause than a lack of bytes.
@@ -36,7 +36,7 @@ _MEANING = {
     errno.EROFS: ": {0}; if it was mounted for writing, the kernel's log says what failed (dmesg)",
     errno.EIO: ": the disk of {0} failed; the kernel's log says how (dmesg)",
 }
-"""Explanations that the message adds to the system's text for an error number. `{0}` is the mount point."""
+"""Explanations that are added to the system's text for an error number. `{0}` is the mount point."""
 
 
 class FreeRoom(NamedTuple):

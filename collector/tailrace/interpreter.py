@@ -39,9 +39,9 @@ pyarrow imports numpy, whose library starts one thread for each processor core b
 it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171).
 """
 NO_THREADS = "01"
-"""The value 1 of `THREADS`: the library uses only the thread that calls it.
+"""The value of `THREADS` for one thread: the library uses only the thread that calls it.
 
-The leading zero shows that Tailrace has set the value, not the user.
+The zero before the 1 shows that Tailrace has set the value, not the user.
 """
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """Environment variable for the number of threads in the Delta table's library.
@@ -104,7 +104,7 @@ def environment_of_user() -> dict[str, str]:
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
     environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
-        # Remove this variable, because Python itself sets it if the locale is C.
+        # Remove LC_CTYPE, because Python itself sets it if the locale is C.
         del environ["LC_CTYPE"]
     return environ
 
@@ -187,7 +187,7 @@ def _run() -> None:
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
     _settle()
-    # The module `__main__` holds the umask and the variables of the user, which it read at the start
+    # Let imports return the module `__main__`, which read the umask and the user's variables at the start
     sys.modules["tailrace.interpreter"] = sys.modules["__main__"]
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -191,7 +191,7 @@ class HeldDirectories:
     """A context manager that keeps directories open. It can check that their paths still lead to these directories."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Open the directories. Raise OSError if one cannot be opened."""
+        """Open the directories `paths`. Raise OSError if one of them cannot be opened."""
         self._fds: dict[Path, int] = {}
         try:
             for path in paths:

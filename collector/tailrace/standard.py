@@ -70,10 +70,10 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Start one thread for each of these standard streams. The thread writes what the process writes to the stream, so
-    that the process neither waits nor fails.
+    """Start one thread for each of these standard streams. The thread then does all writes to the stream for the
+    process, so that the process neither waits nor fails.
 
-    If a thread cannot start, the stream stays as it is. `numbers` are descriptors (`STDOUT`, `STDERR`).
+    If a thread cannot start, the stream stays as it is. `numbers` are file descriptors (`STDOUT`, `STDERR`).
     """
     for number in numbers:
         stream = _streams.get(number)
@@ -217,7 +217,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until the thread has written everything, or until the reader has read nothing for `DRAIN_SECONDS`."""
+        """Wait until all queued output is written, or until the stream's reader has read nothing for `DRAIN_SECONDS`."""
         with self._changed:
             while self._pieces:
                 left = len(self._pieces)

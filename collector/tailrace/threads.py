@@ -39,7 +39,7 @@ For each further processor, the library starts two more threads.
 """
 
 OCCUPY_SECONDS = 4.0
-"""Time (seconds) between two calls of a library by `occupy`.
+"""Time (seconds) between two calls by which `occupy` keeps the threads of the Delta table's library alive.
 
 It is less than half of the time after which the library ends idle threads.
 """
