@@ -217,7 +217,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until all queued output is written, or until the stream's reader has read nothing for `DRAIN_SECONDS`."""
+        """Wait until all queued output is written, or until the stream's reader reads nothing for `DRAIN_SECONDS`."""
         with self._changed:
             while self._pieces:
                 left = len(self._pieces)

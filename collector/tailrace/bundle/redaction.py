@@ -129,9 +129,7 @@ class Subject(NamedTuple):
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Return what a bundle describes: the configuration, its problems, and the host. If the configuration is invalid,
-    use only the path of the store from it.
-    """
+    """Return the configuration and host of a bundle. From an invalid configuration, use only the store's path."""
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}

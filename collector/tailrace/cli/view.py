@@ -78,8 +78,7 @@ def view_command(
     from tailrace import heaps
 
     heaps.share()  # Limit the allocator's heaps before other threads exist.
-    # Collect garbage as often as Python does by default: a large answer in a reference cycle stays in memory until
-    # then.
+    # Collect garbage as often as Python does by default, because a reference cycle may contain a large answer.
     gc.set_threshold(700, 10, 10)
     never_wait(STDOUT, STDERR)
 

@@ -267,8 +267,7 @@ class Receiving:
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """Time of the spool's log (ns) at the last check at which connections had to wait for free space in the spool.
-        """
+        """Time (ns, by the spool) of the last check at which connections had to wait for free space in the spool."""
 
     async def start_all(self) -> None:
         """Start all configured sources. Raise ConfigError if an address cannot be bound."""

@@ -39,14 +39,10 @@ decoding.
 """
 
 REST_SECONDS = 600.0
-"""For this time (seconds) after the last start that was killed for lack of memory, the daemon refuses to start or
-suspends decoding.
-"""
+"""Time (seconds) after a start killed for lack of memory in which the daemon refuses to start or suspends decoding."""
 
 SUSPECT = 0.5
-"""If a daemon was killed at its start and had used at least this share of a memory limit, lack of memory is taken for
-the cause.
-"""
+"""Share of a memory limit. If a start was killed that had used at least this share, the cause is lack of memory."""
 
 STATE_FACTOR = 4
 """Maximum memory for reading a checkpoint, as a multiple of the size of its file."""
@@ -136,8 +132,7 @@ class Starts:
             self._look()
 
     def end(self) -> None:
-        """Remove the file that marks this start as unfinished. The spool's entries are decoded, or the start has failed
-        with a message.
+        """Remove the file that marks this start as unfinished: the start is over, or has failed with a message.
 
         If `begin` refused this start, keep the file of the earlier start, so that later starts are refused, too.
         """
@@ -147,8 +142,7 @@ class Starts:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # Only log that the start's file cannot be removed, although the next start may then count this start as
-                # killed.
+                # Only log the failure to remove, although the next start may then count this start as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 

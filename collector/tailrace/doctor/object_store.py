@@ -432,7 +432,7 @@ Look = Callable[[Client], tuple[EndpointAnswer, bool]]
 
 
 class Freshness:
-    """Tests whether a server's answers are up to date: sends requests, and counts the answers that violate a `Promise`."""
+    """Tests whether a server's answers are up to date, and counts the answers that violate a `Promise`."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
         """Prepare the tests. Deletions are tested only with `deletes`, because the credentials may not allow them."""
@@ -559,7 +559,7 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then the keys after the first key in `kept`, as readers of a table do to find new versions.
+    """List the whole folder, then the keys after the first key in `kept`, as readers of a table do for new versions.
     Return the first answer if it failed, else the second, and whether both lists have all keys in `kept`."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)

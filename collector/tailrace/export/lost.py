@@ -57,8 +57,8 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the event that has the highest position below `low`, among those passed to `see`. Return
-        None if there is none. `low` must be one of the constructor's `lows`."""
+        """Return the time (ns) of the event that has the highest position below `low`, among those passed to `see`.
+        Return None if there is none. `low` must be one of the constructor's `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]

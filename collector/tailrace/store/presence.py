@@ -107,8 +107,7 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a directory by a lock on a file in it. If another process holds the lock, entering
-    raises LockedError.
+    """A context manager that locks a file in a directory. If another process holds the lock, entering raises LockedError.
 
     With `wait`, entering waits for the lock instead; this is meant for locks that are held for seconds. If a directory
     `whole` is given, it is locked as well, without a file: its lock remains if the lock file is removed.
@@ -453,9 +452,7 @@ def introduce(directory: Path, who: Introduction) -> None:
 
 
 def introduction_of(directory: Path) -> Introduction | None:
-    """Return the identity and the path of the spool from a collector's directory, or None if the file is missing or
-    unreadable.
-    """
+    """Return the identity and path of the spool from a collector's directory, or None if these cannot be read."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((directory / INTRODUCTION).read_bytes(), type=Introduction)
     return None

@@ -53,9 +53,7 @@ If the position is None, it returns whether the spool has all rows that the coll
 """
 
 Others = Mapping[str, Refills]
-"""For each other collector of the store: a function that returns whether its spool still has rows (`Refills`). The key
-is the identity of the spool.
-"""
+"""For each other collector, by its spool's identity, a function that returns whether this spool still has rows."""
 
 
 class EndRepair(NamedTuple):
@@ -208,8 +206,7 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Remove versions from the log, newest first: if the process is killed, no version is missing between two
-        others.
+        """Remove versions from the log, newest first, so that a killed process leaves the log without missing versions.
 
         Return messages for users that state why the versions were removed.
         """
@@ -241,8 +238,7 @@ def _is_ours(action: Action) -> bool:
 
 
 READ_MAX = 32 * 2**20
-"""Maximum number of bytes of data files whose checksums the start of a collector verifies, besides the files of the
-newest versions.
+"""Maximum number of bytes of data files, besides those of the newest versions, whose checksums a start verifies.
 
 Computing these checksums takes 0.03 s of CPU, and the files must be read from disk.
 """

@@ -123,9 +123,7 @@ class Rates:
 
 
 class LiveWatch:
-    """Reads the newest facts about one store and its collectors (`News`), once a second in a thread, while at least one
-    page is open.
-    """
+    """Reads the `News` of one store in a thread, once a second, while at least one page is open."""
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
         self._loaded = loaded

@@ -528,8 +528,8 @@ class Side(msgspec.Struct, kw_only=True):
 
 class Difference(msgspec.Struct, kw_only=True):
     """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the stored spans. If
-    spans are missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more); null
-    if `a` or `b` is null or `a` is 0. `word` is the growth of these intervals as text. `verdict`: see `tailrace diff`."""
+    spans are missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more), or
+    null if `a` or `b` is null or `a` is 0. `word` is the growth of the intervals as text. `verdict`: see `diff`."""
 
     group: list[str | None]
     unit: str

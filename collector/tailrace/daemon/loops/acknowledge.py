@@ -66,9 +66,7 @@ class HeldNames:
             yield Wait(LOOK_SECONDS, together=True)
 
     def lead_there(self) -> Steps[bool]:
-        """Check the paths of the spool and the store. Return whether they lead to the files that the collector has
-        opened.
-        """
+        """Return whether the paths of the spool and the store lead to the files that the collector has opened."""
         if self.loss is not None:
             return False
         try:
@@ -98,9 +96,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record that a path of the spool or the store leads for good to another file. Report this as a condition (a
-        problem of the daemon).
-        """
+        """Record and report that a path of the spool or the store leads for good to another file."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")

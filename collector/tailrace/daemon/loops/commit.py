@@ -237,9 +237,7 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Record that a commit is prepared, and that the loop which writes prepared commits to the table begins with
-        it.
-        """
+        """Record that a commit is prepared, and that the loop that writes to the table begins with it."""
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()

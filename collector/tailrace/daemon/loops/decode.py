@@ -235,8 +235,7 @@ class Decoding:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
             except FullError:  # No file descriptor is free: wait for one.
                 self._context.figures.log_descriptors += 1
-                # Count the lack of a descriptor as a refusal, so that the watchdog does not restart the daemon: a
-                # restart would not help.
+                # Count the wait as a refusal, so that the watchdog does not restart the daemon: this would not help.
                 self._context.health.refusals += 1
                 yield Wait(LOOK_SECONDS)
                 continue

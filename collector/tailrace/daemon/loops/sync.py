@@ -84,7 +84,7 @@ _RESERVE = 64 * 2**20
 
 
 class Gate:
-    """Decides which sources may append to the spool: by the spool's free space, and by how far `ingest` has decoded it."""
+    """Decides which sources may append to the spool, by its free space and by how far `ingest` has decoded it."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Create a gate to the spool. `store_refuses` returns whether the table currently refuses rows.
@@ -113,15 +113,13 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources must stop reading, even sources of datagrams: the spool is full or is not synced
-        in time.
-        """
+        """Return whether all sources must stop reading, even of datagrams: the spool is full or its disk is slow."""
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     @property
     def closed(self) -> bool:
-        """Return whether sources of connections and files must stop reading, because the spool has little room left."""
+        """Return whether connections and files must not be read, because the spool is nearly full or its disk is slow."""
         return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
@@ -141,8 +139,7 @@ class Gate:
 
     @property
     def behind(self) -> bool:
-        """Return whether sources of files must stop reading: too many bytes are not decoded yet, or the spool has
-        little room left (`closed`)."""
+        """Return whether files must not be read, because too many bytes are not decoded yet, or because of `closed`."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
@@ -202,8 +199,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # Wake the decoding loop: some entries may have become durable before the spool's path led to another
-                # file.
+                # Wake the decoding loop: some entries may have become durable before the spool's path was lost.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)
