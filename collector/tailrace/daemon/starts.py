@@ -39,7 +39,7 @@ decoding.
 """
 
 REST_SECONDS = 600.0
-"""Time (seconds) after a start killed for lack of memory in which the daemon refuses to start or suspends decoding."""
+"""For this time (seconds) after a start was killed for lack of memory, the daemon refuses to start or to decode."""
 
 SUSPECT = 0.5
 """Share of a memory limit. If a start was killed that had used at least this share, the cause is lack of memory."""

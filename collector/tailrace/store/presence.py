@@ -107,7 +107,7 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a file in a directory. If another process holds the lock, entering raises LockedError.
+    """A context manager that locks a file in `directory`. If another process holds it, entering raises LockedError.
 
     With `wait`, entering waits for the lock instead; this is meant for locks that are held for seconds. If a directory
     `whole` is given, it is locked as well, without a file: its lock remains if the lock file is removed.

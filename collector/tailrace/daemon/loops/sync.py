@@ -119,7 +119,7 @@ class Gate:
 
     @property
     def closed(self) -> bool:
-        """Return whether connections and files must not be read, because the spool is nearly full or its disk is slow."""
+        """Return whether connections and files must not be read: the spool is nearly full, or its disk is slow."""
         return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
