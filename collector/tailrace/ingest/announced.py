@@ -46,8 +46,8 @@ class Announced:
         """Whether all streams of the session must be acknowledged, for example because the client asked for this. The
         next call of `next_told` adds the streams to `owed` and sets this flag to False."""
         self.owed: dict[str, None] = {}
-        """Streams that the client asked about and that no acknowledgement has covered since, in the order in which
-        acknowledgements will cover them."""
+        """Streams that must still be acknowledged, even without new events. Acknowledgements cover them in this
+        order."""
         self.cut: dict[str, None] = {}
         """Streams whose last acknowledgement left out some of the missing numbers, because it had no room for them."""
 
@@ -95,16 +95,16 @@ class Announced:
 
     @property
     def more(self) -> bool:
-        """Return whether the client has not yet received acknowledgements that it asked for or that new events require."""
+        """Return whether acknowledgements are due to the client, because it asked for them or sent new events."""
         counters = self.incarnation.counters
         return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
     def next_told(self, most: int) -> list[str]:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
-        Streams with new events come first, because the client waits for their acknowledgement. Streams that the client
-        asked about come second. Streams in `cut` come last, and only together with other streams: an acknowledgement
-        has room for further missing numbers only after the client has resent or discarded the listed ones."""
+        Streams with new events come first, because the client waits for their acknowledgement. Streams in `owed` come
+        second. Streams in `cut` come last, and only together with other streams: the client must first resend or
+        discard the missing numbers that it already knows."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -154,8 +154,8 @@ class Announced:
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Maximum number of streams and of holes in one acknowledgement, so that the acknowledgement fits into 1200 bytes even
-with the longest numbers. A stream with events that the daemon no longer requests counts as two streams."""
+"""Maximum number of streams and of missing ranges (holes) in one acknowledgement, which then fits into 1200 bytes even
+with the longest numbers. A stream with events that are no longer requested (`given_up`) counts as two streams."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
 """Maximum number of streams that one call of `answers` acknowledges, so that the acknowledgements fit into the socket
@@ -453,8 +453,8 @@ class Announcements:
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the ended sessions of clients that wrote to the same file before the present client. `session` is the id
-        of the session that reads the file."""
+        """Drop the ended sessions of earlier clients that wrote to the file of the present client. `session` is the id
+        of the collector's session that reads this file."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:

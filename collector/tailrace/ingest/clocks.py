@@ -193,12 +193,12 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the lead that an earlier incarnation (producer run) has measured: the time by which the producer's
-        clock is ahead of the collector's clock. `apart` is the time (ns) from the zero of the earlier incarnation's
-        clock to the zero of this incarnation's clock.
+        """Take over the measured lead of an earlier incarnation (producer run): the time by which the producer's clock
+        is ahead of the collector's clock. `apart` is the time (ns) from the zero of the earlier incarnation's clock to
+        the zero of this incarnation's clock.
 
-        The first records of this incarnation arrive now. Do nothing if, by this lead, they were delayed by more than
-        `most` nanoseconds: somebody may have set the producer's clock."""
+        The first records of this incarnation arrive now. Do nothing if the lead yields a delay above `most` nanoseconds
+        for these records: somebody may have set the producer's clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return

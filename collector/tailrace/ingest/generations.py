@@ -78,7 +78,7 @@ class Generations:
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations in `unannounced` that may still receive late events."""
+        """Yield the producer runs without a session id that may still receive late events."""
         return (each for each in self.unannounced if each.waiting)
 
     @property
@@ -196,9 +196,9 @@ class Generations:
     # Methods for input in which several processes have written records
 
     def turn(self, process: int, now: int) -> None:
-        """Switch to the incarnation (run) of the process that wrote the next records: make it the current one, and
-        begin it if it does not exist yet. The incarnation of the former process waits for further records of this
-        process."""
+        """Make the incarnation (run) of `process` the current one, because this process wrote the next records. Begin
+        the incarnation if it does not exist yet. The incarnation of the former process stays open for further records
+        of the former process."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -345,8 +345,8 @@ class Generations:
     def _finish_silent(self, now: int) -> None:
         """Finish the previous incarnation (producer run) if it received no event during the last `linger` nanoseconds.
 
-        Its late events may still arrive, but without a clock nothing distinguishes them from events of the current
-        incarnation."""
+        Its late events may still arrive, but unless both epochs are known, nothing distinguishes them from events of
+        the current incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 

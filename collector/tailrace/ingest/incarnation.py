@@ -135,7 +135,7 @@ class Incarnation:
     def account(self) -> Account:
         return self.counters.account if self.counters else self._references.account
 
-    # Methods that take the records of this incarnation (producer run)
+    # Methods that count records of this incarnation (producer run) and write rows
 
     def take(self, chunk: Chunk, now: int) -> int:
         """Count events and write the rows of a chunk. Return the number of processed rows. If the number is less than
@@ -224,7 +224,7 @@ class Incarnation:
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if self._datagrams and facts.epoch is not None:
-            # The producer has sent its epoch, which is the time 0 of its clock. So the clock has reached 0.
+            # The epoch is the time 0 of the producer's clock. A producer that sends its epoch has started this clock.
             self.lead.hear(0, now)
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
@@ -242,8 +242,8 @@ class Incarnation:
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store the bytes of a host that began too many sessions in the quarantine. Write a gap row with an unknown
-        number of missing events."""
+        """Store refused bytes in the quarantine, because their host began too many sessions. Write a gap row with an
+        unknown number of missing events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:

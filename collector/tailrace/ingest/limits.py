@@ -129,8 +129,7 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Evict entries from the largest of the containers `holdings`, until `size` bytes are free and these containers
-    have a common size."""
+    """Free `size` bytes: evict entries from the largest of the containers `holdings`, down to an equal size."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:

@@ -29,16 +29,16 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """Kinds of records with facts about the session: an epoch, a header or a session id. The kind depends on earlier
-    records."""
+    """Kind of a record with facts about the session: an epoch, a header or a session id. Earlier records determine, for
+    example, whether an epoch is the first one."""
 
     NONE = auto()
     """No epoch, header or session id."""
     HEADER = auto()
-    """A header, although the current incarnation (producer run) has records and its own header."""
+    """A header that arrives after records of the current incarnation (producer run) and is not its own header."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """An epoch, while the current incarnation (producer run) has none."""
+    """An epoch. The current incarnation (producer run) has none."""
     OTHER_EPOCH = auto()
     """An epoch that differs from the epoch of the current incarnation (producer run)."""
     PREVIOUS_EPOCH = auto()
@@ -49,9 +49,9 @@ class SessionStatement(Enum):
     """An unknown epoch that is older than the current one, but recent enough that its datagrams may still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """An unknown session id, while the current incarnation (producer run) has no session id."""
+    """A new session id. The current incarnation (producer run) has no session id."""
     OTHER_ID = auto()
-    """An unknown session id, while the current incarnation (producer run) has another session id."""
+    """A new session id. The current incarnation (producer run) has another session id."""
     EARLIER_ID = auto()
     """The id of an earlier incarnation (producer run) from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
@@ -70,14 +70,14 @@ class Standing(Enum):
     """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
     text)."""
     FITS = auto()
-    """The record (epoch, header or session id) fits the current incarnation (producer run): the next event may belong
-    to this incarnation, or the action for the record does not depend on the next event."""
+    """The record (epoch, header or session id) fits the current incarnation (producer run), because the next event may
+    belong to this incarnation. Records whose `Course` does not depend on the next event have this value, too."""
     DENIED = auto()
-    """The record (epoch or session id) does not fit the current incarnation (producer run): the next event's number
-    shows a restart, or another event has arrived under this number."""
+    """The record (epoch or session id) does not fit the current incarnation (producer run). The next event has a number
+    that shows a restart, or that another event of this incarnation has."""
     OPEN = auto()
-    """It is unknown whether the record (epoch or session id) fits, because no event follows it in the same input.
-    Events that were sent after the record may have arrived before it, in other datagrams."""
+    """It is unknown whether the current incarnation (producer run) sent the record (epoch or session id), because no
+    event follows the record in the same input."""
 
 
 class Course(Enum):
@@ -93,8 +93,8 @@ class Course(Enum):
     """The earlier incarnation (producer run) with the stated epoch or session id receives the record with the epoch or
     id. The current incarnation stays the current one."""
     OVER = auto()
-    """The finished incarnation (producer run) with the stated epoch receives the record with the repeated epoch, but no
-    events."""
+    """The record repeats the epoch of a finished incarnation (producer run). This incarnation receives the record, but
+    no events."""
     LATE = auto()
     """A new incarnation (producer run) begins and receives the stated epoch, which is older than the current one,
     because its datagram arrived late. The current incarnation stays the current one."""
@@ -115,11 +115,10 @@ host may begin per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return one row of the table `STATEMENTS`: the actions for one kind of record, by `Standing`.
+    """Return one row of the table `STATEMENTS`: a dict from each `Standing` of a record to its action.
 
-    `passed` is the action for `PASSED`. `others` are the actions for the other values of `Standing`, in their order; a
-    single action applies to `EMPTY`, `DOUBT` and `FITS`. Only the kinds in `INTRODUCTIONS` have actions for `DENIED`
-    and `OPEN`."""
+    `passed` is the action for `Standing.PASSED`. `others` are the actions for the following members of `Standing`, in
+    their order. If `others` is a single action, it applies to `EMPTY`, `DOUBT` and `FITS`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -144,8 +143,8 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""The first epoch and the first session id after records without one. The next event shows whether they belong to the
-current incarnation (producer run)."""
+"""Kinds of records with the first epoch or the first session id. The next event shows whether such a record belongs to
+the current incarnation (producer run)."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -162,7 +161,7 @@ WHY = {
 
 
 class EventFit(Enum):
-    """How an event's number fits the earlier incarnation (producer run), if an earlier and a later one are possible."""
+    """Relation of an event's number to the earlier of the two producer runs that may have sent the event."""
 
     NEAR = "near"
     """The event's number is missing in the earlier incarnation (producer run), or is one of the next that it can
@@ -185,10 +184,10 @@ class EventFit(Enum):
 
 
 class Expectation(Enum):
-    """How an event's number fits the later incarnation (producer run), if an earlier and a later one are possible."""
+    """Relation of an event's number to the later of the two producer runs that may have sent the event."""
 
     TAKEN = auto()
-    """A different event arrived in the later incarnation (producer run) under this number."""
+    """The later incarnation (producer run) has received a different event with the same number."""
     NEXT = auto()
     OTHER = auto()
 
@@ -208,7 +207,7 @@ class Owner(Enum):
     EARLIER = auto()
     LATER = auto()
     NEARER = auto()
-    """The incarnation (producer run) whose last event of the stream has the time nearer to this event's time."""
+    """The incarnation (producer run) whose last event in the same stream is nearer in time to the event."""
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
@@ -232,8 +231,8 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now: the event may have
-arrived with a shorter delay than all earlier events."""
+"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now. The check knows
+only the shortest delay of earlier events, and the event may have a shorter delay."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
@@ -288,12 +287,12 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation (producer run) can have sent an event by now. The event ended at `end` (ns)
-    by the producer's clock. An event cannot end later than now plus the lead of this clock over the collector's clock.
+    """Return whether the later incarnation (producer run) can have sent an event by now. `end` is the event's end time
+    (ns) by the producer's clock.
 
-    If both epochs are known, the lead was measured with the events of both incarnations, and a later end yields
-    `CANNOT`. Otherwise the lead was measured with the events of the later incarnation only, and a later end yields
-    `UNKNOWN`."""
+    The latest possible end is now plus the lead of the producer's clock over the collector's clock. If both epochs are
+    known, the events of both incarnations determine the lead. Return `CANNOT` for an event with a later end. Otherwise,
+    only the events of the later incarnation determine the lead. Return `UNKNOWN` for an event with a later end."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -307,7 +306,9 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event with a shorter delay than all earlier events of two incarnations (producer
-    runs). `apart` is the time (ns) between their epochs. `times` is the number of different arrival times of their
-    events. With few arrival times, all events may have been delayed, so the tolerance is larger."""
+    """Return the tolerance (ns) for an event that arrives with a shorter delay than all earlier events. With few
+    arrival times, all earlier events may have been delayed, so the tolerance is larger.
+
+    `apart` is the time (ns) between the epochs of two producer runs. `times` is the number of different arrival times
+    of their events."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -221,12 +221,12 @@ class Ingest:
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
-        """Yield acknowledgements for clients, of at most 1200 bytes each.
+        """Yield acknowledgements for clients, of at most 1200 bytes each. The caller may process spool entries between
+        two acknowledgements.
 
         `can_reply` returns whether an acknowledgement can be sent to a session's client now. An acknowledgement waits
-        for the next call if it cannot be sent, or if this call has reached its maximum number of streams. The caller
-        may apply entries between two acknowledgements. The state does not record what was acknowledged: after a
-        restart, all streams are acknowledged anew."""
+        for the next call if it cannot be sent, or if this call has reached its maximum number of streams. Checkpoints
+        do not record what was acknowledged: after a restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -412,8 +412,8 @@ class Ingest:
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Continue at `position`, because the disk has lost the entries before it. Write a gap row for each session,
-        because any session may lack these bytes. Write no rows if a start of the daemon reads entries again
-        (`replayed`); `tell_lacking` schedules the rows."""
+        because any session may lack these bytes. If a start of the daemon reads entries again (`replayed`), only count
+        the lost bytes; `tell_lacking` then schedules the rows."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -476,8 +476,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write gap rows for the losses in the state, for each affected session that is still open. If none of them is
-        open, write a gap row for each open session. If no session is open, keep the losses for the next session."""
+        """Write gap rows for the losses in `DamageState`, for each affected session that is still open. If none of them
+        is open, write a gap row for each open session. If no session is open, keep the losses for the next session."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -503,7 +503,7 @@ class Damage:
         return self._heartbeats.damaged(size) or bool(concerned)
 
     def _concerned(self) -> dict[str, OwnRows]:
-        """Return the row writer of each open session, by the session's key in `DamageState.lacking`."""
+        """Return the row writer of each open session, by key of `DamageState.lacking` (number or `source/id`)."""
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own

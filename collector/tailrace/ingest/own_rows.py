@@ -74,7 +74,7 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether merged gaps wait for the end of their period of `reorder_time`, when they are written as rows."""
+        """Return whether merged gaps have no row yet. Their rows follow when `reorder_time` is over."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
@@ -118,7 +118,7 @@ class GapRows:
                 yield finding
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """Yield the merged gaps of all periods of `reorder_time` that are over at the time `now`."""
+        """Yield the merged gaps of the streams whose period of `reorder_time` is over at the time `now`."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
@@ -217,9 +217,9 @@ class OwnRows:
     ) -> None:
         """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
-        Each part contains adjacent pieces of unreadable bytes. `count` is the number of missing events; 0 if it is
-        unknown, or if no event is missing. With `go_on`, the bytes continue earlier unreadable bytes that already have
-        a gap row, and no further event is missing."""
+        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events; 0 if it
+        is unknown, or if no event is missing. If `go_on`, no further event is missing, for example because the bytes
+        continue earlier unreadable bytes that have a gap row."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -308,7 +308,7 @@ _IN_PIECES = frozenset({"nul_bytes", "too_long"})
 """Reasons of unreadable bytes for which several pieces may belong to one line. The line ends at a newline."""
 
 _REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
-"""Reasons of unreadable bytes that are no lines and may arrive in several pieces."""
+"""Reasons of unreadable bytes that are no lines. Adjacent records with the same reason count as one."""
 
 _flaw = attrgetter("flaw")
 

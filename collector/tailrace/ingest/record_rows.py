@@ -234,7 +234,7 @@ class SpanRows:
         self._rows.write_begins(self.spans.begins())
 
     def match_block(self, block: Block, now: int) -> None:
-        """Match the begins and ends in a block, and write the rows."""
+        """Match the begins and ends of spans in a block, and write the rows of the records."""
         for rows, others in match_block(self.spans, block):
             if rows:
                 self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
@@ -242,7 +242,7 @@ class SpanRows:
                 self.match(others, now)
 
     def match(self, columns: RecordColumns, now: int) -> None:
-        """Match the begins and ends in columns of records, and write the rows."""
+        """Match the begins and ends of spans in columns of records, and write the rows of the records."""
         rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)
         self._rows.write(rows, [None] * len(rows[KIND]))

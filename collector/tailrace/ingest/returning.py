@@ -64,12 +64,12 @@ class Present(Protocol):
         stream has no event."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that these numbers of a stream arrived in another session, so that this session does not lack them."""
+        """Record that `numbers` of a stream arrived in another session, so that this session does not lack them."""
 
 
 class Earlier(NamedTuple):
-    """An earlier session that had a stream. `next` is the number at which a new session continues this stream; None if
-    the number or the time of the new session's first event does not fit."""
+    """An earlier session that had the stream of a new session's event. If the event continues the stream, `next` is the
+    stream's next number; otherwise None."""
 
     session: str
     next: int | None
@@ -177,12 +177,12 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the earlier session from the same host with a stream `stream` that an event continues. If none fits,
-        return the newest session that had this stream, or None if there is none.
+        """Return the earlier session from `host` whose stream `stream` an event continues. If the event continues none,
+        return the newest session with this stream, or None if there is none.
 
         `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
         name of the session that received the event. Examine at most the newest `_LOOKED_AT` open sessions and the
-        newest `_LOOKED_AT` ended sessions that had this stream."""
+        newest `_LOOKED_AT` ended sessions with this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -261,8 +261,7 @@ class Siblings:
         return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that these numbers of a stream arrived in another session, so that this incarnation (producer run)
-        does not lack them."""
+        """Record that `numbers` of a stream arrived in another session, and are not missing in this producer run."""
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 

@@ -115,7 +115,7 @@ class Session:
     @property
     def holdings(self) -> list[Holding]:
         """Return the containers whose memory grows with the peer's data, so that a memory limit can shrink these
-        containers. Leave out the containers of announced sessions."""
+        containers. Leave out those of sessions to which the client gave an id (see `Announced.holdings`)."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -124,9 +124,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about state that was evicted because of a memory limit (see `StateHolder`). First write the gap
-        rows of the previous incarnation (producer run). Also end the runs of the processes that the decoder no longer
-        remembers."""
+        """Write a row about the entries that a memory limit evicted (see `StateHolder`). Before it, write the gap rows
+        of earlier producer runs. If the decoder forgot a process, end the run of this process."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -136,8 +135,8 @@ class Session:
     # Methods that take the bytes of the session
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Process bytes of a stream, split at arbitrary positions, and yield between two steps. `position` is the spool
-        position of the entry with these bytes."""
+        """Process bytes of a stream, split at arbitrary positions. Yield after each step, so that the caller can do
+        other work. `position` is the spool position of the entry with these bytes."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
@@ -256,7 +255,8 @@ class Session:
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
         """Return the input bytes that begin at an offset. If the host has used its quota of sessions, put the decoder's
-        pending bytes in front, because the ingest may refuse them, too, and then stores them as unreadable."""
+        pending bytes in front: if the ingest refuses the next record, it also stores the pending bytes as
+        unreadable."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -269,7 +269,7 @@ class Session:
         self.state.received += size
         self.state.last = now
 
-    # Methods that take facts about the session's file
+    # Methods that process changes, documents and losses of the session's file
 
     def file(self, facts: FileFacts | None, now: int) -> None:
         """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests (has
@@ -326,8 +326,8 @@ class Session:
     # Methods that end the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Write a row about the growth of the session's file, because the daemon stops. `is_alike` is whether another
-        file of the source has the same content so far."""
+        """Write a row about the end of the session's file as it was when the daemon stopped, if one is needed.
+        `is_alike` is whether another file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
 
     def closed(self, reason: str, now: int) -> None:
@@ -426,9 +426,9 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row about the growth of the session's file at the daemon's stop, if one is needed.
+        """Write a row about the end of the session's file as it was when the daemon stopped, if one is needed.
 
-        A row is needed if the stream is known to have an end, if the file ends within a record, if a name that events
+        A row is needed if the stream must have an end mark, if the file ends within a record, if a name that events
         refer to has not arrived, or if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
@@ -455,16 +455,16 @@ class SessionFile:
         return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
-        """Write a gap row for bytes that the source could not pass to the session. Skip the bytes of a hole in the
-        file."""
+        """Write a gap row for bytes that the source could not pass to the session. If the session's file has a hole,
+        skip the bytes of the hole."""
         own.loss(self._state, loss)
         if self._state.file:
             self._state.file.pass_over(loss.skip)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return attributes for the first row of an incarnation (producer run) in a file: the group of the file's
-        session, and the name of the stream that must have an end."""
+        """Return attributes for the first row of an incarnation (producer run) in a file: `group`, the group of the
+        session, and `ends`, the name of the stream if it must have an end mark."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end
@@ -479,8 +479,7 @@ class SessionFile:
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
         """Write a row about the growth of the file. If `rest` is given, the row states why the file has stopped
         growing; otherwise it states that the file grows again. The row also states which part of the stream's end is
-        missing. From these rows, readers recognise files with the same content, and ignore one of them
-        (`query.inner_views`)."""
+        missing. Readers use these rows to ignore one of two files with the same content (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -516,8 +515,7 @@ class SessionFile:
 
     @property
     def _end(self) -> dict[str, object]:
-        """Return the name of the stream as an attribute of a row if the stream is known to have an end; otherwise
-        return no attribute."""
+        """Return the attribute `ends`, the name of the stream, if it must have an end mark; else no attribute."""
         decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
@@ -525,8 +523,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the statement that no source follows a file since the time `now` (Unix ns). If `before` already states
-    this, return `before`, which has the earlier time."""
+    """Return a `Rest` with the reason `unfollowed`: no source follows the file since the time `now` (Unix ns). If
+    `before` has this reason, return `before`, which has the earlier time."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
@@ -546,11 +544,11 @@ def decode_datagrams(
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> list[Chunk]:
     """Decode datagrams into chunks, none of which is empty. A datagram with facts about its session, such as an epoch,
-    forms a chunk of its own. `decode` passes bytes to the decoder (see `decoding`). `whole` counts the next datagrams
-    that hold only whole events (`Format.whole`).
+    forms a chunk of its own. `decode` passes bytes to the decoder (see `decoding`). `whole` (`Format.whole`) returns
+    how many datagrams from an index on hold only whole events.
 
-    Consecutive datagrams with only whole events are decoded together: the records are the same, and a compiled kernel
-    is faster on larger input. Other datagrams are decoded one by one."""
+    Consecutive datagrams with only whole events are decoded together, because a compiled kernel is faster on larger
+    input; the records do not change. Other datagrams are decoded one by one."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunks: list[Chunk] = []
     chunk: Chunk = []

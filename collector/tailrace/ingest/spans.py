@@ -142,7 +142,7 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records by kind in the ledger, before `take` matches them. `begun` contains the ids of the begins."""
+        """Count records by kind in the ledger, before `take` matches ends to begins. `begun` are the begins' ids."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
@@ -188,8 +188,8 @@ class Spans:
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record what the compiled kernel has matched. The begins of spans up to the id `last` have arrived. The kernel
-        has removed the ended spans `ended` from `open`. `left` contains the spans that have begun and not ended."""
+        """Record what the compiled kernel has matched. All begins up to the id `last` have arrived. `ended` are the
+        spans that the kernel has removed from `open`. `left` are new spans without an end."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -306,8 +306,8 @@ def match_block(
             if rows is not None:
                 yield Matched(*rows), None
         if at < block.rows:
-            # Pass several records at once, because each run of the compiled kernel has a fixed cost. Pass more records
-            # if the kernel matched only few before it stopped.
+            # Pass several records at once to the caller, because each run of the kernel has a fixed cost. Pass more
+            # records after a run that has matched few.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
             yield None, block.columns(stop, at)

@@ -62,7 +62,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
 
     @property
     def said_missing(self) -> int:
-        """Return the number of events that gap rows report as missing, less the events that heal rows take back."""
+        """Return the number of events that gap rows report as missing and that have not arrived since."""
         return sum(self.gaps.values()) - sum(self.heals.values())
 
 
@@ -115,8 +115,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Time by which the producer's clock (ns since its zero) is ahead of the times of spool entries (Unix ns). The
-    event with the shortest delay determines it; see `clocks.Lead`."""
+    """Producer's clock (ns since its zero) minus the time of the spool entry (Unix ns), for the event with the shortest
+    delay; see `clocks.Lead`."""
     lead_at: int = 0
     """Time (Unix ns) at which the event arrived that determined `lead` (by how much the producer's clock is ahead)."""
     heard_at: int = 0
@@ -132,8 +132,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     times: tuple[int, int] | None = None
     """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """Offset after the last bytes, and the reason why they are unreadable, if their line may continue; otherwise None.
-    """
+    """Offset after the last unreadable bytes, and the reason why they are unreadable. None if the next bytes cannot
+    continue them."""
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
@@ -160,13 +160,13 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
 
 
 class Departure(msgspec.Struct, array_like=True):
-    """An ended session that a new session may continue: the next number of each of its streams."""
+    """An ended session that a new session may continue, with the next number of each of its streams."""
 
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended. Later time without a running daemon is added, because no producer
-    could reconnect then."""
+    """Time (Unix ns) at which the session ended, plus the time without a running daemon since then. During that time,
+    no producer could reconnect."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
@@ -185,7 +185,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """State of the current incarnation (producer run). If the incarnation belongs to an announced session (one with an
     id from the client), the field contains this session's id instead."""
     process: int = 0
-    """Number of the process that wrote the records of `current`, for input with records of several processes."""
+    """Number of the process whose run is the current incarnation, for input with records of several processes."""
     aside: dict[int, IncarnationState] = {}
     """Current incarnations (runs) of all processes except `process`, by process number."""
     previous: IncarnationState | str | None = None
@@ -241,13 +241,13 @@ class SessionState(msgspec.Struct, omit_defaults=True):
 
 
 class DamageState(msgspec.Struct, omit_defaults=True):
-    """Numbers of bytes of the log that the disk has lost and that no gap row reports yet."""
+    """Numbers of spool bytes that the disk has lost and that no gap row reports yet."""
 
     lacking: dict[str, int] = {}
     """Number of bytes that may belong to an open session and are lost. The key is the session's number, or `source/id`
     for an announced session."""
     of_heartbeats: int = 0
-    """Number of bytes that the daemon's own stream may lack."""
+    """Number of lost spool bytes that may have contained heartbeats of the daemon."""
     unsaid: int = 0
     """Number of lost bytes that no session could report because none was open; the next session reports them."""
 
@@ -261,7 +261,7 @@ class DamageState(msgspec.Struct, omit_defaults=True):
 class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
-    """Spool position up to which the state includes all entries."""
+    """Spool position up to which this `IngestState` includes all entries."""
     now: int = 0
     """Time (Unix ns) of the last processed spool entry."""
     tallies: dict[str, Tally] = {}
@@ -341,7 +341,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Upgrade] = {}
-"""Upgrade steps. The key is the version of the state that the step upgrades."""
+"""Upgrade steps for the checkpoint state of the ingest. The key is the version that the step upgrades."""
 
 
 class _Version(msgspec.Struct):

@@ -1,11 +1,10 @@
-"""Assign each record of a session to an incarnation (run) of the producer. If the previous or the current incarnation
-may have sent the record, the tables in `lives` decide; this module computes the keys of these tables and executes the
-actions. If a datagram announces a session, all records of the datagram belong to this session.
+"""Assign each record of a session to an incarnation (run) of the producer. If two incarnations may have sent the
+record, look up the decision in the tables of `lives`, and carry it out. If a datagram announces a session, all records
+of the datagram belong to this session.
 
 The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). If a host exceeds the
-limit, the following bytes of the datagram or connection are stored as unreadable, and the connection is closed. A
-refused datagram leaves the session as if the datagram had been lost.
-"""
+limit, store the following bytes of its datagram or connection as unreadable, and close the connection. A refused
+datagram leaves the session as if the datagram had been lost."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Maximum number of rows that an incarnation examines at once after a restart of the producer, because the next restart
-may follow soon."""
+"""Maximum number of rows that the ledger examines in one call after a restart of the producer. If another restart
+follows soon, few rows are examined twice."""
 
 
 class InputBytes(NamedTuple):
@@ -51,8 +50,7 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class RecordPlace(NamedTuple):
-    """Position of a record in a chunk: the index of a part of the chunk, and the row in this part. The record is
-    processed alone."""
+    """Position of a record in a chunk: the index of a part of the chunk, and the row in this part."""
 
     chunk: Chunk
     part: int
@@ -181,8 +179,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Process the events in `waiting`, all events of one process together, although the processes may alternate in
-        the input. Process the earlier events `before` together with those of the first process."""
+        """Process the events in `waiting` process by process, although the processes may alternate in the input.
+        Process the earlier events `before` together with the events of the first process."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -340,8 +338,8 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of the facts in a record about its session, such as a first or a repeated epoch. The kind
-        depends on the facts in earlier records. `_announcement` returns the kind of an announcement."""
+        """Return the kind of a record by its facts about the session and by earlier records, for example a first or a
+        repeated epoch. For an announcement, use `_announcement` instead."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -421,13 +419,13 @@ class Succession:
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
-        began. Its epoch is then older than the current one, and its datagram was sent so recently that it may arrive
-        only now. If the datagram was sent earlier, it cannot be late: the producer's clock was set back, and the epoch
-        is new.
+        began. The epoch must be older than the current one, and its datagram must have been sent during the last
+        `linger` nanoseconds. If the datagram is older, somebody has set the producer's clock back, and the epoch is
+        new.
 
-        The time at which the datagram was sent is the epoch, or the time that an announcement in the datagram states. A
-        client repeats an announcement until it is acknowledged, so an announcement without a time may have been sent
-        just before the current incarnation began."""
+        An announcement states when the datagram was sent. Without an announcement, use the epoch as this time. A client
+        repeats announcements, so an announcement without a time may have been sent just before the current incarnation
+        began."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
@@ -524,8 +522,8 @@ def _length(chunk: Chunk) -> int:
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
     """Return the first `rows` rows of a chunk, and the remaining rows. If the division is inside a part of the chunk,
-    split the rest of this part into parts of at most `_PIECE` rows. The ledger always examines a whole part, even if
-    the first row shows the next restart, so short parts save time."""
+    split the rest of this part into parts of at most `_PIECE` rows. The ledger always examines a whole part, so short
+    parts save time if another restart follows."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

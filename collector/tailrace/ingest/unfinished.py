@@ -51,8 +51,8 @@ class Unfinished:
 
 
 def since(state: IngestState) -> int:
-    """Return the first spool position whose entries are needed to restore `state`: the lowest position with bytes of
-    unfinished records that `state` leaves out, or the position of `state`."""
+    """Return the first spool position to read again in order to restore `state`: the lowest position with bytes of
+    unfinished records that `state` leaves out. If it leaves out none, return its own position."""
     begun = [session.begun for session in state.sessions.values() if session.left_out]
     return min(begun, default=state.position)
 
