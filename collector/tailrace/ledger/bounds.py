@@ -1,27 +1,25 @@
-"""Hold the state that all sessions of a source share: limits on streams and missing ranges, and the drop counts of the
-operating system's kernel.
+"""Hold the state that a source's sessions share: limits on streams and missing ranges, and counts of dropped datagrams.
 
 **Limits.** A session follows a stream if it checks the stream's sequence numbers. A source follows at most
 `source_streams_max` streams. The share of a session is this maximum divided by the number of sessions that follow any
 stream. If the maximum is reached and a session needs one more stream, the session with the most streams stops following
-some, provided that it exceeds its share. Thus a new session gets its share even beside a session with very many
-streams. Among several sessions with the most streams, the one with the first name gives way, so that the choice does
-not depend on the order in which a checkpoint restores sessions. Two counts show what the limits cost: `uncounted`
-events of streams that are not followed (in each session's account), and `forgotten` gaps that can no longer heal.
+some, provided that it exceeds its share. A new session thus gets its share beside a session with very many streams.
+Among several sessions with the most streams, the choice falls on the first name, because a restart of the daemon
+changes their order but not their names. Two counts show what the limits cost: `uncounted` events of streams that are
+not followed (in each session's account), and `forgotten` gaps that can no longer heal.
 
-**Drops.** The operating system's kernel counts the dropped datagrams of a socket exactly, but does not identify their
-senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore knows
-between which two datagrams the drop count grew. A source passes datagrams on in groups. All datagrams and drops of a
-group have one time in the log, and earlier drops have an earlier time. A drop may explain a hole (missing numbers that
-may still arrive) if it happened no earlier than the stream's last event before the hole, and no later than the group
-that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
+**Drops.** The operating system's kernel counts the dropped datagrams of a socket, but does not identify their senders.
+Each datagram carries the drop count at the time when the datagram was queued, so the source knows between which two
+datagrams the drop count grew. A source passes datagrams on in groups. A group and its drops have one time in the log.
+Drops before the group have an earlier time. A drop may explain missing numbers (a hole) if it happened between the
+stream's last event before the hole and the group that revealed the hole. Each drop explains at most one hole. The
+oldest drops are used first.
 
 The assignment of drops to holes is exact if the source has a single stream with one event per datagram, and only one
-hole fits the drops. In all other cases, the assignment is an estimate, based on the session's average number of events
-per datagram. Some drops explain no hole and stay `unassigned`, for example packets without a counter, garbage, or
-events whose loss is not noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are
-more, it merges the two oldest.
-"""
+hole fits the drops. Otherwise it is an estimate from the session's average number of events per datagram. Some drops
+explain no hole and stay `unassigned`, for example packets without a counter, garbage, or events whose loss is not
+noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are more, it merges the two
+oldest."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ class Sample(msgspec.Struct, array_like=True):
     """Datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns). `count` is
     the number of those that explain no missing events yet.
 
-    `shared` is true if others already explain missing events, or if two intervals were merged. A further assignment is
-    then an estimate."""
+    `shared` is true if some of the datagrams already explain missing events, or if two intervals were merged. Missing
+    events that the remaining datagrams explain are then an estimate."""
 
     since: int
     until: int
@@ -117,8 +115,8 @@ class Drops:
         """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return the number of
         assigned datagrams, and whether they certainly caused the loss.
 
-        Use the intervals that overlap this time. The cause is certain if the loss uses all their datagrams, and no
-        earlier loss used any."""
+        Take datagrams from each `Sample` that overlaps this time. The cause is certain if no datagram of these samples
+        is left, and if none of the samples is `shared`."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -205,7 +203,7 @@ class Shares:
 
     @property
     def most(self) -> int:
-        """Return the greatest number of streams that one session follows."""
+        """Return the largest number of streams of which one session checks the sequence numbers (follows them)."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
@@ -220,11 +218,11 @@ class Shares:
 
 
 _PART = 32
-"""Divisor for the number of streams that a session stops following at once: one 32nd of the streams above its share.
+"""Divisor of a session's streams above its share (see `Shares.share`). The result is the number of streams that the
+session stops following (checking) at once.
 
 The session must search all its streams for the ones with the oldest last event, which is expensive. If it stops
-following several streams at once, the search is needed less often.
-"""
+following several streams at once, the search is needed less often."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -268,10 +266,10 @@ class Commons:
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Count one more stream that a session follows.
+        """Count one more stream that a session follows (whose sequence numbers it checks).
 
-        `most` is the source's maximum number of streams. Return False if it is reached and no session can give way.
-        """
+        `most` is the source's maximum number of streams. Return False if it is reached and no other session can free
+        one."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -286,12 +284,11 @@ class Commons:
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Make another session give way, so that the session `holder` can follow one more stream. Return whether one
-        did.
+        """Free streams of another session, so that the session `holder` can follow (check) one more. Return whether
+        this succeeded.
 
-        First, the session with the most streams gives way, if it exceeds its share. Otherwise a session without a
-        connection is dropped, but only if `holder` has no more than its own share.
-        """
+        The session with the most streams stops following some, if it has more than its share (see `Shares.share`).
+        Otherwise drop a session without a connection, but only if `holder` has no more than its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

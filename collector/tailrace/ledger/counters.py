@@ -19,9 +19,9 @@ Otherwise it begins at 0, or at its first number if that lies in the upper half 
 to wrap, and billions of missing events are not plausible.
 
 An event shows a restart of the producer if its time lies far before the time of the stream's last event (`fallen`), and
-if its number is above the expected one, is missing after an event with a later time, or is near 0 and belongs to
-another event. If several different events in a row repeat a number, the number is no counter: the stream's numbers are
-no longer checked.
+in one of three cases: its number is above the expected one; its number is missing, but the last event before it has a
+far later time; its number is near 0, but belongs to another event. If several different events in a row repeat a
+number, the number is no counter: the stream's numbers are no longer checked.
 
 The session follows a stream (checks its numbers) unless `streams_max` or `source_streams_max` is reached. It stores the
 events of other streams without a number, reports a gap of unknown size for each, and never follows these streams later
@@ -29,8 +29,8 @@ events of other streams without a number, reports a gap of unknown size for each
 From then on, the session follows only new streams that begin at 0: another stream may be one of those that share the
 gap.
 
-`statements` applies the reports of a client about its numbers. `hand_over` and `begin_behind` move numbers to another
-session to which they turn out to belong. In `Counters.count_block`, a compiled kernel counts the events in order.
+`statements` applies a client's reports about its numbers. `hand_over` and `begin_behind` move numbers to the session to
+which they really belong. In `Counters.count_block`, a compiled kernel counts the events in order.
 
 Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
 numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many gaps. All sessions of a source together
@@ -118,16 +118,12 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without checked numbers about which the next acknowledgement informs the client.
-
-If another such stream appears, the client learns about it only after a later event of this stream.
-"""
+"""Maximum number of streams without checked numbers in the next acknowledgement. If there are more, the client learns
+about each of them only after a later event of this stream."""
 
 LATEST = 2**63 - 1
-"""A mark (event fingerprint) greater than that of any event. Marks increase with the times of events.
-
-It stands for an event of which only the number is known, from a client's report: its mark never shows a restart.
-"""
+"""A mark (event fingerprint) for an event of which a client's report states only the number. Marks increase with the
+times of events. This mark is greater than all others, so that the event never seems to be from an earlier time."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -137,11 +133,10 @@ STREAM_BYTES = 768
 """
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Function that looks for an earlier session of the same producer with the same stream. It returns the number at which
-the stream continues there, or None if no earlier session had the stream.
+"""Function that looks for an earlier session of the same producer with the same stream. It returns the number with
+which the stream continues after that session, or None if no earlier session had the stream.
 
-The arguments are the stream, the number (as sent) and fingerprint of its first event, and the log time (ns).
-"""
+The arguments are the stream, the number (as sent) and fingerprint of its first event, and the log time (ns)."""
 
 
 def _nobody(*_: object) -> None:
@@ -209,8 +204,8 @@ class Counters:
         tell.
 
         The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
-        each of them may belong to a discarded event. If the numbers of some streams are not checked, a gap of unknown
-        size already reports their losses. Then return at most the number that earlier gaps reported."""
+        each of them may belong to a discarded event. Streams without checked numbers may contain more of these events.
+        If there are such streams, return at most the number that is already reported."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -242,11 +237,11 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events like `observe`, but leave `hear` and `note_seen` to the caller. Return the sequence numbers.
+        """Count events like `observe`, but do not call `hear` and `note_seen`. Return the sequence numbers.
 
         The caller counts all parts of a chunk, and then calls `hear` and `note_seen` once. Thus the session's number of
-        received events stays the same within a chunk. The ledger estimates from it how many missing events a dropped
-        datagram held. The estimate must not depend on the division of the chunk into parts."""
+        received events stays the same within a chunk. The estimate of missing events per dropped datagram depends on
+        this number, but must not depend on the division of the chunk into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -303,8 +298,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # Write the state of a known stream back to the table. For a new stream, write all states back, because the
-            # session may have to stop checking another stream.
+            # Write the kernel's state of a known stream back to `table`. Write all streams back for a new one, because
+            # the session may have to stop checking another stream.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -498,11 +493,11 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event may differ from the earlier event with the same number.
+        """Return whether an event may differ from the earlier event with the same number. The caller has found no equal
+        mark (fingerprint).
 
-        It differs if a mark (fingerprint) is stored for the number: the caller has found the mark different. Below
-        `floor`, the ledger has forgotten which numbers are missing, so the event may be a missing one. An announced
-        client uses no number twice, so that its event there counts as a duplicate."""
+        If a mark is stored for the number, the events differ. Below `floor`, the ledger has forgotten which numbers are
+        missing, so the event may be missing. An announced client uses no number twice, so its event is a duplicate."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER

@@ -78,10 +78,10 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that do not explain missing records of a footer's total yet."""
+    """Number of malformed records that `explained` does not contain yet."""
     explained: dict[str, int] = {}
-    """For each kind, the number of missing records of a footer's total that malformed records explain. They are in no
-    gap of the footer, because the malformed records have gaps of their own."""
+    """For each kind, the number of missing records that a footer's total shows and that arrived malformed. The gap row
+    of the footer leaves them out, because the malformed records have gap rows of their own."""
 
 
 class References:
@@ -143,11 +143,10 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind. If the gap of an earlier footer contains records of this kind,
-        take as many records back from the gap (a heal).
+        """Count `records` received records of a kind. If an earlier footer's total showed that records of this kind are
+        missing, take as many of them back from the reported gap (a heal).
 
-        `ids` are the records' ids. A record whose id was reported as missing takes nothing back from the footer's gap,
-        because `define` heals the gap of the id."""
+        `ids` are the records' ids. Leave out records whose id was reported as missing: `define` writes their heals."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -318,8 +317,8 @@ class References:
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
         if short := state.short.get(Kind.BEGIN):
-            # The gap of an earlier footer already contains this record. Take the record back from that gap, because the
-            # next gap contains it, too.
+            # An earlier gap, from a footer's total, already contains this record. Take the record back from this gap,
+            # because the gap for its id reports it again.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)

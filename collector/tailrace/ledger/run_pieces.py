@@ -50,11 +50,11 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
     `ranges`: the received ids.
     `ends`: the session whose file contains the last event of the run, or "".
-    `claims`: the missing ids that gaps of the session `ends` report.
-    `late`: the sessions with a gap for events before their piece.
-    `cut`: the sessions with a gap for events after their piece.
+    `claims`: the missing ids that were reported in the session `ends` and have not arrived.
+    `late`: the sessions that report missing events before their piece.
+    `cut`: the sessions that report missing events after their piece.
 
-    A session leaves `late` or `cut` when its gap is taken back."""
+    A session leaves `late` or `cut` when another piece shows that its report is wrong."""
 
     pid: str
     host: str
@@ -70,8 +70,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     judged: bool = False
     """Whether the run's missing ids have been reported."""
     doubted: bool = False
-    """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because ids
-    do not count the events of this process."""
+    """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because not
+    every event of the process has an id."""
 
     @property
     def begins(self) -> bool:
@@ -104,18 +104,17 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 REBUILD_FACTOR = 8
-"""If a change of one piece needs more comparisons than this number for each piece of its run, the ranges of the run are
-computed anew."""
+"""Maximum number of comparisons per piece of a run (its part in one file) after a change of one piece. Above it, the
+run's id ranges are computed anew."""
 
 
 class RunIndex:
-    """Finds pieces of a run (its parts in one file each) by time, and pieces before or after which no ids are known.
+    """Finds pieces of a run (its parts in one file each) by time, and pieces without known ids before or after them.
 
     With the index, adding a piece to a run of thousands of pieces takes about as long as to a run of two. The index is
-    computed from the pieces, and is therefore not part of the state.
+    computed from the pieces, and is therefore not part of the checkpoint state.
 
-    `counting` is the number of pieces whose ids certainly count the run's events.
-    """
+    `counting` is the number of pieces that are known to count the run's events by id."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -142,18 +141,16 @@ class RunIndex:
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield the parts of the run that have ids. Begin with those whose first event has the time `since`.
-
-        A copy of such a part has the same time."""
+        """Yield the pieces of the run (its parts in one file each) that have ids. Begin with the pieces that start at
+        the time `since`, because a copy of a piece has the same start."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
                 yield self.run.pieces[session]
 
     def put(self, session: str, before: HeldPiece | None) -> None:
-        """Index the part of the run in a session's file by its times. `before` is the earlier state of this part.
-
-        Correct the times of the run's id ranges that may come from `before`."""
+        """Index the part of the run in a session's file by its times. `before` is the earlier state of this part, or
+        None for a new part. If its times have changed, correct the times of the run's id ranges, too."""
         held = self.run.pieces[session]
         self._order.setdefault(session, len(self._order))
         self._files.add(session.partition(".")[0])
@@ -166,8 +163,8 @@ class RunIndex:
             self._retime(before, held)
 
     def _retime(self, before: HeldPiece, held: HeldPiece) -> None:
-        """Correct the times of those ranges of the run that may have been the times of the piece `before`. If that
-        takes longer than to compute all ranges anew, do this."""
+        """Correct the times of the run's id ranges after the part in one file has changed from `before` to `held`. If
+        the correction takes too many comparisons (see `REBUILD_FACTOR`), compute all ranges anew."""
         left = REBUILD_FACTOR * len(self._begins)
         for each in self._ranges_of(before):
             if each.since == before.since != held.since:
@@ -187,7 +184,7 @@ class RunIndex:
                 return
 
     def _ranges_of(self, held: HeldPiece) -> Iterator[IdRange]:
-        """Yield the ranges of the run that have ids of a piece."""
+        """Yield the run's id ranges that contain ids of the piece `held` (the part of the run in one file)."""
         last = 0
         for first, _ in held.piece.ranges:
             if first > last:
@@ -196,11 +193,11 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record where a session's piece (the part of the run in its file) lies in the run. The run must only have
-        grown since the last call.
+        """Record whether lower and higher ids than those of a session's piece (the part of the run in its file) are
+        known. The run must only have grown since the last call.
 
-        Return the other sessions for which `goes_on` has become true, in the order in which they joined the run. Each
-        session changes only once on each side. All calls together therefore take linear time."""
+        Return the other sessions for which `goes_on` has become true, in the order in which they joined the run. All
+        calls together take linear time: a session changes at most once for lower ids, and once for higher ids."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
@@ -219,21 +216,21 @@ class RunIndex:
 
 
 class _Side:
-    """Holds the sessions before whose piece (the part of the run in one file) no ids of the run are known.
+    """Holds the sessions whose piece (the part of the run in one file) has no known ids of its run before it.
 
-    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. For the ids after
-    the pieces, another object holds the same with negated ids."""
+    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. A second object
+    with negated ids holds the sessions without known ids after their piece."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add or remove a session, whose piece (part of the run) has the lowest id `own`. Return the other sessions
-        that were removed.
+        """Add the session if no ids before its piece (part of the run) are known; otherwise remove it. Also remove
+        other sessions for which such ids are known now, and return these.
 
-        `edge` is the lowest id of the run, or None if the run's first event has arrived. Remove each session with a
-        higher id; if `edge` is None, remove all."""
+        `own` is the lowest id of the piece. `edge` is the lowest id of the run, or None if the run's first event has
+        arrived. Remove sessions with an id above `edge`; if `edge` is None, remove all."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

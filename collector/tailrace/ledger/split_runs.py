@@ -49,9 +49,8 @@ from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Maximum number of pieces (parts of a run in one file each) plus ranges of their ids that a source remembers for
-unfinished runs. Each takes about 200 bytes of memory.
-"""
+"""Maximum number of pieces (parts of a run in one file each) and id ranges of pieces, added up, that a source remembers
+for unfinished runs. A piece or range takes about 200 bytes of memory."""
 
 DONE_MAX = 2**12
 """Maximum number of pieces (parts of a run in one file each) that a source remembers for finished runs."""
@@ -94,7 +93,7 @@ class SplitRuns:
         self._index: dict[int, RunIndex] = {}
         """For each run, by its number, the index of its pieces (parts in one file each)."""
         self._changed: dict[str, None] = {}
-        """Open sessions whose rest row must be written again, because other files now continue their run."""
+        """Open sessions whose run other files now continue. Their rest rows must be written again (see `resting`)."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose file repeats a part of a complete run."""
@@ -110,8 +109,8 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether the run's events before and after the part in a session's file are known to be in other files,
-        or not to exist (see `RunIndex.goes_on`)."""
+        """Return whether other files contain the run's events before and after the part in a session's file, or no such
+        events exist (see `RunIndex.goes_on`)."""
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
@@ -127,8 +126,8 @@ class SplitRuns:
         return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Write the rest rows of silent files again if other files now continue their runs. A rest row states that a
-        file has stopped growing, and whether events at its end are missing."""
+        """Write the rest rows of silent files again if other files now contain further events of their runs. A rest row
+        states that a file has stopped growing, and whether events at its end are missing."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
@@ -221,10 +220,10 @@ class SplitRuns:
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
         """Record the ids that a decoder reported as missing in a file with both beginning and end of the run. Return
-        findings that take the gaps of ids in other files back.
+        heals (findings that take reported gaps back) for those of the ids that other files contain.
 
-        If the run's missing ids were already reported, take all gaps of this decoder back, so that no id is missing
-        twice."""
+        If the run's missing ids were already reported, return heals for all ids that this decoder reported, so that no
+        id is reported twice."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -330,10 +329,9 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings that follow from all known pieces of a run (its parts in one file each).
-
-        If no file contains certain ids, a finding reports them as a gap. If another file contains the events before or
-        after a piece, a finding takes the gap there back."""
+        """Return the findings that follow from all known pieces of a run (its parts in one file each): gaps for ids
+        that no file contains, and heals, which take reported gaps back. A gap before or after a piece heals if another
+        file contains the events."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (
@@ -405,10 +403,10 @@ def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int
 
 
 def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether the times and the host prove that a piece belongs to this run.
+    """Return whether the times and the host prove that `piece` (a run's part in one file) belongs to the run of
+    `index`.
 
-    The caller has found ids that both contain.
-    """
+    The caller has found that the piece and the run have ids in common."""
     run = index.run
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
@@ -445,9 +443,9 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Take back the gaps that a session's decoder reported for the part of a run in its file. Return the findings.
+    """Return heals (findings that take gaps back) for the gaps that a session's decoder reported for its part of a run.
 
-    `said` is the reason of these gaps. If `said` is empty, there are no gaps: return an empty list."""
+    `said` is the reason of these gaps. If the decoder has reported none, `said` is empty; return an empty list."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []

@@ -70,9 +70,8 @@ class Statements:
         """Apply a client's report of discarded events. Each range has a stream, the first number as sent and the number
         of events.
 
-        `reason` is `elsewhere` for events that another collector acknowledged. The client reports such events only when
-        this collector asks for them. Their numbers are therefore lower than the stream's next number.
-        """
+        `reason` is `elsewhere` for events that another collector acknowledged. The client reports such events only if
+        this collector has requested them as missing, so their numbers are below the stream's next number."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -104,10 +103,8 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap that `name_unnumbered` reported.
-
-        The numbers of some discarded events may have turned out to be missing later. These events must not be missing
-        twice."""
+        """Take back a part of the gap without numbers that `name_unnumbered` reported. Since then, missing numbers may
+        have shown which events the client discarded, and these events must not count twice."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:

@@ -94,8 +94,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Marks (fingerprints) of the events with the stream's last `window` numbers. The mark of number n is at index n
     modulo `window`."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks (fingerprints) of the events with wire numbers (numbers as sent) below `HEAD` since the last wrap of the
-    counter, by wire number."""
+    """Marks (fingerprints) of the first `HEAD` events since the last wrap of the counter. The index is the event's wire
+    number (number as sent)."""
     zero: int = 0
     """Sequence number (unwrapped to 64 bits) at which the number as sent was last 0."""
     holes: list[SeqRange] = []
@@ -129,12 +129,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark (fingerprint) of an event whose number as sent, `count`, is below `HEAD`. Return by how many
-        elements the array `head` grew.
+        """Store the mark (fingerprint) of an event with a wire number (number as sent) `count` below `HEAD`. Return by
+        how many elements the array `head` grew.
 
-        `zero` is the sequence number at which the number as sent was 0. If the counter has wrapped since the last call,
-        drop the older marks.
-        """
+        `zero` is the sequence number with the wire number 0. If the counter has wrapped since the last call, drop the
+        older marks."""
         before = len(self.head)
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
@@ -158,11 +157,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark (fingerprint) is stored that certainly belongs to the event with the number `seq`.
+        """Return whether a mark (fingerprint) is stored for the number `seq`, and certainly belongs to its event.
 
-        Below `floor`, the stream has forgotten which numbers are missing. A mark found there for a missing number
-        belongs to an older event.
-        """
+        Below `floor`, the stream has forgotten whether a number is missing. The stored mark may then be of an older
+        event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
@@ -229,7 +227,7 @@ class CountersState(msgspec.Struct):
     others: bool = False
     """Whether further streams without checked numbers exist, whose names are not remembered in `unfollowed`."""
     let_go: int = 0
-    """Number of events that were expected in streams until their numbers were no longer checked."""
+    """Number of events that the session expected in some streams before it stopped checking their numbers."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -335,19 +333,17 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Keep a reference to a session's `streams`. Each stream has the marks (fingerprints) of its last `window`
-        numbers. Numbers as sent have `bits` bits.
-        """
+        """Refer to a session's `streams`, which have the marks (fingerprints) of their last `window` numbers. Events
+        are sent with the lowest `bits` bits of their numbers."""
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return the `Fit` of an event to the streams of this ended incarnation (producer run).
+        """Return how an event's number fits the streams of this ended incarnation (producer run), as defined at `Fit`.
 
-        Return None if the event cannot belong to the incarnation.
-        """
+        Return None if the event cannot belong to the incarnation."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"

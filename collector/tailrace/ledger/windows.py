@@ -1,8 +1,8 @@
-"""Decide when a hole closes and becomes a gap, and which reason the gap gets.
+"""Decide when a hole (missing numbers that may still arrive) becomes a gap (missing numbers that are reported), and
+which reason the gap gets.
 
-Late events may fill an open hole. A hole closes when `reorder_events` later events of its stream have arrived, when
-`reorder_time` has passed, when the session has too many holes, or when the producer's run ends.
-"""
+A hole becomes a gap when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed, when
+the session has too many holes, or when the producer's run ends."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Windows:
 
     def stood_still(self, time: int) -> None:
         """Extend the time for late events by `time` ns, because the collector could receive nothing for so long. For
-        this purpose, move the start of all holes and gaps (ranges of missing numbers) forward."""
+        this purpose, add `time` to the time `since` of all holes and gaps (ranges of missing numbers)."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
