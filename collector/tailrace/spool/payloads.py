@@ -40,8 +40,8 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
-    """Time (Unix ns) at which the file was last written or, for `unfollowed`, at which a source last followed
-    it."""
+    """Time (Unix ns) at which the file was last written. If `why` is `unfollowed`: time at which a source last followed
+    the file."""
     pending: int = 0
     """Number of bytes after the last complete gzip member of a compressed file."""
 
@@ -98,8 +98,8 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the number of content bytes that the session's file reader must skip: the size of a hole in the file,
-        or 0 if other bytes are lost."""
+        """Return the size of a hole in the file, which the session's file reader must skip. Return 0 for any other
+        loss, or if `stated`."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
@@ -107,9 +107,9 @@ class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since the time
     `since` (Unix ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. For drops between the
-    datagrams of a queue part (`QueuePart`), the entry has the time of this part. For drops before a queue part, the
-    entry has an earlier time."""
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. It has the time of the queue
+    part (`QueuePart`) during which the drops happened. If they happened before the queue part, the time is an earlier
+    one."""
 
     source: str
     count: int

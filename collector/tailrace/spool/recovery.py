@@ -66,7 +66,7 @@ class _Run(NamedTuple):
 def survey(segment: Segment) -> SpoolRecovery:
     """Read the newest segment, and find where the log ends. Do not change the file."""
     data_end = _data_end(segment)
-    # The last frame may end with zero bytes. It then extends beyond `data_end`, by less than `FRAME_MAX` bytes.
+    # Zero bytes after `data_end` may belong to the last frame. They are fewer than `FRAME_MAX`.
     stop = min(data_end + FRAME_MAX, segment.first + segment.size - HEADER_SIZE)
     runs = [_run(segment, segment.first, stop)]
     faults: list[DamagedRange] = []

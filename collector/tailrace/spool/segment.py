@@ -249,14 +249,12 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
-        """Continue writing a segment at position `end`. Clear the `leftovers` after `end`, so that they read as
-        zeros.
+        """Continue writing a segment at position `end`. Clear the `leftovers` after `end`, so that they read as zeros.
 
-        Everything before `end` is on disk on return. The previous process may have been killed between a write
-        and its sync, or its sync may have failed. The kernel may then return data from memory that is not on
-        disk, and report success for the next sync. This method therefore writes the entries again that no frame
-        records as synced.
-        """
+        Everything before `end` is on disk on return. The previous process may have been killed between a write and its
+        sync, or its sync may have failed. The kernel may then return data from memory that is not on disk, and report
+        success for the next sync. Therefore write all entries from position `synced` on again, because no frame records
+        them as synced."""
         disk = segment.disk
         with opening(segment.path):
             fd = disk.files.open(segment.path, write=True)

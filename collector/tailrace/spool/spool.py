@@ -105,7 +105,7 @@ class Spool:
         self.directory = locked.path
         """The directory that contains the segments."""
         self.recovery = recovery
-        """The state of the newest segment, as `open` has found it."""
+        """The end of the log and the damaged ranges of the newest segment, as `open` has found them."""
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end
@@ -381,7 +381,7 @@ class Spool:
             with waiting(segment.path):
                 found = segment.scan(position, limit, end)
         except OSError as error:
-            # The call raises ValueError if the segment was released meanwhile.
+            # Raise ValueError instead if the segment was released meanwhile.
             self._segment_at(position)
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
@@ -493,7 +493,7 @@ class Spool:
             try:
                 segment.check()
             except LostError:
-                # A segment that is not in the list any more was released meanwhile: ignore its error.
+                # A segment that is not in the list any more was released meanwhile, so its name may be missing.
                 if segment in self._segments:
                     raise
 
