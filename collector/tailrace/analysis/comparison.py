@@ -50,7 +50,7 @@ class ChangeVerdict(StrEnum):
     SHRANK = "shrank"
     """The figure shrank by more than the threshold."""
     SAME = "same"
-    """The figure changed by at most the threshold."""
+    """The compared figure changed by at most the threshold of the comparison."""
     UNDECIDED = "undecided"
     """Missing events leave more than one verdict possible."""
     NEW = "new"

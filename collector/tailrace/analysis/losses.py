@@ -43,15 +43,15 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, two SQL expressions over a row of `events`: the number by which gaps count the events of a stream,
-and a tick that rises with this number. The entry is None if no tick rises with the number, so that the time of a gap
-has no bounds.
+"""For each format, two SQL expressions over a row of `events`. The first is the number of the event in its stream,
+which gaps count. The second is a tick that rises with this number. None: no tick rises with the number, so that the
+time of a gap has no bounds.
 
-- Lines of JETS have no number, and their clock may go back.
-- The threads of a DFTracer process share the event ids.
-- A Heph event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
+- JETS: None, because lines have no number, and their clock may go back.
+- DFTracer: None, because the threads of a process share the event ids.
+- Heph: an event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
   time after they read the clock. Therefore only the other streams of announced sessions have an order.
-- The number of a line of ET3 is its tick. ET3 has no wall time."""
+- ET3: the number of a line is its tick. ET3 has no wall time."""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
 """Size (bytes) of the smallest event, by format. One unreadable stretch of bytes may hold several events of these
@@ -89,9 +89,9 @@ HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The gaps of one stream whose missing events may belong to the selected spans. `events` is the number of their
-    missing events, and `names` states whether records with names are among these. `unit` is the unit of durations in
-    the session."""
+    """The gaps of one stream whose missing events may belong to the selected spans. `events` is the number of these
+    missing events. `names` states whether records that define names are missing, too. `unit` is the unit of durations
+    in the session."""
 
     source: str
     session: str
@@ -197,9 +197,9 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gap after the span's begin. A gap with numbers is found by its ticks, a gap of
-unreadable or truncated bytes by its offset. Any other gap may lie anywhere before its offset, so the greatest offset of
-such gaps is joined."""
+"""SQL that joins to each span the next gap after the span's begin. The SQL finds a gap with numbers by its ticks, and a
+gap of unreadable or truncated bytes by its offset. The events of any other gap may lie anywhere before the gap's
+offset. The SQL therefore joins the last of these gaps."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
@@ -238,7 +238,7 @@ _SMALLEST = " ".join(f"WHEN '{format_}' THEN {size}" for format_, size in SMALLE
 
 _MOST = f"""CASE WHEN reason = 'malformed' AND "first" IS NULL AND remaining IS NOT NULL
   THEN greatest(remaining, {_UNREADABLE} // CASE format {_SMALLEST} END) ELSE remaining END"""
-"""SQL expression for the greatest number of events that a gap may lack."""
+"""SQL expression for the greatest number of events that may be missing in a gap."""
 
 _GAPS = f"""
 SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "last", "offset",
@@ -248,8 +248,8 @@ FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "
 """  # noqa: S608 - our own words
 """SQL for the gaps whose missing events may be spans.
 
-`unknown` is true if the exact number of missing events is unknown. The attribute `estimate` makes `unknown` true only
-for a gap without numbers. In a gap with numbers, this attribute concerns only the reason."""
+`unknown` is true if the exact number of missing events is unknown: if `remaining` is null, or if a gap without numbers
+has the attribute `estimate`. In a gap with numbers, `estimate` concerns only the reason for the loss."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -287,9 +287,8 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time. The numbers of such a gap are smaller than the number of an event of the
-same stream before this time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
-out."""
+"""SQL that leaves out the gaps before a time. A gap lies before this time if an event of its stream with a higher
+number does. If the times of a stream do not always rise with its numbers, no gap of the stream is left out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

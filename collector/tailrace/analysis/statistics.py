@@ -147,8 +147,8 @@ class SpanStatistics(NamedTuple):
     p99: int | None
     most: int | None
     bounds: FigureBounds
-    """For each figure, by its name in `FIGURES`: the interval in which the figure of all spans lies, including spans
-    that may be missing."""
+    """For each figure, by its name in `FIGURES`: the interval in which the figure lies, whatever the missing spans
+    are."""
 
     @property
     def seen(self) -> tuple[int | None, ...]:
@@ -217,8 +217,8 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a stored span without an end, which began after the window, may have ended. In its format, the
-    loss of an end does not show (`UNNUMBERED_ENDS`)."""
+    """Return whether a span without a stored end, in a format whose lost ends do not show (`UNNUMBERED_ENDS`), began
+    after the window. Such a span may have ended."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -356,16 +356,16 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane (a stream and substream) to compute self time. The key `owner` of a span consists of
-    its group, unit and tick rate. The group is None for a span outside of the selected window."""
+    """Yield the spans of one lane (a stream and substream) to compute self time. A span's `owner` has the values of the
+    group's keys (None for a span outside of the window), the unit of durations, and the tick rate."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans that begin in the window or between its end and the time of `_horizon`. Order them by lane
-    (stream and substream), then by start."""
+    """Yield the ended spans that begin in the window, and those that begin later, but before the time that `_horizon`
+    returns. Order them by lane (stream and substream), then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -377,8 +377,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return a time (Unix ns) after the last end of the spans that begin in the window. Return the end of the window if
-    none of these spans has ended, or None if the window has no end. Spans inside these spans begin before this time."""
+    """Return the time (Unix ns) just after the last end of the spans that begin in the window. All spans inside of them
+    begin before this time. If the window has no end, return None. If none of its spans has ended, return its end."""
     if window.until is None:
         return None
     rows = window.rows

@@ -47,7 +47,7 @@ LOG_LINES = 2000
 FILES_MAX = 1000
 """Maximum number of files whose names and sizes are listed in one part of the bundle."""
 QUARANTINE_BYTES = 64 * 2**20
-"""Maximum number of bytes of quarantine files that are read to count the reasons in them."""
+"""Maximum number of bytes of quarantine files that are read to count the quarantined frames by reason."""
 
 
 class BundlePart(NamedTuple):
