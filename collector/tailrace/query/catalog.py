@@ -74,8 +74,8 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of different conditions on start times that together select the rows of the table `part.kept_begins`.
-After one more condition, the table has all begin rows of the snapshot."""
+"""Maximum number of conditions on start times whose begin rows are copied into the table `part.kept_begins`. If a
+statement needs one more condition, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that limits the view `stored` to those files that may contain rows in one of the given regions. A region
@@ -108,7 +108,7 @@ class Definition(NamedTuple):
 class ViewCatalog:
     """Knows which views are defined in one database, and defines further views when statements need them.
 
-    The SQL that defines a view depends on facts about the snapshot, such as whether it contains late names.
+    The SQL of a view depends on facts about the snapshot's rows, such as whether names came after their events.
     """
 
     def __init__(self) -> None:
@@ -131,9 +131,9 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about the rows in the view `stored`, because it now shows another snapshot. `stated` has the
-        facts that the table's log states about this snapshot. A later statement fills the tables in `KEPT` again that
-        it needs."""
+        """Forget everything about the rows in the view `stored`, because it now shows another snapshot. `stated` has
+        the facts that the table's log states about this snapshot. The next statements fill the tables in `KEPT`
+        again."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -210,8 +210,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one table of `KEPT` from `part.kept_few`, the table with the rows of rare kinds. After the table with
-        `name` rows, also fill `part.known`, in which views look up names."""
+        """Fill one table of `KEPT` from `part.kept_few`, the table with the rows of rare kinds. If it is the table of
+        names, also fill `part.known`, in which views look up names."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -221,11 +221,11 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill two tables with begin rows of spans: `part.kept_begins` with all of them, and `part.kept_open` with
-        those of spans for which no row of the whole span is stored.
+        """Fill two tables with begin rows of spans. `part.kept_begins` has all of them. `part.kept_open` has those of
+        open spans, for which no row of the whole span is stored.
 
-        Both tables have only rows in `regions` (ranges of column values) and in the regions of earlier statements. Rows
-        for earlier statements stay in the tables, because another cursor may still run one of these statements."""
+        Read only begin rows in `regions` (ranges of column values), or in the regions of earlier statements. Another
+        cursor may still run an earlier statement, which needs its rows."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -291,7 +291,7 @@ def _show(select: str) -> str:
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
     """Return the definitions of all views and macros by name, ordered so that each comes after the ones that it uses.
 
-    `facts` decide which SQL defines a view.
+    `facts` about the rows of the snapshot decide which SQL defines a view.
     """
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)

@@ -168,7 +168,7 @@ def collectors(
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet. Return ""
-    if there are none, and for a local store, whose collectors `live.ask` finds by their directories.
+    if there are none. Also return "" for a local store: `live.ask` finds all of its collectors.
 
     `here` has the identities of the collectors that can be asked directly. The warning names neither these collectors
     nor those whose last run ended with a normal shutdown. Raise QueryError or StoreError if the table cannot be read.

@@ -42,7 +42,7 @@ class Completeness(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether at least one event matches the question, and no event is known to be missing or still awaited."""
+        """Whether at least one event is selected, and no selected event is known to be missing or still awaited."""
         short = self.unknown or self.awaited or self.unasked or any(self.missing.values())
         return self.selected and not short
 
@@ -90,11 +90,10 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers (`selection`, `rows`), and the gaps whose missing events may belong to the answer
-    (`gaps`).
+    """The rows that an answer covers, and the gaps whose missing events may belong to the answer (`gaps`).
 
-    For a range of time, `rows` selects the events within the range. `then` selects the sessions that may have been open
-    in the range, because only their gaps count."""
+    `selection` selects the sessions and streams. For a range of time, `rows` selects the events within the range, and
+    `then` selects the sessions that may have been open in the range. Only gaps of these sessions count."""
 
     selection: Selection
     gaps: RowCondition
@@ -176,8 +175,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
-    # First look for any copied file, because counting the events of all sessions reads the whole store. The statement
-    # names `part.kept_few`, so that the catalog fills this table, and then `part.copies` from it.
+    # First look for any copied file, because counting the events of all sessions reads the whole store. The catalog
+    # fills `part.kept_few`, because the SQL names this table, and then fills `part.copies` from it.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
@@ -233,10 +232,10 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """Selects rows by a selection, and by times from `since` (inclusive) to `until` (exclusive), in Unix nanoseconds.
-    None stands for no limit.
+    """Selects rows that belong to `selection` and whose time lies from `since` (inclusive) to `until` (exclusive), in
+    Unix nanoseconds. None stands for no time limit.
 
-    If there is a limit, rows without a time are not selected.
+    With a time limit, rows without a time are not selected.
     """
 
     selection: Selection = Selection()

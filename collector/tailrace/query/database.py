@@ -96,8 +96,8 @@ def is_whole() -> bool:
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Other threads may have opened some of the noted descriptors for themselves at the same moment, and may have closed
-    # them since. So the database counts as intact if at least half of the noted descriptors are unchanged.
+    # Some noted descriptors may be of files that other threads opened at that moment and have closed since. So the
+    # database counts as intact if at least half of the noted descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()
@@ -223,7 +223,7 @@ def _mute_libraries() -> None:
     Python's own standard error does not use this stream.
     """
     with suppress(ValueError, AttributeError):
-        # The C library may lack these symbols; then do nothing.
+        # The C library may lack `fopen` or `stderr`; then do nothing.
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
         ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")

@@ -241,8 +241,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot.
 
-    Temporary data that does not fit into memory goes to a directory in `room`, which is then the working directory.
-    Without `room`, temporary data goes to a new directory, which is removed together with the connection.
+    Temporary data that does not fit into memory goes to a directory in `room`, if given. `room` must then be the
+    working directory. Otherwise it goes to a new directory, which is removed together with the connection.
     """
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
@@ -304,8 +304,8 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Set the variables and relations from which `stored` reads. They belong to one connection, so each connection
-    needs this call.
+    """Give a connection the table's rows as the view `stored`, and set the variables `watched` and `watchers`. They
+    belong to one connection, so each connection needs this call.
     """
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])

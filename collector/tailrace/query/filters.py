@@ -72,7 +72,7 @@ class JobFilter(NamedTuple):
     @property
     def conditions(self) -> Iterator[RowCondition]:
         """SQL conditions on the view `part.places`, which has rank, node and job of each session: one condition for
-        each list that is given."""
+        each of `ranks`, `nodes` and `jobs` that is not None."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
@@ -154,14 +154,14 @@ class OpenRange(NamedTuple):
 
     @property
     def by_times(self) -> RowCondition:
-        """SQL condition on the view `part.session_times` for the sessions that may have been open in the range.
-        Sessions whose times are unknown meet this condition."""
+        """SQL condition on the view `part.session_times` for the sessions that may have been open between `since` and
+        `until`. Sessions whose times are unknown meet this condition."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on the view `part.stated_times` for sessions whose session rows prove that they were open in
-        the range. DuckDB computes this view without reading events. All these sessions also meet `by_times`."""
+        """SQL condition on the view `part.stated_times` for sessions that were open between `since` and `until`
+        according to their session rows. DuckDB need not read events for it. All these sessions also meet `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

@@ -393,13 +393,12 @@ GROUP BY source, session, id
 }
 """For each table with copied rows, SQL that selects these rows. The tables are filled in this order.
 
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`. All other tables are filled from
-this table. The condition for `part.kept_few` excludes the frequent kinds with `<>`. DuckDB then reads the other columns
-only for pages of a file that contain a rare row. With `IN` and a list of kinds, DuckDB would read all columns.
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`. Its condition excludes each
+frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With `IN` and a
+list of kinds, DuckDB would read all columns. All other tables are filled from `part.kept_few`.
 
-If a statement reads only some ranges of column values, `kept_begins` and `kept_open` contain only the begin rows in
-these ranges. `kept_ends` contains the ends of spans whose begins the collector had forgotten to save memory. The other
-columns of such a span are in its begin row."""
+`kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
+whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -411,11 +410,11 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds. The SQL of the views depends on these facts.
+"""SQL that returns facts about the rows of rare kinds, by which the SQL of the views is chosen.
 
-The first two columns are the number of rows without a time, and the number of those among them that have a start. The
-other columns state whether there are begins, names for ids, names for keys, sessions that may replace another session
-or be a copy, sessions that refer to names by key, and several sessions that clients announced."""
+The first two columns are the number of rows without a time, and the number of those among them that have a start. Each
+other column states whether rows of one kind exist: begins; names for ids; names for keys; sessions that may replace
+another session or be a copy; sessions that refer to names by key; several sessions that clients announced."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -455,8 +454,8 @@ QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files. The caller
 replaces `within` by a condition that limits which rows are searched.
 
-A file counts as a copy if the collector takes it to grow no more, and if it has the content of another file with the
-same rank. These files are no copies:
+A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
+same content. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
@@ -464,7 +463,7 @@ same rank. These files are no copies:
 - A file with lost bytes, because its size and checksum leave out these bytes.
 
 A session hides its copies only if its `open` row is stored. This row is gone if the rows of the session's first days
-were deleted. An import compares the files that it reads itself."""
+were deleted. An import compares the files that it reads without this SQL."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -484,8 +483,8 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.hidden` with the sessions that no view shows: sessions that another session replaces,
-and copies. It also deletes the rows of these sessions from `part.kept_few`."""
+"""SQL that fills the table `part.hidden` with the sessions that no view shows: replaced sessions, and sessions of
+copied files. It also deletes the rows of these sessions from `part.kept_few`, the rows of rare kinds."""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"

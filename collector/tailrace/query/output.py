@@ -138,10 +138,11 @@ def write_arrow(
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return a text so that the JSON encoder inserts it unchanged if it is valid JSON, and as a JSON string otherwise.
+    """Return `Raw`, which the JSON encoder inserts unchanged, for valid JSON. Otherwise return the text, which becomes
+    a JSON string.
 
-    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. If `only_objects` is true, only a
-    JSON object is inserted unchanged.
+    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. If `only_objects` is true, return
+    `Raw` only for a JSON object.
     """
     if only_objects and not text.startswith("{"):
         return text

@@ -114,7 +114,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def is_large(type_: str) -> bool:
-    """Return whether values of a DuckDB type may not fit in 64 bits. Frames contain such values as text."""
+    """Return whether values of a DuckDB type may not fit in 64 bits. Protocol frames contain such values as text."""
     return type_.startswith(_LARGE)
 
 

@@ -303,8 +303,8 @@ event, whichever is later. Null stands for an unknown time. `ends` is null while
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, by view name. `facts` determines which steps a view contains, such as
-    adding names or computing missing times. Each view comes after the views that it uses."""
+    """Return the SQL of the views that show rows, by view name. A view adds names or computes missing times only if
+    `facts` state that the snapshot has such rows. Each view comes after the views that it uses."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,
@@ -371,11 +371,11 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
-these sessions.
+"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns the
+sessions in the table.
 
-A client's announcement may arrive after its first events. It then begins another session, which resumes the session of
-these events. The table has the resumed session instead of that other session."""
+If a client's announcement arrives after its first events, it begins another session, which resumes the session of these
+events. The table then has the resumed session in the place of the other one."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -428,9 +428,9 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
 """
 """SQL that fills three tables about clients with several sessions.
 
-`moved_numbers` has the sequence numbers of stored events, as ranges for each session and stream. `moved_ranges` has the
-same ranges for all sessions of a client together, each with the count of stored numbers below it. `moved_twins`
-identifies the rows that an earlier session of the same client also has.
+`moved_numbers` has the ranges of stored sequence numbers of each session and stream. `moved_ranges` has such ranges for
+all sessions of a client together, and for each range the count of stored numbers below it. `moved_twins` identifies the
+rows that are also stored in an earlier session of the same client.
 """
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"

@@ -201,9 +201,7 @@ READING = {
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
 """For each view that shows every stored row at most once: the names of its columns with stored values and statistics. A
-condition on such a column can exclude data files.
-
-In a statement, a column with another name was defined by the statement itself, or has no statistics."""
+condition on such a column can exclude data files; a condition on any other column cannot."""
 
 _WORD = re.compile(r"\w+")
 

@@ -211,7 +211,7 @@ class TableReader(TableSnapshot):
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
-        """Return the files of a local table that may contain rows in one of the regions.
+        """Return the files of a local table that may contain rows in one of the regions (ranges of column values).
 
         If no file may contain such rows, return one file nevertheless, because DuckDB needs a file to find out the
         columns. `timed` states whether all rows have times (see `FileStatistics.numbers`).

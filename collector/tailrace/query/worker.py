@@ -23,8 +23,8 @@ from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_
 
 
 def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
-    """Run the statement of a question, and write the answer to `out`. Raise QueryError or StoreError if the statement
-    fails.
+    """Run the SQL statement of `question`, and write the answer to `out`. Raise QueryError or StoreError if the
+    statement fails.
     """
     sql, values = question.sql, question.parameters
     if question.form is AnswerForm.COUNT:

@@ -65,8 +65,8 @@ class Result:
           its session. It has no name, kind or attributes, so filters on these do not exclude it, and neither does
           `limit`.
         - The time of a missing event is unknown. With `since` or `until`, every missing event counts whose session
-          overlaps that time, however long the session is. A session lasts from its first byte, or its earliest event,
-          to its close, or its latest event.
+          overlaps that time, however long the session is. A session lasts from its first byte or earliest event until
+          its close or latest event.
         - The rows of `sql` may depend on any event, so every missing event of the table counts.
         - Only losses count that the collector has found so far. If a collector runs on the store, it is asked once for
           each snapshot for which events it still waits (`ledger.reorder_time`). If it does not answer, the rows do not

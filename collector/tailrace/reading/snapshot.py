@@ -87,7 +87,7 @@ class SnapshotReader:
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
-                # The statement's process has moved to a newer version, because files of this version were deleted.
+                # The statement's process has moved to a newer table version: files of `self.version` were deleted.
                 if engine.version != self.version:
                     self._engine().refresh()
             raise too_fast(self._engine().table)
@@ -99,8 +99,8 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Call `ask` with an engine in this process and with the completeness of the answer according to `scope`.
-        Return its result. The statements that `ask` runs must be trusted.
+        """Return the result of `ask`, which gets an engine in this process and the completeness of the rows in `scope`.
+        The statements that `ask` runs must be trusted.
 
         Raise IncompleteError if `complete_only` is true and events are missing."""
         with self._alone():
