@@ -71,9 +71,8 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and the end time of each span that is still on a track, innermost spans first.
-
-        Open spans are left out, because they have no end."""
+        """Yield the track number and the end time of each span that is still on a track, innermost spans first. Leave
+        out spans without an end."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:

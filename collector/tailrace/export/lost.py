@@ -42,9 +42,9 @@ class Neighbours:
     def see(self, number: int, time: int) -> None:
         """Record an event at the position `number` in its stream, with its start `time` (ns).
 
-        Compare the event with only two positions: the next higher one in `lows`, and the next lower one in `highs`.
-        Each of the two keeps only its nearest event. `below` and `above` therefore also search the events of positions
-        farther away."""
+        Store the event for only two positions: the next higher one in `lows` and the next lower one in `highs`. Each
+        position keeps only the event nearest to it. Therefore `below` and `above` also search the events that are
+        stored for other positions."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]

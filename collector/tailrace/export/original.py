@@ -60,7 +60,7 @@ class Origin(NamedTuple):
     """A session to export, and the path of the original file from which its bytes came.
 
     `session` is the id without the suffix of a restart. `path` is None if the session did not come from a file.
-    `damaged`: whether the copy must be compressed, because only gzip data can reproduce the session's bytes and losses.
+    If `damaged` is true, the exported copy must be compressed: only gzip data can reproduce the losses of the session.
     """
 
     source: str
@@ -99,8 +99,8 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
     """Return the path of a further file that the session's format has beside the trace file, such as metadata.
 
-    `name` is the path of the trace file's copy, which begins with the source. The returned path never leaves the
-    directory of this source."""
+    `name` is the path to which the trace file is exported. Its first part is the name of the source. The returned path
+    stays in the directory of this source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
@@ -150,10 +150,9 @@ WHERE (
 ) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
-"""SQL for the gaps that a reader of the written copy may not find by itself.
+"""SQL for the gaps that a reader of the exported file may not detect in the file's records.
 
-If a truncated and a damaged gzip member of the original file are at the same offset, the gap of the truncated one comes
-first."""
+If a truncated and a damaged gzip member are at the same offset, the gap of the truncated one comes first."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -351,11 +350,11 @@ class PackedFile:
     """Compresses the copy of a session's bytes with gzip. The copy is truncated at the same offsets as the original
     file, and has the same damaged bytes.
 
-    For losses of other kinds, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal
-    input gives equal files.
+    For other losses, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal input gives
+    equal files.
 
-    An empty gzip member follows each truncated or damaged place. Without it, a reader would report damage where a short
-    truncated member follows another truncated member."""
+    An empty gzip member follows each truncated or damaged place. Without it, a reader would report damage if a short
+    truncated member follows another truncated one."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -410,8 +409,8 @@ def _losses(
     """Return the losses of bytes that the written copies must reproduce, by source and session. Count in `left` the
     losses that no copy can reproduce.
 
-    A session whose bytes are themselves gzip data has an entry even if it has no losses. Because of the entry, its copy
-    is compressed once more, so that readers find the same bytes after decompression."""
+    Include sessions without losses whose bytes are gzip data: their copies are compressed once more, so that readers
+    find the same bytes after decompression."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:

@@ -101,8 +101,7 @@ def records(
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # A row without a record may have any offset, so it marks the end of no record but the last: the last
-                # such row marks the end of the last record.
+                # A row without a record may have any offset, so use it only as the end of the last record.
                 at
             )
             continue
@@ -164,8 +163,8 @@ def quarantined(
 ) -> Sequence[QuarantineFrame]:
     """Return the quarantine frames that have the unreadable bytes of a gap. `attributes` are those of the gap's row.
 
-    Return an empty sequence if the member `detail` of the attributes is not in `details`. `left` counts the frames that
-    are no longer in the quarantine."""
+    Return an empty sequence if `details` (the kinds of damage to export) lacks the gap's kind of damage, the member
+    `detail` of the attributes. Count in `left` the frames that are no longer in the quarantine."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
