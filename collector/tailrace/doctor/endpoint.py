@@ -214,8 +214,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # Take 403 if the error text contains a code but no status. For example, a reply with status 200 to a
-            # deletion of several keys may refuse single keys.
+            # Take 403 if the error text contains a code but no status. For example, a deletion of several keys may be
+            # answered with status 200 although the server refuses some of the keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )

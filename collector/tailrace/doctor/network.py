@@ -431,7 +431,7 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        # Without loopback or a child process, there are no further steps: return those that were measured so far.
+        # Without loopback or a child process, no further rate can be measured: return the steps measured so far.
         pass
     return steps
 

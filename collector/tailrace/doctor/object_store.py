@@ -111,8 +111,8 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # A missing key does not show whether the right to read is missing, because the put may have failed. After a
-        # successful put, a later test detects a server that shows a new key late.
+        # Do not count a missing key as a refusal to read: the put before may have failed. After a successful put, a
+        # later test detects a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -234,7 +234,7 @@ class Raced(NamedTuple):
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The answer to a client that reads the key after all writers have tried to create it."""
+    """The answer to a client that reads the raced key after all writers have tried to create this key."""
 
     @property
     def winners(self) -> list[int]:
@@ -297,8 +297,8 @@ class _Gate:
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the other writers. Return whether to write the next key. If a writer takes too long, return False to
-        all writers."""
+        """Wait until all writers are ready for the next key. Return whether to write it. If a writer takes too long,
+        return False to all writers."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -408,7 +408,7 @@ PATIENCE = 3.0
 """Maximum time (seconds) for which a test repeats a request after an outdated answer, to measure the delay."""
 
 WAITS = 2
-"""Number of outdated answers for each `Promise` of which the delay is measured. Later ones are only counted."""
+"""Number of outdated answers whose delay is measured, for each guarantee (`Promise`). Later ones are only counted."""
 
 PAUSE = 0.05
 
@@ -494,8 +494,8 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer is up to date. Return how many seconds this took, or infinity if it took
-        longer than `PATIENCE`."""
+        """Repeat a request until its answer shows the latest write. Return how many seconds this took, or infinity if
+        it took longer than `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -547,7 +547,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return the answer, and whether it is as expected: the bytes `body`, or if this is None, no key."""
+    """Read a key. Return the answer, and whether the key has the bytes `body` (None: whether the key is missing)."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept
@@ -560,7 +560,7 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
     """List the whole folder, then the keys after the first key in `kept`, as readers of a table do for new versions.
-    Return the first answer if it failed, else the second, and whether both lists have all keys in `kept`."""
+    Return the failed or the last answer, and whether both lists have all keys of `kept` that they should have."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

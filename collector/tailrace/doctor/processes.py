@@ -64,9 +64,8 @@ class Filter(NamedTuple):
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Return whether the filter blocks all addresses of a network.
-
-        Loopback addresses in `allowed` are ignored: a network counts as blocked even if they are excepted.
+        """Return whether this address filter of a unit blocks a whole network. Ignore exceptions for loopback
+        addresses.
         """
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
