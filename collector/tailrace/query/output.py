@@ -138,8 +138,7 @@ def write_arrow(
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return `Raw`, which the JSON encoder inserts unchanged, for valid JSON. Otherwise return the text, which becomes
-    a JSON string.
+    """Return valid JSON as `Raw`, which the JSON encoder inserts unchanged, and any other text as a string.
 
     DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. If `only_objects` is true, return
     `Raw` only for a JSON object.

@@ -1,13 +1,12 @@
 """Write the sidecar of a data file: two further files with sums of its short spans, and with each of its long spans.
 
-A sidecar has the sums at several levels. A sum covers the spans of one lane (stream or substream) that begin in the
+A sidecar has sums at several levels. A sum covers the short spans of one lane (stream or substream) that begin in the
 same bucket, a slice of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks
-for other rows. A bucket sums only spans that are shorter than its width. To compare a duration in ticks with a width in
-nanoseconds, a tick counts as 2 ** s ns. The number s follows from the first and last row of the session.
+for other rows. A span is short if its duration is less than the width of the bucket. To compare ticks with nanoseconds,
+a tick counts as 2 ** s ns. The number s follows from the first and last row of the session.
 
-The buckets of a level are four times as wide as those of the level below. The lowest level is the first at which the
-sums and the long spans together are at most `SHARE` of the number of spans. A level with hardly fewer sums than the
-level below is left out (`SAVES`).
+The buckets of a level are four times as wide as those of the level below. At the lowest level, there are at most
+`SHARE` as many sums and long spans as spans. A level with hardly fewer sums than the level below is left out (`SAVES`).
 
 The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
 DuckDB writes to disk what exceeds `MEMORY`.
@@ -37,14 +36,14 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Number of rows of a data file that are read to estimate how narrow the buckets (slices of time) of its finest sums
-must be."""
+"""Number of rows of a data file that are read to estimate the lowest level: the width of the narrowest buckets (slices
+of time) over which spans are summed."""
 
 GROUPS = 4
 """Number of row groups of the data file that are read at a time. Files that upkeep merged have small row groups."""
 
 STEP = 2
-"""Base-2 logarithm of the ratio between the bucket widths of two successive levels of a sidecar."""
+"""Base-2 logarithm of the ratio between the bucket widths (slices of time) of two successive levels of sums."""
 
 HIGHEST = 52
 SAVES = 0.9
@@ -210,8 +209,8 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create two tables in the temporary database: `longs` with each long span, and `cells` with the sums of all
-    shorter spans, by buckets of 2 ** `first`."""
+    """Create two tables in the temporary database. `longs` has each span that is at least as long as a bucket of the
+    level `first` (2 ** `first` ns or ticks). `cells` has the sums of all shorter spans, by bucket."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,

@@ -79,7 +79,8 @@ class CachedFile:
 
 
 class FileCache:
-    """Cache for the data files of one table: their lanes, their sidecars, pages of the sidecars, and rows.
+    """Cache for the data files of one table: their lanes (streams and substreams), their sidecars (precomputed sums),
+    pages of the sidecars, and rows.
 
     A caller that reads pages must hold `lock`."""
 
@@ -136,11 +137,11 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the cached lanes of a data file that has no sidecar. Return None if they are not in the cache."""
+        """Return the lanes (streams, substreams) of a data file without a sidecar, or None if they are not cached."""
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
-        """Cache the lanes of a data file without a sidecar, and return them. `extents` has the extent of each lane."""
+        """Cache and return the lanes of a data file without a sidecar. `extents` has each lane's times and ticks."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
             self._plain[path] = lanes
@@ -182,11 +183,11 @@ their times exactly."""
 
 
 class Reach(NamedTuple):
-    """The lanes (streams and substreams) of a data file that may overlap the window of a frame, as columns.
+    """The lanes (streams and substreams) of a data file that may overlap the drawn window, as columns.
 
-    `lanes` are indices into the file's `FileLanes`. `number` is the index of the lane in the frame. `finest` is the
-    base-2 logarithm of the widest buckets whose precomputed sums the frame can use. `opens` and `closes` are the bounds
-    of the window, in stored times or in ticks."""
+    `lanes` are indices into the file's `FileLanes`, `number` indices into the lanes of the drawing. `finest` is the
+    base-2 logarithm of the greatest width of summed buckets that the drawing can use. `opens` and `closes` are the
+    bounds of the window, in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -199,10 +200,10 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return the lanes of a data file that may overlap the window of a frame.
+    """Return the lanes (streams and substreams) of a data file that may overlap the drawn window.
 
-    `numbers` maps the id of a lane to the index of the lane in the frame, or to `NONE` if the frame does not draw the
-    lane. `scales` has the begin and end of the window in the times and ticks of each lane."""
+    `numbers` maps the id of a lane to the lane's index in the drawing, or to `NONE` if the lane is not drawn. `scales`
+    has the begin and end of the window in the times and ticks of each lane."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -227,10 +228,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return, for each lane in `reached`, which of the file's levels (`CachedFile.levels`) has the widest buckets that
-    are at most as wide as the buckets of the drawing.
-
-    Return None if no level has such buckets for one of the lanes."""
+    """Return, for each lane in `reached`, the highest level of the file whose buckets are at most as wide as those of
+    the drawing. Return None if one of the lanes has no such level."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
@@ -250,8 +249,8 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the precomputed sums that lie in the window. `level` states for each lane in `reached` by which bucket
-        width its sums are read (`levels`)."""
+        """Yield the precomputed sums in the drawn window. `level` has for each lane in `reached` the level of its sums
+        (see `levels`)."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -268,10 +267,10 @@ class SidecarReader:
                 yield self._pieces(page, chosen, table.number[row])
 
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
-        """Yield the long spans that overlap the window.
+        """Yield the long spans that overlap the drawn window.
 
-        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans. `before` has the time or
-        tick before which they must begin."""
+        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans, and `before` the end of the
+        range in which they begin (a stored time or a tick)."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -343,8 +342,8 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Facts about the lane (stream or substream) of each row in a sidecar page, as arrays. The method `rows` returns
-    the indices of rows into these arrays. A lane has two entries: for rows with a stored time, and for all other rows.
+    """Facts about the lanes (streams and substreams) of a sidecar, as arrays. A lane has two entries in each array: one
+    for rows with a stored time, and one for other rows. The method `rows` returns for each row the index of its entry.
 
     `number` is the index of the lane in the drawing. `opens` and `closes` are the bounds of the drawn window, as times
     or ticks of the lane."""
@@ -365,6 +364,6 @@ class _Lookup:
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a sidecar page the index of its lane into the arrays of this class."""
+        """Return for each row of a sidecar page the index of the row's lane in the arrays of this class."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

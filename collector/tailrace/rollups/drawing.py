@@ -118,8 +118,8 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans whose rows in the drawing are computed in a loop. For more buckets,
-a vectorized search is faster."""
+"""Maximum number of buckets between two long spans for which a loop computes the drawn rows of the spans. For more
+buckets, a vectorized search is faster."""
 
 
 class LaneStack:
@@ -244,8 +244,8 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum those pieces (rows or partial sums) by bucket that `chosen` selects and whose bucket is in the window.
-        `edge` of a sum is the begin of its bucket."""
+        """Sum by bucket the pieces (rows or partial sums) for which `chosen` is true, if their bucket is in the window.
+        The `edge` of a sum is the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -308,9 +308,9 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces (rows and partial sums) with equal numbers for equal names and members of counters. These
-    columns have numbers of `texts` instead of texts. Before, a text that occurs in two files may have two numbers, so
-    that the values of one counter could not be summed."""
+    """Return the pieces (rows and partial sums) after giving equal names and members of counters equal numbers. In
+    `pieces`, a text that occurs in two data files may have two numbers, so that the values of one counter could not be
+    summed. A number stands for a text in `texts`."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -364,7 +364,7 @@ def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     crowd = longs.take(many)
     begin = scales.place(crowd, crowd.spot)
     bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
-    # `added` takes the label of the longest piece. With `longest` set to `-begin`, it takes the label of the span that
-    # began first.
+    # The function `added` gives a sum the label of the longest span. Set `longest` to `-begin`, so that the sum gets
+    # the label of the span that began first.
     merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
     return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

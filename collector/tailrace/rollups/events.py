@@ -201,7 +201,7 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield the range of times and ticks of each session, computed from the extents of the session's lanes."""
+    """Yield the range of times and ticks of each session, computed from the ranges of its streams and substreams."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:

@@ -5,11 +5,11 @@ a drawn row. All shorter spans of a lane (a stream or substream) in a bucket sha
 instants. The row of a bucket has the count of its events. If the count is 1, the row describes the event exactly.
 Counters have the least, greatest and latest value in each bucket.
 
-A frame is computed from the sidecars of data files (see `sidecar`), which have precomputed sums of short spans, and
-each long span. For each lane, a sidecar supplies the sums with the widest buckets that fit into the frame's buckets,
-and the longer spans. If a file has no sidecar, or all its sums have too wide buckets, the rows of the file are read
-instead. The range of these rows begins so long before the window that no short span which overlaps the window is left
-out. Longer spans come from the sidecar.
+A frame is computed from the sidecars of data files (see `sidecar`). A sidecar has each long span, and precomputed sums
+of short spans by buckets of several widths. For each lane, the frame uses the widest buckets that are not wider than
+its own, and the spans that are not in these sums. If a file has no sidecar, or all its sums have too wide buckets, the
+rows of the file are read instead. Their range begins before the window, so that it has all short spans that overlap the
+window. Longer spans come from the sidecar.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _draw(
     """Return the rows that are drawn for a window. Make the buckets (slices of time) so wide that there are at most
     `MOST_ROWS` rows of each kind.
 
-    Sum rows that were already read by wider buckets, if the width grows by at most 2 ** `SPARE`. Otherwise, read again.
+    If the width grows by at most 2 ** `SPARE`, sum the rows again that were already read. Otherwise, read again.
     """
     sessions = [snapshot.session(key) for key in keys]
 
@@ -353,8 +353,8 @@ RAW = 1.5
 
 
 class FileRows(NamedTuple):
-    """The rows that a frame needs from one data file: for each lane that may overlap the window, the rows from `since`
-    to the end of the window."""
+    """The rows that the drawing of a window needs from one data file: for each lane in `reached`, the rows from its
+    entry in `since` to the end of the window."""
 
     path: str
     lanes: FileLanes
@@ -363,7 +363,7 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows of a data file in which all spans lie that overlap the window. A span of the n-th lane in
+        """Return the rows of a data file that include every span that overlaps the window. A span of the n-th lane in
         `reached` lasts at most `bounds[n]` ticks. Therefore the range of rows begins this much earlier than the window.
         """
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
@@ -465,8 +465,8 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return one range of rows to read from all files together, for each lane (a stream or substream). Among the ranges
-    that the files need for a lane, choose the one that begins first."""
+    """Return the range of rows to read for each lane (a stream or substream). The range is the same for all files:
+    among the ranges that the files need, it is the one that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
@@ -479,9 +479,9 @@ def _lowest(file: CachedFile, reached: Reach) -> Longs:
 
 
 def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return an array with the number that each lane has in the frame, by the lane's id in `cache`.
+    """Return an array that maps a lane's id in `cache` to the lane's index in `lanes`.
 
-    If the frame does not draw a lane, the number is `NONE`."""
+    The index is `NONE` for other lanes."""
     found = np.full(cache.lanes + len(lanes), NONE, np.int32)
     for number, key in enumerate(lanes):
         found[cache.id_of(key)] = number

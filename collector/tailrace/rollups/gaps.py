@@ -143,7 +143,7 @@ class NearEvent(NamedTuple):
     """The event nearest before or nearest after a gap.
 
     `place` is the event's sequence number or its offset in the session's bytes, `time` its stored time or None, and
-    `start` its tick."""
+    `start` its start in ticks of the session's clock."""
 
     place: int
     time: int | None

@@ -20,12 +20,11 @@ NONE = -1
 
 
 class Pieces(NamedTuple):
-    """The rows and partial sums of rows from which a window is drawn, as columns.
+    """The rows and sums of rows that are drawn for a window, as columns.
 
-    `number` is the index of the lane in the drawing. `events` is the number of rows in a sum. The text columns `label`,
-    `member` and `kind` have the numbers of texts in `FrameTexts`. `spot` is a stored time or a tick. In a sum of
-    events, `spot`, `start`, `offset` and `kind` are those of the longest event. In a sum of counter values, they are
-    those of the latest value."""
+    `number` is the index of the lane in the drawing. `events` is the number of rows in a sum. `label`, `member` and
+    `kind` are numbers of texts in `FrameTexts`. `spot` is the stored time or the tick of the begin. A sum of events has
+    `spot`, `start`, `offset` and `kind` of its longest event. A sum of counter values has those of its latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -51,7 +50,7 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return the pieces (rows of these columns) that `chosen` selects: a mask, or an array of indices."""
+        """Return the rows that `chosen` selects. `chosen` is a mask or an array of row indices."""
         return Pieces(*(column[chosen] for column in self))
 
 
@@ -79,8 +78,8 @@ class FrameTexts:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add an Arrow dictionary to the known texts. Return for each of `codes`, the codes of this dictionary, the
-        number that `texts` converts to the text. For a code below 0, return `NONE`."""
+        """Add the texts of an Arrow dictionary to this object. Return the number of the text for each of `codes`, the
+        codes of this dictionary. For a code below 0, return `NONE`. The method `texts` converts the numbers back."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
@@ -96,7 +95,7 @@ class FrameTexts:
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the texts that have these numbers. For the number `NONE`, return None."""
+        """Return the text for each number that this object has given to a text. For the number `NONE`, return None."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()
@@ -112,8 +111,8 @@ class FrameTexts:
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """Return the code of each row of a text column in one Arrow dictionary, and the dictionary. For a null, the code is
-    `NONE`."""
+    """Convert a text column to one Arrow dictionary. Return the code of each row (`NONE` for a null) and the
+    dictionary."""
     column = texts.unify_dictionaries() if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()  # fmt: skip
     if not column.num_chunks:
         return np.zeros(0, np.int32), pa.array([], pa.string())

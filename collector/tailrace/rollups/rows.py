@@ -1,7 +1,7 @@
-"""Read rows of data files for a frame, for those lanes (streams and substreams) that have no suitable sums in a
-sidecar.
+"""Read rows of data files to draw a window, for those lanes (streams and substreams) for which no precomputed sums can
+be used.
 
-The rows around windows that were read lately are cached, so that a window beside or inside them needs no read.
+The rows around recently read windows are cached, so that a window beside or inside them needs no read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ROWS_KEPT = 200_000
 """Maximum number of cached rows in all blocks together. A row takes about 120 bytes of memory."""
 
 BLOCK_ROWS = 60_000
-"""Maximum estimated number of rows in a block, which has the rows of a window and of margins around it. Reading a
-larger margin would take longer than it saves."""
+"""Maximum estimated number of rows in a block: the rows of a window and of margins around it. Reading more rows would
+take longer than the margins save in later reads."""
 
 _MARGINS = (8, 4, 2, 1)
 """Margins that may be read before and after a window, as multiples of the window's length. `margin_of` chooses one of
@@ -40,7 +40,7 @@ StoredLane = tuple[str, str, str, int | None]
 class Since(NamedTuple):
     """A range of rows of one lane that must be read, from `since` (inclusive) to `before` (exclusive).
 
-    If `timed` is true, both are stored times, otherwise ticks. `number` is the number of the lane in the frame."""
+    If `timed` is true, both are stored times, otherwise ticks. `number` is the index of the lane in the drawing."""
 
     number: int
     timed: bool
@@ -122,7 +122,7 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether the block was read from exactly these files, and has all their rows in the ranges `asked`."""
+        """Return whether the block was read from exactly the files `paths`, and has all their rows in `asked`."""
         if self._paths != frozenset(paths):
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
@@ -177,8 +177,8 @@ def margin_of(rows: float) -> int:
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges `near` by their lane (a stream or substream) and by their kind (True for stored times, False
-    for ticks). The number of a range is the index of its lane in `lanes`."""
+    """Return the ranges `near` in a dictionary. A key has the lane (a stream or substream) and `timed` of a range. The
+    `number` of a range is the index of its lane in `lanes`."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 

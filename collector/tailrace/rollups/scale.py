@@ -57,7 +57,7 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
 
 
 def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
-    """Return the end times (ns) of spans, at most `LATEST`.
+    """Return the end times (ns) of spans. Replace times after `LATEST` by `LATEST`.
 
     `begins` are the begin times of the spans (ns), `starts` their start ticks, and `ticks` their durations in ticks."""
     about = np.abs(starts.astype(np.float64)) + ticks
@@ -134,8 +134,8 @@ class Scale(NamedTuple):
 
 
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
-    """Divide a window into buckets (slices of time) that are at most 2 ** `log` ns wide. Return them in the times and
-    in the ticks of a session."""
+    """Divide a window into buckets (slices of time) that are at most 2 ** `log` ns wide. Return the window's bounds and
+    buckets in stored times and in ticks of a session."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
     rate = rate if rate is not None and rate > 0 else 1e9
@@ -185,8 +185,8 @@ window has too many rows, its buckets are widened."""
 
 
 class Scales:
-    """The drawn window and its buckets on the clock of each lane's session (`Scale`), as arrays. The index is the
-    number of the lane in the drawing."""
+    """The drawn window and its buckets for each lane, in times and ticks of the lane's session (`Scale`), as arrays. An
+    array has one entry for each lane of the drawing."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -205,17 +205,17 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Begin and end of the range to read, as two arrays with one entry for each lane. They are stored times under
-        the key True, and ticks under the key False.
+        """Begin and end of the range to read, as two arrays with one entry for each lane: stored times under the key
+        True, ticks under the key False.
 
-        The range is the drawn window, extended to whole buckets of the greatest width for which these rows suffice
-        (`SPARE`)."""
+        The range is the drawn window, extended to whole buckets that are 2 ** `SPARE` times as wide as those of the
+        drawing. The rows can therefore also be summed by wider buckets."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """First and last bucket of the window, as two arrays with one entry for each lane. The buckets under the key
-        True are for rows with a stored time, those under the key False for all other rows."""
+        """Numbers of the first and last bucket of the window, as two arrays with one entry for each lane. The arrays
+        under the key True are for rows with a stored time, the arrays under the key False for other rows."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
