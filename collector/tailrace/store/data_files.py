@@ -311,7 +311,7 @@ def renamed(root: Path, add: Add) -> Add:
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Do the same as `write`, and bring the file to disk."""
+    """Write the rows of a day to a new data file, and bring the file to disk. Return the file's entry for the log."""
     add = write(root, day_rows)
     try:
         sync(root, [add])

@@ -105,9 +105,9 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return the number of newest versions that may not be synced yet.
+    """Return how many of the newest table versions may still lack a sync.
 
-    It grows with the number of collectors on the store.
+    The number grows with the number of collectors on the store.
     """
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))

@@ -265,11 +265,11 @@ class Journal:
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add to the journal the log entries of those `versions` that the journal lacks, and the checksums of the data
-        files that they added. Skip files whose rows come from earlier files.
+        """Add to the journal the missing log entries of `versions`, and the checksums of the data files that these
+        versions added. Skip data files into which upkeep merged earlier files.
 
-        Several collectors call this method for the same versions, but each version gets only one line. Raise OSError if
-        the journal or a file cannot be accessed.
+        Several collectors call this method for the same versions. A lock makes sure that each version gets only one
+        line. Raise OSError if the journal or a data file cannot be accessed.
         """
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
@@ -344,9 +344,7 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read on in the journal (the second record of the table's versions): add to `_noted` the versions that were
-        added since the last call.
-        """
+        """Read the lines that were added to the journal since the last call. Add their versions to `_noted`."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 DIRECTORY = "notes"
 
 NOTES_MAX = 1000
-"""Maximum number of notes in a store. Listing the notes reads one file for each note."""
+"""Maximum number of notes of users in a store. To list them, one file is read for each note."""
 
 TEXT_MAX = 10_000
-"""Maximum number of characters in a note."""
+"""Maximum number of characters in the text of a user's note."""
 
 _SUFFIX = ".json"
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -185,8 +185,8 @@ class _Directory:
 
 
 class _Bucket:
-    """The notes of a store at a URL, as objects of an object store. The object store writes an object completely or not
-    at all.
+    """The users' notes in a store at a URL, as objects of an object store. The object store writes an object completely
+    or not at all.
     """
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
@@ -195,7 +195,7 @@ class _Bucket:
 
     @property
     def refused(self) -> str | None:
-        # Report no reason, because only an attempt to write can detect a missing permission.
+        # Do not claim that notes are refused: only an attempt to write can detect a missing permission.
         return None
 
     def names(self) -> Iterable[str]:

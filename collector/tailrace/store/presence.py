@@ -226,8 +226,8 @@ class Entrance:
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Lock the store's directory and `writers.lock`. Return False if another process holds one of the locks in a
-        way that excludes this one.
+        """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock on
+        one of them.
 
         `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
         """

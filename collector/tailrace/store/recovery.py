@@ -53,7 +53,7 @@ If the position is None, it returns whether the spool has all rows that the coll
 """
 
 Others = Mapping[str, Refills]
-"""For each other collector, by its spool's identity, a function that returns whether this spool still has rows."""
+"""For each other collector, by its spool's identity, a function that returns whether the spool can give rows again."""
 
 
 class EndRepair(NamedTuple):
@@ -105,12 +105,12 @@ class EndOfLog:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                # If this version and all later ones are removed, the data files that the later ones had replaced are in
-                # the table again.
+                # The versions from `version` on will be removed. The data files that these versions replaced are then
+                # in the table again.
                 removed.clear()
             elif version in broken:
-                # This version has a damaged log entry, but this version and the later ones cannot be removed. Try to
-                # remove a lower version and all later ones.
+                # The log entry of `version` is damaged, but the removal of the versions from this one on would lose
+                # rows. The removal of the versions from a lower one on may lose none.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -425,7 +425,7 @@ class _Repair:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace the log entry at `path`. Keep the old file as `N.json.bad`."""
+    """Write `data` as the log entry at `path`. Keep an old file there under its name plus `.bad`."""
     new = path.with_name(f"{path.name}#{os.getpid()}")
     owned.write_new(new, data)
     if os.path.lexists(path):

@@ -184,8 +184,8 @@ class Table:
         self._fence: int | None = None
         self._unsure = False  # whether the table may contain a commit whose write failed
         self._prepared: list[PreparedRows] = []
-        """Rows in files that are not committed yet. Each commit of others updates the modification times of these
-        files.
+        """Rows in data files that are not committed yet. Each commit of this collector updates the modification times
+        of these files.
         """
         self._broken: SyncError | None = None
 
@@ -204,10 +204,11 @@ class Table:
     ) -> Self:
         """Open or create the table in the store `path`, a directory or URL.
 
-        If this collector is `alone` in a local store, repair the table. For the repair, `refills` returns whether this
-        collector's spool still has all rows from a spool position on; `others` has such a function for each other
-        collector. `collector` is the permanent name of the collector in the table. Raise StoreError for an unusable
-        table, FullError if the disk is full, or SyncError if a sync fails.
+        If this collector is `alone` in a local store, repair the table. The repair may remove damaged versions whose
+        rows the spools can give again: `refills` (for this collector) and `others` (for each other collector) have
+        functions that return whether a spool still has all rows from a given position on. `collector` is the permanent
+        name of the collector in the table. Raise StoreError for an unusable table, FullError if the disk is full, or
+        SyncError if a sync fails.
         """
         self = cls(layout.table_root(path), options, collector, clock)
         try:
@@ -262,16 +263,15 @@ class Table:
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
-        """Commit the rows that `prepare` returned, exactly once. They must be all rows of the spool from
-        `position()` up to `position`.
+        """Commit the rows that `prepare` returned, exactly once. On return, they are durable.
 
-        The rows are durable on return. Without rows, a commit writes a version without files if the position
-        advances, and does nothing otherwise.
+        The rows must be all rows of the spool from the committed position (`position()`) to the new `position`. If
+        there are no rows, commit a version without files if the position advances. Otherwise do nothing.
 
-        Raise FullError or StoreError if success is unknown; repeat the call with the same rows. Raise
-        FencedError or SyncError, after which the process must end without an acknowledgement. Raise ValueError
-        if there are rows and the position does not advance, because the commit would be indistinguishable from
-        the previous one.
+        Raise FullError or StoreError if success is unknown; then call again with the same rows. Raise FencedError if
+        another instance of this collector has committed, or SyncError if a sync fails: the process must then end
+        without an acknowledgement. Raise ValueError if there are rows and the position does not advance: such a commit
+        would look like the previous one.
         """
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
@@ -454,8 +454,8 @@ class Table:
             raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
-        """Return the spool position and the epoch that a table has for this collector, None before its first
-        commit."""
+        """Return the spool position up to which `table` has this collector's rows, and the epoch of the instance that
+        committed them. Both are None before the first commit."""
         return table.transaction_version(self._spool_id), table.transaction_version(self._collector)
 
     def _fenced(self, found: int | None) -> FencedError:

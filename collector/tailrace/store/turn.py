@@ -142,9 +142,9 @@ class LocalTurn:
         """Do nothing: the kernel released the lock when the process ended."""
 
     def read(self) -> UpkeepState:
-        """Return the times at which the steps of an upkeep were last done.
+        """Return the times at which each step of upkeep (such as a merge) was last done.
 
-        If the file is missing or damaged, return times of 0, so that all steps are due.
+        If the state file is missing or damaged, return times of 0, so that all steps are due.
         """
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)

@@ -96,10 +96,10 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day that `retention_age` keeps.
+    """Return the first day to keep because of `retention_age`.
 
-    Also return the long time without rows (`Jump`) after which the clock may be wrong, if older days are kept because
-    of it; otherwise None.
+    If a long time without rows (`Jump`) makes the clock doubtful, keep older days, too, and also return the jump.
+    Otherwise return None with the day.
     """
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
@@ -116,10 +116,10 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first time without rows after which the clock is in doubt (`Jump`), or None.
+    """Return the first `Jump` (a long time without rows) that makes the present wall time doubtful, or None.
 
-    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. After it, the clock is in
-    doubt until the rows span `longest` days without another jump. `trusted` is the day on which a user confirmed the
+    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. After it, wall time is
+    doubtful until the rows span `longest` days without another jump. `trusted` is the day on which a user confirmed the
     clock: jumps that ended by then do not count.
     """
     jumps = [
@@ -192,10 +192,10 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is a long time without rows (`Jump`) after which the clock may be
-    wrong, if old days are kept because of it. `vacuum` selects the files to remove: `removed` for files that the log
-    lists as removed, `all` for these and for files that the log does not mention. If `second` is true, `merges` make
-    files of `compact_size`, otherwise files of `FIRST_SIZE`.
+    `delete_below` is the first day to keep. `held` is the long time without rows (`Jump`) because of which old days are
+    kept, as the clock may be wrong. `vacuum` selects the files to remove: `removed` for files that the log lists as
+    removed, `all` for these and for files that the log does not mention. `merges` make files of `compact_size` if
+    `second` is true, otherwise files of `FIRST_SIZE`.
     """
 
     delete_below: int | None
@@ -263,8 +263,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
     """Return whether an upkeep of the store `path` is due and none runs.
 
-    Also return the long time without rows (`Jump`) after which the clock may be wrong, if old days are kept because of
-    it; otherwise None. Change nothing and take no lease. Raise StoreError if the table is not readable.
+    Also return the long time without rows (`Jump`) because of which days older than `retention_age` are kept, or None.
+    Change nothing and take no lease. Raise StoreError if the table is not readable.
     """
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
@@ -458,7 +458,7 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                # If this fails, the journal lacks the checksums of the new files, so that they cannot be verified later
+                # Without checksums in the journal, the new files cannot be verified later
                 with suppress(OSError):
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
