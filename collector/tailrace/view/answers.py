@@ -268,9 +268,9 @@ class Endpoint(NamedTuple, Generic[Q]):
 
 
 class KeptAnswers:
-    """A cache of the latest answers.
+    """A cache of the latest answers to requests.
 
-    Answers have the same key if endpoint, question and the state of the snapshots are the same.
+    The key of an answer consists of the endpoint, the parameters of the request, and the state of the table snapshots.
     """
 
     def __init__(self, most: int = KEPT_BYTES) -> None:

@@ -28,7 +28,7 @@ Rank = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """The base of all questions. It has no parameters."""
+    """The base class of the parameters of each endpoint. It has no parameters."""
 
     @property
     def stores(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
 
 
 class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
-    """Selects sessions by rank, node and job: those at which the session's program ran.
+    """Selects sessions by the rank, node and job of the program that was traced.
 
     An empty list selects all. The id of a job without a step selects all of its steps.
     """
@@ -151,8 +151,8 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether the selection contains a lane that shows this stream. `placed` is the result of the method
-        `placed`: the sessions of the selected ranks, nodes and jobs, or None for all.
+        """Return whether the selection contains a stream. `placed` is the result of the method `placed`: the sessions
+        of the selected ranks, nodes and jobs, or None for all.
         """
         return (
             (placed is None or (source, session) in placed)
@@ -201,8 +201,8 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
-    """Two runs, `a` and `b`. Each is a selection from one store. A store is given by its number in the answer of
-    `store`.
+    """Two runs, `a` and `b`. Each is a selection from one store, which is given by its number in the answer of the
+    endpoint `store`.
 
     With `align`, each run begins at its first event with this name. With `length`, it ends this number of nanoseconds
     later.
@@ -251,7 +251,7 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfFlame(OfSelection, frozen=True, kw_only=True):
-    """Selects the spans for a flame graph of at most `limit` nodes. Nodes with less time are left out."""
+    """Selects the spans for a flame graph of at most `limit` nodes. The nodes with the most time are kept."""
 
     unit: Literal["ns", "ticks"] = "ns"
     limit: RowLimit = 2000
@@ -280,7 +280,7 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
     """A search for events whose name contains `name`, in upper or lower case. It finds events that begin after the time
     `after`, or with `backwards` events that begin before it.
 
-    With `axis`, only events on lanes with this `axis` are found (see `ShownLane`), and all times are on this axis.
+    With `axis`, a time axis of lanes (see `ShownLane`), only events on such lanes are found, and all times are on it.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]

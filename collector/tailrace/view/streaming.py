@@ -107,7 +107,7 @@ class Rates:
         self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
-        """Return the rates of the last `KEPT_SECONDS` for each source.
+        """Return the rates of events in the last `KEPT_SECONDS` for each source.
 
         The time of a rate is in seconds relative to `now`, so it is negative.
         """
@@ -176,9 +176,9 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Read the table once, and ask the collectors once.
+        """Read the table once, and ask the running collectors for their state once.
 
-        Return the message for the pages. If an error occurs, the message reports it.
+        Return the message for the open web pages. If an error occurs, the message reports it.
         """
         version = rows = 0
         unasked = ""

@@ -172,7 +172,7 @@ class RowPlace(msgspec.Struct, kw_only=True):
 class ShownEvent(msgspec.Struct, kw_only=True):
     """An event that a search found.
 
-    `time` is wall time; in a search on another axis, it is a time on this axis. Only a closed span has a duration; for
+    `time` is wall time, or a time on the axis of the search (`OfSearch.axis`). Only a closed span has a duration; for
     all other events it is null."""
 
     place: RowPlace
@@ -387,12 +387,12 @@ class LaneName(msgspec.Struct, kw_only=True):
 
 
 class ShownLane(LaneName, kw_only=True):
-    """A lane of the timeline, with the number of its events. A lane is a stream or a substream.
+    """A lane of the timeline (a stream or a substream), with the number of its events.
 
     `first` and `last` are the times of its first and last event, on `axis`: `wall` for wall time, or a separate axis if
     the lane's clock is not related to wall time. `clock` describes the clock in words. `depths` is the number of rows
-    that nested spans need, if their depths were recorded. `missing` and `unknown` are those of the whole stream; only
-    the lane without a substream has them."""
+    for nested spans, if depths were recorded. The lane without a substream has the number of missing events of the
+    stream (`missing`), and whether further events may be missing (`unknown`)."""
 
     format: str
     depths: int
@@ -516,7 +516,7 @@ class SqlAnswer(WholeAnswer, kw_only=True):
 class Side(msgspec.Struct, kw_only=True):
     """One of the two compared runs.
 
-    `marker` is the time of the event by which the question aligned the two runs, or null if it did not."""
+    `marker` is the time of the event at which this run begins if the request aligns the runs (`align`), or null."""
 
     store: str
     version: int
@@ -529,7 +529,7 @@ class Side(msgspec.Struct, kw_only=True):
 class Difference(msgspec.Struct, kw_only=True):
     """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the stored spans. If
     spans are missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more), or
-    null if `a` or `b` is null or `a` is 0. `word` is the growth of the intervals as text. `verdict`: see `diff`."""
+    null if `a` or `b` is null or `a` is 0. `word` is the growth with its bounds as text. `verdict`: see `diff`."""
 
     group: list[str | None]
     unit: str

@@ -378,7 +378,7 @@ def _contained(
         (*of_lane, span.start, span.end, span.start, span.end),
     )
     chosen = inside.sql
-    # Select only the direct children: spans inside the given span that are not inside another span of this kind.
+    # Select only the direct children: spans inside the given span that are not inside another one of these spans.
     sql = (
         f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
