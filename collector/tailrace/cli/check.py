@@ -1,5 +1,5 @@
-"""Define `tailrace check`, which reports every mistake in a configuration file or, if there is none, what the
-configuration amounts to."""
+"""Define `tailrace check`, which reports every mistake in a configuration file. If there is none, it reports the paths,
+sources and memory that result from the configuration."""
 
 from __future__ import annotations
 

@@ -59,19 +59,19 @@ def collectors_command(
 ) -> None:
     """List the collectors that have ever written to the store, with the state of each one.
 
-    The states come from the heartbeats in the table. So the command also works for a store in an object store, on
-    whichever hosts the collectors run. `since` is the time (UTC) at which the collector last started. Three columns are
-    from its last heartbeat: `not committed` is the number of received bytes that were not in the table yet, `spool` is
-    the size of the spool, and `missing` is the number of missing events.
+    The states come from the heartbeats in the table. Therefore the command also works if the store is in an object
+    store, and if the collectors run on other hosts. `since` is the time (UTC) at which the collector last started.
+    Three columns are from its last heartbeat: `not committed` is the number of received bytes that were not in the
+    table yet, `spool` is the size of the spool, and `missing` is the number of missing events.
 
     While heartbeats arrive, `health` is `ok`, or `degraded` with the conditions. If three heartbeats are overdue, it is
-    `silent since` a time. After a regular stop, it is `stopped`. If the collector ended in another way, it is `killed`;
-    only the lock of a local store shows this. If the collector's clock is ahead of this host's clock, it is `unknown`.
+    `silent since` a time. After a regular stop, it is `stopped`. If the collector of a local store ended in another
+    way, it is `killed`. If the collector's clock is ahead of this host's clock, it is `unknown`.
     A collector that has written no heartbeat (`heartbeat.interval`) is not listed.
 
     With --listen, the command serves the same facts to Prometheus, on any host that can read the table, and prints the
-    address. Each scrape reads the table; if the table cannot be read, the answer is 503. The other keys of `[admin]`
-    define who may use the address, as they do for the daemon."""
+    address. Each scrape reads the table; if the table cannot be read, the answer is 503. The keys of `[admin]` except
+    `listen` define who may use the address, as they do for the daemon."""
     if as_json + as_metrics + (listen is not None) > 1:
         raise click.UsageError("give only one of --json, --metrics and --listen")
     loaded = load_config(config, store, listen)

@@ -251,7 +251,7 @@ def filters_of(
     labels: tuple[RunLabel, ...],
     job: JobFilter,
 ) -> Filters:
-    """Return the filters for the values of these options. An option that the user did not give selects everything."""
+    """Return filters for the values of the filter options. An option that the user did not give selects everything."""
     from tailrace.reading.question import Filters
 
     return Filters(
@@ -335,7 +335,7 @@ class NamedRun(NamedTuple):
 
 def named_run(path: str) -> NamedRun:
     """Return the store and the sessions that a user means by a path. A directory or URL means all sessions of this
-    store. The file of a certificate means the sessions of its run.
+    store. The file of a loss certificate means the sessions of the certified run or job.
 
     Raise StoreError if a certificate cannot be read.
     """

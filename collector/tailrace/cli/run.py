@@ -116,9 +116,9 @@ def run_command(
 
     Other users of the host can reach the collector's addresses, too. Their events are refused and counted, and the
     certificate includes none of them. Together with TAILRACE_ADDRESS, the program gets TAILRACE_TOKEN and
-    TAILRACE_TOKEN_ADDRESS. If the C client sends to TAILRACE_TOKEN_ADDRESS, it sends events at once, without first
-    waiting for a refusal of the token. If a token is set already, the program gets neither variable, and its events
-    wait for 100 ms.
+    TAILRACE_TOKEN_ADDRESS. The C client sends events to TAILRACE_TOKEN_ADDRESS at once. To any other address with a
+    token, it sends them after 100 ms without a refusal of the token. If a token is set already, the program gets
+    neither variable.
 
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.

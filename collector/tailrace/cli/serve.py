@@ -130,7 +130,7 @@ def _as_stored(
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
         try:
             if asked and status.spool.committed < status.spool.end:
-                names |= dict.fromkeys(asked)  # The table does not contain all rows yet.
+                names |= dict.fromkeys(asked)  # unknown: the table lacks rows
             elif asked:
                 names |= missing_names(engine, one_of("source", asked))
             if several:

@@ -248,9 +248,9 @@ def diff_command(
     `new`, and a group that only A has is `gone`, if nothing is missing from the other run; else it is `undecided`. A
     group whose spans are all still open in one run is `unknown`.
 
-    With --threshold, the verdicts `grew`, `new`, `gone` and `unknown` fail. Standard error names each group that fails
-    or is undecided. If there is no group to compare, this is an error. The last lines state which events are missing
-    from A and from B."""
+    With --threshold, the command fails if a group has the verdict `grew`, `new`, `gone` or `unknown`. Standard error
+    names each of these groups, and each undecided group. If there is no group to compare, this is an error. The last
+    lines state which events are missing from A and from B."""
     from tailrace.analysis.comparison import changes
     from tailrace.analysis.statistics import parse
 

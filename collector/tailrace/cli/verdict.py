@@ -60,7 +60,7 @@ BLIND = {
 
 
 class Verdict(NamedTuple):
-    """The result for one file, or for all files of one ovni run."""
+    """The result of checking one trace file, or all trace files of one ovni run, for missing events."""
 
     path: str
     format: str

@@ -30,8 +30,8 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Environment variables with the prefix TAILRACE_ that are no configuration. The clients, `configuration` and `kernels`
-read them.
+"""Environment variables with the prefix TAILRACE_ that set no configuration key. TAILRACE_ADDRESS is for the clients,
+TAILRACE_CONFIG for the module `configuration`, and TAILRACE_KERNELS for the module `kernels`.
 
 They are never refused, even if a new section of the configuration gets a name with the same prefix.
 """
@@ -137,7 +137,7 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        # At most one key matches, because no key consists of a prefix, an underscore and another key.
+        # At most one key matches: no key ends with an underscore and another key.
         for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
@@ -192,8 +192,8 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 def _endings(section: str, rest: str) -> list[str]:
     """Return the names of the environment variables of a section, without the section's prefix.
 
-    The variable of a source has the form `<NAME>_<KEY>`. In `rest`, each `_` may be the one before the key. Therefore
-    return all keys for each possible name.
+    The variable of a source has the form `<NAME>_<KEY>`. A name may contain underscores. Therefore each part of `rest`
+    that ends before an underscore may be the name: return every key for each of these names.
     """
     if section != "sources":
         return [

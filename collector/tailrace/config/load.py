@@ -310,5 +310,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Return the exact number of bytes or seconds. The text of a `Size` or `Duration` may be rounded."""
+    """Return the exact number of bytes of a `Size`, or of seconds of a `Duration`. Their texts may be rounded."""
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

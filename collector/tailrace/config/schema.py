@@ -28,7 +28,7 @@ class StoreConfig(Section, frozen=True):
     options: dict[str, str] = {}
     """Storage options, such as an endpoint, which are passed unchanged to the library that accesses an object store. Set secrets by environment variables."""
     commit_interval: Duration = Duration(1)
-    """Maximum time from the receipt of bytes to the commit of their rows. The collector gathers rows for at least half of this time before it commits them, counted from a sync of the spool."""
+    """Maximum time from the receipt of bytes to the commit of their rows. After a sync of the spool, the collector gathers rows for at least half of this time and then commits them."""
     commit_rows: int = 500_000
     """A commit is written as soon as it holds this many rows."""
     commit_bytes: Size = Size(32 * MIB)
@@ -84,7 +84,7 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Maximum number of gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row, which covers a range of sequence numbers."""
     source_streams_max: int = 16_384
-    """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, a new stream of a session with few streams replaces streams of the session with the most streams: the collector stops checking the streams of that session that have been silent longest."""
+    """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, the session with the most streams makes room for new streams of other sessions: the collector stops checking those of its streams that have been silent longest."""
     source_holes_max: int = 262_144
     """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. If the missing events of a forgotten one arrive later, they stay reported as missing."""
     resume_time: Duration = Duration(600)

@@ -1,3 +1,3 @@
-"""Print the results of commands: tables, single rows, sums of events at the end, and screens that are updated."""
+"""Print the results of commands: tables, single rows, final summaries of events, and screens that are updated."""
 
 from __future__ import annotations
