@@ -54,7 +54,7 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue the time of the spool's log at its last entry, plus the wall time that has passed since this entry.
+        """Continue the time of the spool's log: the last entry's time, plus the wall time that has passed since.
 
         `ahead` is wall time minus log time (ns), as last recorded in the log.
         """

@@ -141,7 +141,7 @@ AWAITED_MAX = 1000
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """How fast a session's clock advances relative to wall time (see `ingest.clocks`). Timestamps are Unix seconds."""
+    """How far and how fast a session's clock has advanced (see `ingest.clocks`). Timestamps are Unix seconds."""
 
     progress: str
     reached_ticks: int

@@ -36,11 +36,11 @@ def share() -> None:
 
 
 def load_arrow() -> None:
-    """Load Arrow for a collector, unless it is loaded already. Set it up in two ways.
+    """Load Arrow for a collector, unless it is loaded already.
 
-    Large blocks of memory, including Arrow's, return to the system when they are freed. A memory pool that is set in
-    Python would not have this effect: Arrow's own code does not use it for allocations, which are 35 MiB during
-    commits. Arrow also does not import numpy, which a collector does not need (docs/decisions/speed.md, D177).
+    Return large blocks of memory to the system when they are freed. Set Arrow's memory pool by an environment variable:
+    Arrow's own code does not use a pool that is set in Python, and allocates 35 MiB during commits. Keep Arrow from
+    importing numpy, which a collector does not need (docs/decisions/speed.md, D177).
     """
     if "pyarrow" in sys.modules:
         return

@@ -39,7 +39,7 @@ pyarrow imports numpy, whose library starts one thread for each processor core b
 it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171).
 """
 NO_THREADS = "01"
-"""The value of `THREADS` for one thread: the library uses only the thread that calls it.
+"""The value of the variable `THREADS` for one thread: numpy's library uses only the thread that calls it.
 
 The zero before the 1 shows that Tailrace has set the value, not the user.
 """
@@ -50,9 +50,9 @@ The library panics if the value is not a positive number."""
 COLLECTED_AT = (100_000, 50, 100)
 """Thresholds of Python's garbage collector (see `gc.set_threshold`).
 
-The modules of a command are tens of thousands of objects that stay, and a collector creates many records, which form no
-reference cycles. With the default thresholds, the garbage collector takes a fifteenth of a start and a fifth of the time
-of a collector, and datagrams are lost during its pauses.
+The modules of a command are tens of thousands of objects that stay. The daemon creates many records, which form no
+reference cycles. With the default thresholds, garbage collection takes a fifteenth of a start and a fifth of the
+daemon's time, and datagrams are lost during its pauses.
 """
 UMASK_OF_USER = os.umask(0o077)
 """The umask that this process had when it started. Programs of the user are started with it."""
@@ -187,7 +187,7 @@ def _run() -> None:
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
     _settle()
-    # Let imports return the module `__main__`, which read the umask and the user's variables at the start
+    # Import this module as `__main__`, which holds the umask and the user's variables as they were at the start
     sys.modules["tailrace.interpreter"] = sys.modules["__main__"]
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)

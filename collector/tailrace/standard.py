@@ -55,7 +55,7 @@ _streams: dict[int, StandardStream] = {}
 
 
 def begin() -> None:
-    """Protect the standard streams of this process (see the module's docstring).
+    """Protect standard input, output and error of this process, as the docstring of the module describes.
 
     Call this function before any file is opened.
     """
@@ -117,8 +117,8 @@ def last_words(text: str) -> None:
 
 
 class StandardStream(io.RawIOBase):
-    """A protected standard stream. Its descriptor may differ from its number (0 to 2) after
-    `keep_errors_apart`."""
+    """A standard stream that is protected as the docstring of the module describes. `keep_errors_apart` gives standard
+    error another descriptor than its number (2)."""
 
     def __init__(self, number: int, descriptor: int | None = None) -> None:
         self._descriptor = number if descriptor is None else descriptor

@@ -93,7 +93,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library every `OCCUPY_SECONDS` seconds, so that its worker thread stays alive. Never return."""
+    """Run `call` in a worker thread every `OCCUPY_SECONDS` seconds, so that the thread stays alive. Never return."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

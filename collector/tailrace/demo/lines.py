@@ -302,8 +302,8 @@ def _dftracer_process(
 ) -> TraceFile:
     """Return the DFTracer file of one process.
 
-    A metadata line states the hash of a string. `known` has the strings of such lines, each with the time of its line
-    (Unix µs). The caller passes the strings of the parent process. Add the strings of this file."""
+    A metadata line states the hash of a string. `known` has the strings for which the parent process wrote such lines,
+    each with the time of its line (Unix µs). Add this file's strings to `known`."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),

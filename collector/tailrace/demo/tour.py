@@ -444,7 +444,7 @@ class Tour:
                 self._print(line)
 
     async def _stay(self) -> None:
-        """Keep the collector and the page running until Ctrl-C. Meanwhile, send a few events a second."""
+        """Keep the collector and its web page running until Ctrl-C. Meanwhile, send a few events a second."""
         self._title("Keep running until Ctrl-C")
         for producer, _ in self._parts:
             self._print(f"{producer.format} at {self._place(producer)[1]}")

@@ -121,8 +121,8 @@ class Descriptors:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # A socket unit and the descriptor store may use the same name for two sockets. So keep the name in the service
-        # manager if a listener uses the other socket.
+        # A listener may use another socket with this name, because a socket unit and the descriptor store can each have
+        # one. Then keep the name in the service manager.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
