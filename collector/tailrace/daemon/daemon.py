@@ -117,8 +117,8 @@ class DaemonProgress(NamedTuple):
     """
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether the daemon has advanced since `before`, in one of three ways: it committed, a disk or store
-        refused an operation, or it decoded entries again whose rows are in the table.
+        """Return whether the daemon has done anything since `before`: it committed rows, a disk or store refused an
+        operation, or `replayed` has grown.
         """
         return self[1:] != before[1:]
 
@@ -262,7 +262,7 @@ class Daemon:
     async def _decode(self) -> None:
         """Decode entries until cancelled.
 
-        If decoding is suspended because earlier starts ran out of memory, first wait until this time is over.
+        If earlier starts ran out of memory, first wait for the time `Starts.rest`.
         """
         if self.starts and self.starts.rest:
             self.answering.set()
@@ -340,9 +340,7 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check for dropped records. Before both begin, wait until the ingest has
-        decoded all log entries whose rows are in the table.
-        """
+        """Run the upkeep of the table and the check for dropped records, once `replayed` is set."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
@@ -376,11 +374,12 @@ def collecting(
 ) -> Iterator[Daemon]:
     """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    A source of files reads the files in `chosen`, or all files if `chosen` is None. `descriptors` passes sockets to the
-    service manager, which keeps them open across a restart. `held` contains sockets that the caller has opened for
-    sources. If `memory` is given, the daemon counts the starts that were killed for lack of memory (see `starts`).
-    During a long start, `working` is called repeatedly. When the ingest has decoded all log entries whose rows are in
-    the table, `replayed` is called before any further entry is decoded.
+    - `chosen`: the files that sources of files read; None for all files.
+    - `descriptors`: passes sockets to the service manager, which keeps the sockets open across a restart.
+    - `held`: sockets that the caller has opened for sources.
+    - `memory`: if given, the daemon counts how many earlier daemons were killed during their start (see `Starts`).
+    - `working`: called repeatedly during a long start.
+    - `replayed`: called once, when the ingest has decoded all entries whose rows are in the table.
 
     Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, StoreError or
     SyncError if files cannot be read or written, MemoryLimitError if memory is short, OSError for any other file error,

@@ -69,11 +69,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether the spool of another collector can restore all rows that this other collector wrote from
-    `position` on. If `position` is None, this means all its rows.
+    """Return whether another collector's spool can restore all rows that this collector wrote from `position` on. None
+    means all its rows.
 
-    The caller may next remove these rows from the table. So if the spool can restore them and has entries after
-    `position`, mark the other collector as unfinished. Raise FullError if a full disk prevents the check.
+    If so, the caller may remove these rows. Therefore mark the other collector as unfinished if its spool has entries
+    from `position` on. Raise FullError if a full disk prevents the check.
     """
     path = Path(who.spool)
     if not path.is_dir():

@@ -49,13 +49,9 @@ class FileSessions:
         """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Index of the sessions without a source: session numbers by the file's inode, and by the part of its path that
-        its copies share. None until the index is needed.
-        """
+        """Numbers of the sessions in `_unfollowed`, by the keys of their files (see `_keys`). None until needed."""
         self._known_at = 0
-        """Spool position up to which the ingest must decode. Only then is it known how far the files of the sessions
-        without a source were read.
-        """
+        """Spool position that the ingest must reach before it knows how far the files of `_unfollowed` were read."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
@@ -89,12 +85,11 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Return the sessions without a source that `source` continues by reading the given file. Remove them from the
-        sessions without a source.
+        """Remove from `_unfollowed` the sessions that `source` can continue with the given file, and return them.
 
-        A session matches if its file is the given file or had the path of the given file, or if the given file may be a
-        copy of its file. Return `claimed` if another source follows the given file, or knows it as a possible copy.
-        Return `later` if the ingest has not yet decoded how far the sessions' files were read.
+        Such a session has read a file with the same inode or path, or a file of which the given file may be a copy.
+        Return `claimed` if another source follows the given file, or knows it as a possible copy. Return `later` if the
+        ingest does not know yet how far the sessions' files were read.
         """
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):

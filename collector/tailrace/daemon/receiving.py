@@ -181,8 +181,8 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 gets a different port each time. So it may take a socket that the service manager
-            # kept only by the socket's name, not by the address.
+            # A listener on port 0 gets another port at each start. So its kept socket can be found only by name, not by
+            # address.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -267,7 +267,7 @@ class Receiving:
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """Time (ns, by the spool) of the last check at which connections had to wait for free space in the spool."""
+        """Log time (ns) of the latest check that found connections waiting for free space in the spool."""
 
     async def start_all(self) -> None:
         """Start all configured sources. Raise ConfigError if an address cannot be bound."""

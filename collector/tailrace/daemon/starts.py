@@ -142,23 +142,23 @@ class Starts:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # Only log the failure to remove, although the next start may then count this start as killed.
+                # Only log the error, although the next start may then count this start as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
         """Return the error for memory that could not be allocated, during the start or later.
 
-        During the start, also record in the start's file that the memory limit was reached.
+        During the start, also record in the file `starting` that the memory limit was reached.
         """
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # So `end` keeps the start's file.
+            self._start = None  # `end` then keeps the file `starting`
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Keep recording the memory use in the start's file, until the start is complete or this task is cancelled."""
+        """Record the memory use in the file `starting` repeatedly, until the start is complete."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)

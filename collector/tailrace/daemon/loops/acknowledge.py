@@ -46,9 +46,9 @@ class HeldNames:
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Flag that is set once a path leads for good to another file than the collector has opened."""
+        """Flag that is set once the spool or the store is lost: its path leads to another file than the open one."""
         self.loss: LostError | None = None
-        """The error about the first path that leads for good to another file, or None."""
+        """The error that explains why the spool or the store is lost; None if neither is lost."""
         self.store_is_lost = False
         self._spool = spool
         self._store = store
@@ -164,8 +164,8 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths before taking the answers from the ingest: taken answers would be lost if the check fails or
-        # the daemon stops.
+        # Check the paths of spool and store first: acknowledgements that are taken from the ingest, but not sent, are
+        # lost.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

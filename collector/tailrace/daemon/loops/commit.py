@@ -39,7 +39,7 @@ PER_STATE = 16
 Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
 """
 LITTLE_STATE = 2**20
-"""Maximum size (bytes) of sessions' state that is saved without the limit `PER_STATE`, because saving it is cheap."""
+"""Size (bytes) of the sessions' state up to which `PER_STATE` is ignored, because saving the state is cheap."""
 
 
 class Saving:
@@ -88,9 +88,9 @@ class Saving:
         return self._ingest.checkpoint(self._named_from())
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
-        """Save a snapshot as checkpoint for the position `position`.
+        """Save a snapshot of the ingest's state as the checkpoint for the spool position `position`.
 
-        Then release the spool segments that no start needs any more.
+        Then release the spool segments that no later start of the daemon must read.
         """
         try:
             needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
@@ -121,8 +121,8 @@ class Saving:
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
         """Save a snapshot as a checkpoint; this blocks.
 
-        Later starts need no entries below the returned spool position; None if there is no such position. Return the
-        FullError instead if the position cannot be determined for now.
+        Return the spool position from which on later starts need the entries, or None if they may need all entries.
+        Return the FullError if a full disk hides the position for now.
         """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
@@ -131,11 +131,10 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the spool position from which on a checkpoint may refer to the spool instead of storing the bytes of
-        unfinished records.
+        """Return the spool position from which on a checkpoint refers to the spool for the bytes of unfinished records.
 
-        The spool keeps the segments with such records until the second checkpoint after the current one. So the
-        checkpoint may refer to at most an eighth of the spool.
+        The spool cannot release these bytes before the second checkpoint after this one. So they may take at most an
+        eighth of the spool's maximum size.
         """
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within
@@ -219,7 +218,7 @@ class Pipeline:
         self.handed = Flag()
         """Flag that is set while the loop that commits prepared rows (the landing loop) has a commit."""
         self.relieved = Flag()
-        """Flag that is set while the spool has space, so that no checkpoint is needed to release segments."""
+        """Flag that is cleared while the spool needs a checkpoint to release space (`Demand.RELIEF`)."""
         self._follow()
 
     def ask(self, demand: Demand) -> None:
@@ -237,7 +236,7 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Record that a commit is prepared, and that the loop that writes to the table begins with it."""
+        """Record that the preparing loop has prepared a commit and that the landing loop now has this commit."""
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()
@@ -342,12 +341,11 @@ class Committing:
         self._taken = taken
         self._done = done
         self._prepared: list[tuple[Sized, CommitFacts]] = []
-        """Prepared rows with the facts of their commit, for the loop `land`: at most one pair."""
+        """At most one pair for the loop `land`: prepared rows and their `CommitFacts`."""
         self._ending = False
 
     def begin(self) -> None:
-        """Record that the ingest has decoded all entries whose rows are in the table, so that new rows can be
-        committed."""
+        """Record that all entries whose rows are in the table are decoded. New rows can be committed from now on."""
         self.said_missing = _said_missing(self._ingest)
 
     @property
@@ -416,11 +414,10 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Wait until all rows of the decoded entries, and their spool position, are committed and a checkpoint is
-        saved.
+        """Commit all rows of the decoded entries, and save a checkpoint. Return early if the store is lost.
 
-        The loops `run` and `land` must be running. Return early if the store is lost. With `last`, no other commit
-        follows, so `relieve` does nothing afterwards.
+        The store is lost if its path leads to other files. The loops `run` and `land` must be running. With `last`,
+        `relieve` requests no commit afterwards.
         """
         self.relieve()
         self._ending = last
@@ -456,8 +453,7 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> tuple[Batch, CommitFacts] | None:
-        """Take the rows and the unreadable bytes that the ingest has produced. Return them with the facts of their
-        commit.
+        """Take the rows and unreadable bytes that the ingest has produced, and return them with their `CommitFacts`.
 
         Return None if there are none and the spool needs no checkpoint.
         """

@@ -173,10 +173,10 @@ def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -
 class Decoding:
     """The loop that decodes the entries of the spool.
 
-    The caller sets `more` after a sync of the spool, and after a batch of rows was taken. The table has the rows of all
-    entries below `opened.committed`. When the ingest reaches this position, the loop calls `replayed` once, before it
-    decodes further. It calls `reject` for each session whose peer must be disconnected. It sets `turned` for a moment
-    each time before other tasks run.
+    - `more`: wakes the loop. The caller sets this flag after a sync of the spool, and after a batch of rows was taken.
+    - `replayed`: called once, when all entries below `opened.committed` are decoded: their rows are in the table.
+    - `reject`: called for each session whose peer must be disconnected.
+    - `turned`: set and cleared at once, each time before other tasks run. The flag wakes the tasks that wait for it.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Decoding:
     def reached(self, position: int) -> Steps[None]:
         """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
-            yield Wait(flag=self._turned)  # new entries may keep the ingest from ever being idle
+            yield Wait(flag=self._turned)  # `_idle` may never be set if entries keep arriving
 
     def run(self) -> Steps[None]:
         """Decode the spool's durable entries, one after the other, until this generator is closed."""
@@ -235,7 +235,7 @@ class Decoding:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
             except FullError:  # No file descriptor is free: wait for one.
                 self._context.figures.log_descriptors += 1
-                # Count the wait as a refusal, so that the watchdog does not restart the daemon: this would not help.
+                # Count a refusal, so that the watchdog sees activity: a restart would not free file descriptors.
                 self._context.health.refusals += 1
                 yield Wait(LOOK_SECONDS)
                 continue

@@ -250,13 +250,13 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Prepare the loops. Return which sessions are open at the end of the spool, before any entry is decoded: the
-        sources need this.
+        """Prepare the loops. Return the sessions that are open at the end of the spool. The sources need these sessions
+        before the ingest has decoded the spool.
         """
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # Append entries before any session begins: the position 0 must not become a session's number, because number 0
-        # stands for the daemon itself.
+        # A session's number is the spool position of its first entry, and number 0 stands for the daemon itself. So
+        # append other entries before any session begins.
         self.timekeeping.begin(ahead)
         self.spool.append(EntryKind.START, 0, __version__.encode())
         return ahead
@@ -289,7 +289,7 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # A segment is released only when two checkpoints at different positions lie behind it.
+                # The spool releases a segment only once two checkpoints are at later positions.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
@@ -307,9 +307,9 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        If a path of the spool or the store leads to another file for good, commit as much as the store accepts, and
-        return False. With `last`, no producer continues after this stop. Without `decodes`, only sync the spool, and
-        return False.
+        If the spool or the store is lost (its path leads to another file), commit what is possible, and return False.
+        `last` states that no producer continues after this stop. Without `decodes`, only sync the spool, and return
+        False.
         """
 
         def stop() -> None:

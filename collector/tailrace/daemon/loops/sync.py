@@ -89,8 +89,8 @@ class Gate:
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Create a gate to the spool. `store_refuses` returns whether the table currently refuses rows.
 
-        While the table refuses rows, sources of files do not wait for `ingest`. They continue as long as the spool has
-        free space for their bytes.
+        The ingest cannot decode further while the table refuses rows. Then files are read as long as the spool has free
+        space, however many bytes are not decoded yet.
         """
         self.opened = Flag()
         """Flag that is set when the spool may have free space again, and immediately cleared. It wakes the waiting
@@ -139,7 +139,7 @@ class Gate:
 
     @property
     def behind(self) -> bool:
-        """Return whether files must not be read, because too many bytes are not decoded yet, or because of `closed`."""
+        """Return whether files must not be read: the gate is `closed`, or too many bytes are not decoded yet."""
         undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
@@ -199,7 +199,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # Wake the decoding loop: some entries may have become durable before the spool's path was lost.
+                # Wake the decoding loop: the sync may have made some entries durable before it failed.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)

@@ -62,10 +62,10 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep of the table is due. Also begin or end the condition that retention keeps old days
-    because the clock may be wrong. This runs in a worker thread.
+    """Return whether an upkeep of the table is due. This runs in a worker thread.
 
-    If the table cannot be read, return True: the upkeep then fails, and its failure is reported as a condition.
+    Also report the condition `RETENTION` if old days stay in the table because the clock may be wrong, or clear it. If
+    the table cannot be read, return True: the upkeep then fails and reports this.
     """
     try:
         due, held = look(store, context.config.store, context.clock)
@@ -80,8 +80,8 @@ def _is_due(store: str, context: Context) -> bool:
 async def once(store: str, context: Context) -> bool:
     """Run `tailrace upkeep` once. Return whether the process could be started.
 
-    If the upkeep fails, report this as a condition (a problem of the daemon) until an upkeep succeeds. Then also end
-    the lease of the failed upkeep (its exclusive right to change the table).
+    If the upkeep fails, end its lease (its exclusive right to change the table). Report the failure as the condition
+    `UPKEEP` until an upkeep succeeds.
     """
     number, ended_well = draw(context.clock), False
     try:
