@@ -55,8 +55,8 @@ Prints = dict[str, Fingerprint | None]
 class TakenFile(NamedTuple):
     """A file that the import reads.
 
-    `source`: if an interrupted import has begun to read the file, the source of this import, otherwise None.
-    `replaces`: the earlier sessions that the file's new session replaces."""
+    - `source`: the source of an interrupted import that has begun to read the file, or None.
+    - `replaces`: the earlier sessions that the file's new session replaces."""
 
     path: str
     format: str
@@ -133,11 +133,11 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The properties of a file by which files are grouped.
+    """The beginning and the size of a file, by which files are grouped.
 
-    `head` is the hash of the bytes that `beginning` returns, or None if the file is empty or cannot be read. `size` is
-    the size of the file (bytes). `packed` states whether the file is compressed. `start` is the hash of the first
-    `HEAD` bytes, or None if there are fewer bytes."""
+    `head` is the hash of the first content bytes (`beginning`), or None if the file is empty or cannot be read. `start`
+    is the hash of the first `HEAD` of these bytes, or None if there are fewer. `size` is the file's size (bytes).
+    `packed` states whether the file is compressed."""
 
     head: int | None
     size: int
@@ -178,7 +178,7 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
                 left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
-        with suppress(OSError):  # the error is reported when the file is read later
+        with suppress(OSError):  # Ignore this error: it is reported when `original` is read later.
             for each in _hashes(original):
                 having = unseen.pop(each, [])
                 for piece in [having] if isinstance(having, str) else having:
@@ -271,9 +271,9 @@ class _Kin(Generic[T]):
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Add the value `what` for a file.
+        """Add `what` to the values that `of` returns for this file and its possible copies and originals.
 
-        `key` is the file's result of `Files.copy`: two files with equal results may contain the same stream."""
+        `key` is the result of `Files.copy` for this file: two files with equal results may contain the same stream."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -379,8 +379,8 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield an entry for each completely read file that has the same content as `file` and the same metadata files
-        beside it."""
+        """Yield the sessions of earlier imports that have completely read a file with the content and the metadata
+        files of `file`."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -455,11 +455,11 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether the paths of two files allow that both contain the same stream. Ignore the suffix `.gz`.
+    """Return whether two files may contain the same stream, according to their paths without `.gz`.
 
-    The paths must be equal, or one must be the name of a rotated or packed copy of the other (`originals`). In the
-    second case, `size`, the number of equal first bytes, must be at least `HEAD` or equal to `whole`, the size of the
-    longer file."""
+    The paths must be equal, or one path must be a possible name of a rotated or packed copy of the other (`originals`).
+    Such a copy must also have enough equal first bytes: their number `size` must be at least `HEAD` or equal to
+    `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

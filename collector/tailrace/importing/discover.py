@@ -74,18 +74,19 @@ class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
     within: dict[str, str]
-    """The directory that the user gave, for each file that was found in a directory."""
+    """Paths of the files that were found in a directory. The value is the directory that the user gave."""
 
 
 def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False) -> Discovered:
     """Find the trace files in `paths`. Also return the files that are left out.
 
-    Read a file whose path is given in the format `format_`, unless its first bytes show a type that no decoder reads.
-    In a directory, choose only files with a name or content of this format. If `format_` is None, read each file in the
-    first format that recognises its first bytes. Omit metadata files of streams, unless their paths are given.
+    - Read a file in `paths` in the format `format_`, unless its first bytes show a type that no decoder reads.
+    - In a directory, choose only files whose name or content shows the format `format_`.
+    - If `format_` is None, read each file in the first format that recognises the file's first bytes.
+    - Omit metadata files of streams, unless `paths` contains them.
 
-    Raise ConfigError if a path does not exist, is no file, or cannot be read, because skipping it would lose data
-    silently. If `unreadable` is true, leave out files that cannot be read instead."""
+    Raise ConfigError if a path does not exist, is no file, or cannot be read. If `unreadable` is true, leave out files
+    that cannot be read instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """The files that are no traces. For each: whether the user gave its path."""

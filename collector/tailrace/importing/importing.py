@@ -41,8 +41,8 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""Names of those counters of a source that are dictionaries by the reason of a gap. The counts include earlier imports
-into the same table, which a summary must subtract."""
+"""Names of the counters of a source that have one number for each reason of a gap. The numbers include earlier imports
+into the same table: a summary subtracts these."""
 
 
 class ImportProgress(msgspec.Struct):
@@ -119,7 +119,7 @@ def sources(
     """Return the configuration of a source for each format. If there is one format, its source has the name `source`,
     otherwise `<source>_<format>`.
 
-    If an interrupted import has begun to read a file, the file stays in the source of this import."""
+    A file that an interrupted import has begun to read stays in the source of the interrupted import."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -169,8 +169,8 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     bytes that did not form a whole record yet."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # A missing event counts as expected. If earlier imports counted an event as missing and this import reads it,
-    # `expected_events` does not grow, so count the event here.
+    # This import may have read events that earlier imports counted as missing and therefore as expected. Count them as
+    # expected in this import, too.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)

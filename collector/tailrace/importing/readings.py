@@ -61,7 +61,7 @@ def beside(loaded: Loaded) -> Loaded:
     try:
         own = directories(shared).get(NAME)
     except OSError:
-        # Do not report this error: the import reports it when it opens the directory.
+        # Ignore the error: the import reports it when it opens the store's directory.
         return loaded
     if config.collector.name != MAIN or is_import(shared):
         return loaded
@@ -82,7 +82,7 @@ def sources_of(name: str) -> tuple[str, ...]:
 
 
 def root(session: str) -> str:
-    """Return the part of a session's id that the session shares with its restarts."""
+    """Return a session's id without the suffix that marks a restart."""
     return session.partition(".")[0]
 
 

@@ -136,8 +136,7 @@ def merge(
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            # Admit other collectors that are starting on `into`. They wait for the first process on a store, because
-            # this process may have to repair the table. A merge never repairs it.
+            # Other collectors run on `into`, so the table is already repaired, and more collectors may start.
             entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:

@@ -73,7 +73,7 @@ class RankLane(msgspec.Struct, kw_only=True):
     unknown: list[bool]
     """For each interval of time, whether an unknown number of the rank's events is missing."""
     untimed: int = 0
-    """Number of the rank's events without a time; the lists do not include them."""
+    """Number of the rank's events without a time. `events` does not include them."""
     unplaced: int = 0
     """Number of the rank's missing events that have no time, because no event before or after them has one. The lists
     do not include these events."""

@@ -160,7 +160,7 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The sums of `StreamEvidence` over all streams.
 
-    `unknown` states whether a stream lacks events whose number is unknown.
+    `unknown` states whether an unknown number of events is missing from a stream.
     """
 
     expected: int

@@ -84,8 +84,8 @@ class LaunchedRank(NamedTuple):
     local_size: int | None = None
     """Number of ranks of the job on this node."""
     alone: bool = False
-    """Whether the process shares its collector with no other rank, because it inherited the rank instead of getting it
-    from a launcher.
+    """Whether the process has a collector of its own, because it inherited the rank from another process. Ranks that a
+    launcher started share the node's collector.
     """
 
 

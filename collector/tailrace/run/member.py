@@ -192,8 +192,8 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
 
 
 def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
-    """Start the node's collector, and return once ranks can join. The collector inherits `lock`, the descriptor of the
-    meeting's lock, so that no second collector starts.
+    """Start the node's collector, and return once ranks can join. The collector inherits the descriptor `lock` of a
+    locked file, so that no second collector starts.
 
     Raise TailraceError or OSError if the collector cannot be started."""
     try:

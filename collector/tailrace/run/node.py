@@ -196,7 +196,7 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether a rank has reported the end of its program and now waits for the node's certificate."""
+        """Return whether a rank has reported the end of its program and now waits for the node's run certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:

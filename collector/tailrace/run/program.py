@@ -96,7 +96,7 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
-                # Discard the signal. Otherwise it would end this process, and no certificate would be written.
+                # Discard the signal: it would end this process before the run certificate is written.
                 pass
     return status if status >= 0 else 128 - status
 

@@ -1,7 +1,7 @@
-"""Run a collector around one program: listen, run the program, wait for its events, and write the certificate.
+"""Run a collector around one program: listen, run the program, wait for its events, and write the run certificate.
 
-A second, short run of the collector on the same store reads trace files to their end, as a restarted daemon would. If
-the collector fails, the program still runs to its end.
+The certificate reports stored and missing events. Once the program has ended, the collector runs a second time for a
+moment, to read trace files to their end. If the collector fails, the program still runs to its end.
 
 `Collecting` runs the collector beside any activity. In `Tracing`, the activity is to run the program, once the
 collector listens.

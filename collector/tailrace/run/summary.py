@@ -21,7 +21,7 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def lines(
     done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
 ) -> Iterator[str]:
-    """Yield lines of text for the user about a run and its certificate `done`.
+    """Yield text lines for the user about a run. `done` is its certificate (a report on stored and missing events).
 
     `path` is the certificate's file, or None if it could not be written. `refused` holds the number of connections and
     datagrams that the collector refused because they came from other users, by cause.

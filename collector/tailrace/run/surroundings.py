@@ -205,9 +205,9 @@ def variables(
 ) -> dict[str, str]:
     """Return the environment variables to set for the program. Leave out variables that `environ` already has.
 
-    `addresses` holds host:port by source. Return `token` only if `environ` names neither a collector nor a token. The
-    collector accepts the program without a token, too, because both have the same user. The path `store` replaces a
-    store path in `environ`. Do not return it if `environ` names a collector or a file that contains the store's path.
+    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token. Set
+    the store's path to `store`, even if `environ` has another path. Do not set it if `environ` names a collector or a
+    file that contains the path.
     """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
@@ -223,8 +223,7 @@ def variables(
         # programs would end before that.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # Set the path of the store only if the user has not named a file that contains the path. The two variables together
-    # are a configuration error.
+    # TAILRACE_STORE_PATH and TAILRACE_STORE_PATH_FILE together are a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found

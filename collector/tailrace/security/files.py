@@ -43,7 +43,7 @@ class Kept(Generic[T]):
         """Call `make` for the first time, to build the value from the files `paths`. Raise UnusableError if a file
         cannot be used."""
         self.problem: str | None = None
-        """Why the current content of the files cannot be used; None if it is in use."""
+        """Why the current content of the files `paths` cannot be used; None if it is in use."""
         self._paths = paths
         self._make = make
         self._clock = clock

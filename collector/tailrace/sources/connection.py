@@ -430,7 +430,7 @@ class Readiness(Generic[T]):
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._owners: dict[int, T] = {}
-        """The owner of each socket, by file descriptor."""
+        """The object that was added with each socket, by the socket's file descriptor."""
 
     def close(self) -> None:
         self._epoll.close()
