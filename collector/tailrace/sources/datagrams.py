@@ -47,9 +47,9 @@ class Peer:
         If a sender forges the address of another host, that host thus receives no more bytes than the forger sent.
         """
         self.needed = 1
-        """Size (bytes) of a packet that was not sent because it exceeded the allowance.
+        """Size (bytes) of a packet that was not sent because it exceeded `allowance`.
 
-        The next attempt waits until the allowance has reached this size.
+        The next attempt waits until `allowance` has reached this size.
         """
 
 
@@ -136,7 +136,7 @@ BURST_BYTES = 2000
 """Maximum growth (bytes a microsecond, as the kernel counts them) of a socket's buffer during a burst of small
 datagrams.
 
-The kernel also counts its own overhead, so these are less than two datagrams.
+The kernel adds its own overhead to each datagram. So this growth is less than two datagrams a microsecond.
 """
 
 NAP_MIN, NAP_MAX = 100, 1000
@@ -194,7 +194,7 @@ class QueuePart(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The datagrams of one read. A new part begins where the kernel has dropped datagrams in between.
+    """The datagrams of one read, in order. A new part begins only where the kernel has dropped datagrams.
 
     `emptied` states whether the read took all datagrams from the socket's queue.
     """

@@ -344,7 +344,7 @@ def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -
 
 
 def accepts(sock: socket.socket) -> bool:
-    """Make a socket listen for connections. Return False if it cannot, as a datagram socket."""
+    """Make a socket listen for connections. Return False if it cannot listen, such as a datagram socket."""
     try:
         sock.listen(BACKLOG)
     except OSError:
@@ -443,8 +443,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # The kernel looks up the peer's socket. Its TCP lookup takes the peer's address first. Its UDP lookup takes the
-    # sender and the receiver of a datagram, with the peer as the receiver.
+    # Look up the peer's socket. For TCP, the kernel expects the peer's address first. For UDP, it expects the sender's
+    # address first: pass the peer as the receiver, because the receiver's socket is found.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

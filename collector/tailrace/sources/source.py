@@ -70,8 +70,8 @@ class Intake(Protocol):
         """Record that the kernel dropped `count` datagrams at a socket since the log time `since`. `total` is the
         number of all datagrams that were ever dropped at this socket.
 
-        Call this method before you append the datagrams that the kernel queued after the drops. If the drops occurred
-        between datagrams that are appended together, append these and report the drops within one `moment`.
+        Call this method before you append the datagrams that the kernel queued after the drops. If you append datagrams
+        from before and after the drops together, do both within one `moment`.
         """
         ...
 
@@ -173,8 +173,8 @@ class FileIntake(Protocol):
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows a file that may be a copy of a given file and is not followed yet. `path`
-        is the given file's former path, and `head` its first bytes."""
+        """Return whether another source knows a possible copy of a file, but does not follow the copy yet. `path` was
+        the file's path, and `head` is its first bytes."""
         ...
 
     def let_go(self, number: int) -> None:

@@ -101,7 +101,7 @@ class UdpSource:
         self._strangers: tuple[int, float] | None = None
         """Number and start time of the session for unreadable datagrams (`STRANGERS`); None while there is none."""
         self._counted = 0
-        """Log time (time as the spool counts it) from which on the next report covers dropped datagrams."""
+        """Start (log time, as the spool counts it) of the period that the next report of dropped datagrams covers."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 
@@ -342,8 +342,8 @@ class UdpSource:
         """Do the work that is due once a second: pass on unreadable datagrams of unknown peers, report dropped
         datagrams if the socket is idle, and end the sessions of peers that were silent for `idle_timeout`.
 
-        Also end the session that peers without a session share (`STRANGERS`) after this time. Its successor may store
-        further bytes in the quarantine (files of unreadable bytes).
+        Also end the session for unreadable datagrams (`STRANGERS`) once it is `idle_timeout` old. The next such session
+        may again store bytes in the quarantine (files of unreadable bytes).
         """
         self._hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():

@@ -47,8 +47,8 @@ UNPROVEN_MAX = 600.0
 """Maximum time (seconds) for which a file waits as a possible copy without a proof."""
 
 ENDED_MAX = 8192
-"""Maximum number of groups of possible copies (see `Catalog`) for which ended files are remembered, so that a copy of
-an ended file is not read as a new file."""
+"""Maximum number of groups (see `Catalog`) whose ended files are remembered. A copy of a remembered file is not read as
+a new file."""
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
@@ -88,7 +88,7 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """All files, each with the key of its group."""
+        """All known files, each with its key in `_by_key`."""
         self._summed: Followed | None = None
         """The file whose checksum `proves` has computed last. An unfinished computation may hold an inflater
         (decompressor)."""
@@ -173,7 +173,7 @@ class Catalog:
         self.add(file, now, key if file.phase is Phase.COPY else None)
 
     def originals(self, file: Followed) -> list[str]:
-        """Return the paths at which a file's original may be, according to the file's name."""
+        """Return the paths from which this file may have been copied, according to its name."""
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
 
@@ -181,8 +181,8 @@ class Catalog:
         """Compare `file` with `other` a step further. Return whether `file` is proven to be a copy of `other`, or None
         while the comparison is unfinished (see `Followed.proves`). Raise OSError if a file cannot be read.
 
-        Only one file at a time may have an inflater (decompressor) for its comparison. While another file may have it,
-        return True, so that `file` waits."""
+        The checksum of one file at a time is computed, because this may need an inflater (decompressor). While it is
+        another file's, return True without a proof, so that `file` waits."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -199,7 +199,7 @@ class Catalog:
         self._aliases[path] = file
 
     def remove(self, file: Followed) -> str:
-        """Remove a file; return the key of its group."""
+        """Remove a file from the catalog; return the key that it shares with its possible copies."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -251,8 +251,8 @@ class Catalog:
                 yield file
 
     def idle_interval(self, looks: int) -> float:
-        """Return the interval (seconds) at which unchanged files are checked, if there are `looks`
-        files to check in each interval."""
+        """Return the interval (seconds) between two checks of an unchanged file. `looks` checks in each interval take
+        at most `LOOKS_SHARE` of a core."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_check(self, file: Followed, now: float) -> None:
@@ -295,7 +295,7 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # The other file may have changed since its last check.
+            # `other` may have changed since its last check.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 found = _may_repeat(catalog, file, other, now)
@@ -305,12 +305,11 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether a file must wait as a possible copy of `other`, a followed file with an equal beginning. Return
-    None while the comparison is unfinished. Raise OSError if a file cannot be read.
+    """Return whether `file` must wait because it may be a copy of `other`, a followed file with the same beginning.
+    Return None while the comparison is unfinished. Raise OSError if a file cannot be read.
 
-    The file waits if `other` is no longer at its path, or if the file is proven to be a copy. If the file may still
-    grow or `other` has unread bytes, a comparison is not possible yet: the file waits for at most `UNPROVEN_MAX`
-    seconds."""
+    `file` waits if `other` is no longer at its path, or if `file` is a proven copy. If `file` may still grow or `other`
+    has unread bytes, they cannot be compared yet: `file` then waits for at most `UNPROVEN_MAX` seconds."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
@@ -377,8 +376,8 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files from which nothing could be read so far and which have the same key as this file. They
-    may be copies of this file, so this file is followed instead, and they wait."""
+    """Return the followed files that may be copies of this file and from which nothing could be read so far. This file
+    is followed instead of them."""
     return [
         other
         for other in catalog.relatives(file)
@@ -442,8 +441,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source knows a file that may be a copy of a given file and is not followed yet. `path` is the
-    given file's former path, and `head` its first bytes."""
+    """Return whether this source knows a possible copy of a file, but does not follow the copy yet. `path` was the
+    file's path, and `head` is its first bytes."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue

@@ -149,9 +149,9 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """A reader of a compressed file, which begins at the gzip member `member`. `known` is the trail (first and last
-    bytes, size and checksum) of the content that was read before. If `known` ends behind the beginning of the member,
-    the reader decompresses the content up to there again and skips it.
+    """A reader of a compressed file, from the beginning of the gzip member `member`. `known` is the trail (first and
+    last bytes, size and checksum) of the content that was read before. If `known` ends inside or behind this member,
+    the reader decompresses the known content of the member again and skips it.
 
     `certain` means that all content in `known` was read from this file. Otherwise it was read from another file, and
     this file may not contain all of it yet.
@@ -263,7 +263,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # skip the event, because the caller received it when the bytes were first decompressed
+            return b""  # the caller received this event when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -387,7 +387,7 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # Search for changed bytes between the first and the last bytes that were read
+    # Detect changes in the middle of the read bytes, of which only a checksum is known
 
     @property
     def is_being_checked(self) -> bool:
@@ -409,8 +409,8 @@ class ReadPart:
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes between the first and the last bytes that were read have changed. The checksum of all read
-        bytes is then unknown. Return whether the change was not recorded before."""
+        """Record that bytes in the middle of the read bytes have changed. The checksum of all read bytes is then
+        unknown. Return whether the change was not recorded before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
@@ -543,12 +543,12 @@ def _size(piece: bytes | SparseRange) -> int:
 
 
 class Compared:
-    """A comparison of this file's bytes with another file's bytes.
+    """A comparison of a file with another file, from which bytes were read.
 
-    `part` is the part of the other file that was read; None if the other file's session has ended. `changed_as` is the
-    size and times that this file had at the comparison. `trail` (first and last bytes, number and checksum) covers the
-    bytes that are equal so far; for an ended file, it covers all bytes that were read. `found` is the result; None
-    while the comparison is unfinished."""
+    - `part`: the part of the other file that was read; None if the other file's session has ended.
+    - `changed_as`: the size and times that the first file had at the comparison.
+    - `trail` (first and last bytes, number and checksum): the bytes that are equal so far; all bytes if `part` is None.
+    - `found`: the result; None while the comparison is unfinished."""
 
     def __init__(
         self,
@@ -564,5 +564,5 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read from the other file."""
+        """Return the number of bytes that were read from the file with which this comparison is made."""
         return (self.part or self).trail.offset

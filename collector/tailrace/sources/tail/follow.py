@@ -56,8 +56,8 @@ class CopyProof:
         """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
         checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each part that was read from another file: the unfinished comparison of this file with the part, or the
-        result. The result is also False if no proof is possible."""
+        """Comparisons of this file with parts of other files: unfinished, or the result. The result is False if the
+        part differs, or if no comparison is possible."""
 
     @property
     def is_summing(self) -> bool:
@@ -134,8 +134,8 @@ class Followed:
         been overwritten."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
-        """Comparisons with the possible originals of this file, by its name. An original is a known file, or the
-        content of an ended file."""
+        """Comparisons of this file with its possible originals. An original is a known file, or the content of an ended
+        file."""
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy of another one; None after this file has changed."""
         self.waited_from: float | None = None
@@ -361,8 +361,8 @@ class Followed:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether `proves` still computes this waiting file's checksum. If the file is compressed, the
-        computation needs an inflater (decompressor)."""
+        """Return whether this file waits and `proves` still computes its checksum. For a compressed file, this holds an
+        inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 
@@ -534,8 +534,7 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Read the size after these bytes, because the file may have been truncated or rewritten since `found` was
-        # determined.
+        # Read the size again, later than `head` and `last`: the file may have been truncated or rewritten meanwhile.
         self.size = self._system.fstat(fd).st_size
         if (
             part.is_compressed_earlier
@@ -580,7 +579,7 @@ class Followed:
         self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:
-        """Forget what was read and compared, and enter the phase that follows `event` (`NEXT`)."""
+        """Forget what was read from the file and compared. Set the phase that follows `event` (see `NEXT`)."""
         self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()

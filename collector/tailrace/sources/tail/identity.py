@@ -131,13 +131,13 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Number of bytes that the comparison has found overwritten."""
+    """Number of overwritten bytes that were found."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """Return whether a file still has the bytes that were read, by rules 2 to 4 of this module. `trail` has the first
-    and last bytes that were read; `head` and `last` are the bytes that the file now has there. `grown` is whether the
-    file has more bytes than were read."""
+    """Compare the bytes that were read with the file's present bytes, by rules 2 to 4 in this module's docstring.
+    `trail` has the first and last bytes that were read; `head` and `last` are the present bytes at the same offsets.
+    `grown` is whether the file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))

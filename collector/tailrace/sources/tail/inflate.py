@@ -170,8 +170,8 @@ class Inflater:
         """File offset up to which the search for the next gzip member has found none. The search begins where the
         previous member ends."""
         self._cleared = 0
-        """File offset up to which the current gzip member was searched for the beginning of another one. Where another
-        member begins, the current member is incomplete."""
+        """File offset up to which the current gzip member was searched for the beginning of another member. Such a
+        beginning may show that the current member is incomplete."""
         self._origin = at.raw
         """File offset at which the first block of `TRIALS_BLOCK` bytes begins; trial decompressions are counted by
         block."""
@@ -183,8 +183,7 @@ class Inflater:
 
     @property
     def waits(self) -> bool:
-        """Return whether the file so far ends inside a member, or with bytes that may begin a
-        member."""
+        """Return whether the input so far ends inside a gzip member, or with bytes that may begin one."""
         return self._member is not None or bool(self._input)
 
     @property
@@ -225,11 +224,11 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the event behind the previous gzip member: the beginning of a member, or bad bytes. Return None if
-        more input is needed.
+        """Return the event behind the previous gzip member: the beginning of a member, bad bytes, or a stated loss.
+        Return None if more input is needed.
 
-        A range of bad bytes ends only where a trial decompression has shown that a member begins. A new inflater that
-        starts at this offset therefore makes no trial."""
+        A trial decompression determines where bad bytes end and a member begins. An inflater that starts there later
+        needs no second trial."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -318,7 +317,7 @@ class Inflater:
 
 
 def _inflates(data: bytes, last: bool) -> bool | None:
-    """Return whether a valid member begins at the start of `data`, or None if more input is needed."""
+    """Return whether a valid gzip member begins at the start of `data`, or None if more input is needed."""
     found = _trial(_decompressor(), data[:_PROBE])
     if found == "goes on" and len(data) < _PROBE and not last:
         return None

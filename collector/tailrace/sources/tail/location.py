@@ -77,10 +77,10 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str | None:
-        """Add a root; return its real path with all links resolved.
+        """Add a file or directory within which the source may read; return its path with all links resolved.
 
-        If the root is a file, also add the documents of the file's format (such as metadata files). If somebody
-        replaced a link meanwhile, add nothing and return None."""
+        If `root` is a file, also add the documents of its format (such as metadata files). If somebody replaced a link
+        meanwhile, add nothing and return None."""
         real = followed(root)
         if real is None:
             return None
@@ -284,8 +284,8 @@ class Location:
 
     @property
     def stands(self) -> bool:
-        """Return whether the path still leads to the file, and not to a later file with the same
-        inode. Ignore whether the path is within a root."""
+        """Return whether `path` still leads to this file, and not to a later file with the same inode, even if the path
+        is outside the source's roots."""
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
@@ -379,8 +379,8 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file, so that its file system can be unmounted, until its size or times differ
-        from `change`."""
+        """Close the file, so that its file system can be unmounted. It stays closed until its size or times differ from
+        `change`."""
         self._closed_as = change
         self.close()
 

@@ -40,7 +40,7 @@ class FileEvent(Enum):
     """The file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
-    """Another file is read instead of this one, because this one may be a copy of it. This file waits again."""
+    """This followed file may be a copy of a file that is read instead. It waits for a new decision."""
     LONGER = auto()
     """A file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended file."""
     REWRITTEN = auto()
@@ -63,8 +63,8 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # Two phases are exceptions. In `CROWDED`, a rewritten file keeps its position in the queue. In `SHADOW`, a
-    # rewritten file gets a session.
+    # A rewritten file becomes `NEW`, with two exceptions. In `CROWDED`, it keeps its position in the queue. In
+    # `SHADOW`, it gets a session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.ENDED: dict.fromkeys(Phase, Phase.LEFT),
 }

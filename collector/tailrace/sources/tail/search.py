@@ -76,8 +76,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log a file that is not followed because its content is not of the source's format. Call this method only if a
-        pattern contains letters of the file's name. Log only the first few such files."""
+        """Log a file that is not followed because neither its name nor its content shows the source's format. Log only
+        the first few such files. Do not call this method for files that match a pattern only by wildcards."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -151,8 +151,8 @@ class _Listing(NamedTuple):
     """Earlier results of `below`, by the set of pattern parts that are still to be matched."""
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and the links to search below this directory, if the pattern parts `wanted` are still
-        to be matched in it."""
+        """Return the directories and the links of this directory that must be searched. Paths below this directory must
+        match one of the pattern remainders `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),
@@ -182,8 +182,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. For a file that is given by path, `within` has the root, a directory that no link may leave
-        (see `Chosen`). Without an entry, the file itself is the root."""
+        """Prepare a search. `within` has, by path, the files that an import found in a directory. The value is this
+        directory, which no link may leave (see `Chosen`)."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -328,10 +328,11 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """Return the pattern parts that are still to be matched below an entry of a directory, after its name was matched.
+    """Return the pattern parts that paths below the entry `name` of a directory must match; none if no pattern matches.
 
-    A hidden entry matches only a pattern part with a leading dot. With `hidden`, which is set for files and links, it
-    also matches `**` and the end of a pattern: the format later decides whether to follow a hidden file."""
+    A hidden entry (with a leading dot) matches only a pattern part with a leading dot. With `hidden`, which is set for
+    files and links, it also matches `**` and the end of a pattern: the format later decides about hidden files.
+    """
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -375,15 +376,14 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of files in `_strange`, and in `_settled`: remembered files whose content is not of the source's
-format.
+"""Maximum number of remembered files whose content is not of the source's format: in `_strange`, and in `_settled`.
 
-A file that is not remembered is checked again when its directory is listed again. If a pattern matches the file's name
-only by wildcards, it is checked at most once in `YOUNG` seconds."""
+Any other such file is checked again whenever its directory is listed. If a pattern matches its name only by wildcards,
+it is checked at most once in `YOUNG` seconds."""
 YOUNG = RELIST
-"""Time (seconds) for which each search checks a changed file again, because its writer may still be writing the first
-record. Later, the file is checked at most once in this time. The rule is for files that match only by wildcards and
-whose content is not of the source's format so far."""
+"""Time (seconds) for which a changed file counts as young: its writer may still be writing the first record. Each
+search checks a changed young file again. An older file is checked at most once in this time, if its name matches only
+by wildcards and its content is not of the source's format so far."""
 
 
 _LookedAt = tuple[int, int] | None
@@ -427,8 +427,8 @@ class Discovery:
         """Files whose content is not of the source's format. They are examined again when their directory is listed
         again, at most once in `YOUNG` seconds. Each has the start time of the last search that examined it."""
         self._full: dict[str, float] = {}
-        """Directories of the files that `_settled` has no room for (`STRANGE_MAX`). Each directory has the start time
-        of the last search that examined such a file in it."""
+        """Directories with files that do not fit into `_settled` (`STRANGE_MAX`). The value is the start time of the
+        last search that examined such a file in the directory."""
         self._began = float("-inf")
         """Time at which the current search began."""
 
@@ -438,7 +438,7 @@ class Discovery:
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search once, if a search is due. Yield at intervals to let other tasks run."""
+        """Search for files to follow once, if a search is due. Yield at intervals to let other tasks run."""
         if (began := self._clock.monotonic()) < self.due:
             return
         self._began = began
@@ -558,8 +558,8 @@ class Discovery:
     def _may_be_one(self, strange: Found) -> bool:
         """Return whether to examine the content of a file now, because its name does not show its format.
 
-        Always examine a file in `_strange`, and a file if a pattern contains letters of its name. Ignore other hidden
-        files. Examine each other file at most once in `YOUNG` seconds."""
+        Always examine a file in `_strange`, and a file that a pattern matches by more than wildcards (`Found.spelled`).
+        Ignore other hidden files. Examine each other file at most once in `YOUNG` seconds."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):

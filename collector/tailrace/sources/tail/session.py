@@ -168,8 +168,8 @@ class _Document:
         self.crc: int | None = None
         """CRC-32 of the document's content that was last read; None if the document was never read."""
         self.settled = False
-        """Whether the document was read again after its size and times had stopped changing. Its times may not show a
-        second change within their resolution."""
+        """Whether the document was read again after its size and times had stopped changing. This second reading
+        detects a change that followed the first one so soon that the times are equal."""
         self.readers: dict[Handoff, str] = {}
         """The sessions of the streams that refer to the document (such as a metadata file), each with the name by which
         it knows the document."""
@@ -355,8 +355,8 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass the documents (such as metadata files) to the session once more. After a restart, they are not
-            # checked until a search has found the file again.
+            # Pass the latest documents (such as metadata files) to the session. After a restart, their changes are not
+            # noticed before a search has found the file again.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -395,8 +395,8 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Return whether there is a new reason to report that a file has stopped growing. The caller has read the file
-        to its end, and the file has not changed since the last check.
+        """Find out why a file has stopped growing, and return whether this must be reported: the reason is not the last
+        reported one. The caller has read the file to its end, and the file has not changed since the last check.
 
         `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during which checks found
         no change. `pending` is the number of bytes behind the last complete gzip member. Raise OSError if the file
@@ -417,7 +417,7 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # The process may be an earlier owner of the PID that the writer has now.
+            # Search for the writer again: the process found before may be an earlier owner of the writer's PID.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
             # Report the end of the process at the next check, because the process may have written to the file after

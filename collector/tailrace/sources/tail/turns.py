@@ -4,16 +4,15 @@
 
 `Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is incomplete needs an
 inflater, which takes 48 KiB. Only the most recently read files keep theirs. When another file grows, its last member
-must be decompressed again from its beginning. Three rules limit the cost of this:
+must be decompressed again from its beginning. Three rules limit this repeated work:
 
-- At most `ACTIVE` files are read at a time. A turn of a file ends when the whole file is read, or when the number of
-  new bytes is at least the number of bytes that were decompressed again.
-- A file with at least as many new bytes as must be read again waits in order (`_line`), and gets turns until the whole
-  file is read. So does a deleted file. On average, a byte of such a file is decompressed at most four times; a byte of
-  content possibly more often, if early bytes of the file are compressed more strongly than late ones.
+- At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when at least as many
+  bytes are new as were decompressed again.
+- A file with at least as many new bytes as must be read again waits in `_line`, in order of arrival. So does a deleted
+  file. Such a file gets turns until it is read whole. On average, each compressed byte is then decompressed at most
+  four times.
 - All other files share the rate `AGAIN_RATE` for repeated decompression. Within this rate, they come before the files
-  in `_line`. Files with few bytes to decompress again come first. The longer a file has waited, the earlier it comes,
-  so that each file gets a turn.
+  in `_line`. Files with few bytes to decompress again come first. The longer a file has waited, the earlier it comes.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ class Inflaters:
         self._line: dict[Followed, None] = {}
         """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files that must be decompressed again and wait because of `AGAIN_RATE`. Each has the number of its valid
-        entry in `_heap`; an entry with another number is invalid."""
+        """Files that must be decompressed again and wait because of `AGAIN_RATE`. The value is the number of the file's
+        valid entry in `_heap`. Other entries of the file are outdated."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
@@ -135,8 +134,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a file from `_later`, where it waits because of `AGAIN_RATE`, to `_line`, if it now has enough new bytes
-        to be decompressed again without regard to this rate."""
+        """Let a file wait in `_line` instead of `_later` if `AGAIN_RATE` does not apply to it any more (see
+        `_may_begin`)."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -154,9 +153,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater (decompressor) until its end, because an inflater returns the
-        # last content only after it has received all bytes of the file. A new inflater would seem to lack this content,
-        # as if the file had changed.
+        # A file that will not grow keeps its inflater (decompressor) until its end, because the last content comes only
+        # after all bytes were fed. A new inflater would not reach this content before the end, and the file would count
+        # as changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return

@@ -150,8 +150,8 @@ class Watch:
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that may be a copy of a given file and is not followed yet. `path` is
-        the given file's former path, and `head` its first bytes."""
+        """Return whether this source knows a possible copy of a file, but does not follow the copy yet. `path` was the
+        file's path, and `head` is its first bytes."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
@@ -226,7 +226,7 @@ class Watch:
         then the caller must keep the file, even if it was deleted. Raise OSError if a file cannot be read."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            # Decide at a later check: the file is empty or unreadable, or waits because of `files_max`.
+            # Decide at a later check: the file is empty or unreadable, or waits for its turn (`files_max`).
             return True
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -246,15 +246,15 @@ class Watch:
             return True
         file.wait_for(FileEvent.MAY_BE_COPY)
         if waits is None:
-            # Continue the comparison with the possible originals at the file's next check.
+            # Continue comparing the file with its possible originals at its next check.
             self._catalog.check_at(file, self._clock.monotonic())
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
         """Read a file from now on. Raise OSError if the file cannot be read.
 
-        `begun` is a followed copy of the file, or None. If there is such a copy, the file continues the session of the
-        copy, and the copy waits."""
+        `begun` is a copy of the file that is already followed, or None. The file continues the session of this copy,
+        and the copy is no longer read."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -277,12 +277,12 @@ class Watch:
         """Return whether another source or an earlier session prevents a new session for a file:
 
         - `yes`: another source follows the file or its possible original.
-        - `later`: a session that no source follows has read the file or its possible original, or the ingest does not
-          know yet whether there is such a session. Check the file again.
+        - `later`: a session that no source follows has read the file or its possible original. From now on, this source
+          continues the session, and the file counts as newly found. `later` is also returned while the ingest does not
+          know whether there is such a session. Check the file again.
         - `no`: the file may be read into a new session.
 
-        If there are such sessions, let this source continue them, and then treat the file as newly found. Raise OSError
-        if the file cannot be read."""
+        Raise OSError if the file cannot be read."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -293,10 +293,10 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows, and treat waiting files as newly found.
+        """Continue the sessions `former`, which no source follows.
 
-        These waiting files are `file` and the files with an inode in `former`. If one of the sessions has read such a
-        file, the session continues with the file instead. Keep open files open, because a deleted file cannot be opened
+        `file` and the waiting files with an inode in `former` then count as newly found. But if one of the sessions has
+        read such a file, the session takes over the file's path and open descriptor: a deleted file cannot be opened
         again."""
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
@@ -348,7 +348,7 @@ class Watch:
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            return False  # its unread bytes are to be read first
+            return False  # the file's unread bytes must be read first
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -401,8 +401,8 @@ class Watch:
         yield "others"
 
     def _after_last_piece(self, file: Followed) -> None:
-        """End the session of a file that was read whole, unless more content may come. Raise OSError if a copy of the
-        file cannot be read."""
+        """Handle a file that was read whole. If more content may come, do nothing. Otherwise continue the file's
+        session with a copy, or end the session if there is no copy. Raise OSError if a copy cannot be read."""
         if file.final:
             # Search for a copy that continues the session. This is possible only after all content was read.
             gone = file.location.gone
@@ -438,7 +438,8 @@ class Watch:
             self._catalog.check_soon(other, now)
 
     def _forget_waiting(self) -> None:
-        """Forget the files that wait as possible copies. Call this method when no other file is left to read."""
+        """Forget all files that are left. They wait as possible copies of other files, and no other file is left to
+        read."""
         for file in list(self._catalog):
             self._figures.files_ended += 1
             self._forget(file)
