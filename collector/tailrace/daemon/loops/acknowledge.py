@@ -5,8 +5,8 @@ system over them. The next start would not find data that was written afterwards
 only if all paths still lead to the opened files. No client can delay the check or the answers.
 
 `HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals. The spool
-checks its own paths at each sync. If a path is lost for good, the collector acknowledges nothing more, commits the
-remaining rows if possible, and ends.
+checks its own paths at each sync. If a path no longer leads to the opened file, it is lost. The collector then
+acknowledges nothing more, commits the remaining rows if possible, and ends.
 
 `Acknowledging` is the loop that answers clients which ask for the durable events. The ingest decodes only bytes that
 are synced to disk, so its answers may be sent at once. A client that reads slowly is answered when it reads again. A
@@ -35,18 +35,18 @@ committed.
 
 
 class HeldNames:
-    """The paths on disk of one collector, and whether one of them is lost. `spool` checks the paths of the spool,
-    `store` the paths and locks of a local store.
+    """The paths on disk of one collector, and whether one of them is lost (no longer leads to the opened file).
+    `spool` checks the paths of the spool, `store` the paths and locks of a local store.
 
-    Both functions block. They raise LostError if a path is lost for good, StoreError if the file of a held lock was
-    removed and cannot be created again for now, and FullError if a path cannot be checked for now.
+    Both functions block. They raise LostError if a path is lost, StoreError if the file of a held lock was removed and
+    cannot be created again for now, and FullError if a path cannot be checked for now.
     """
 
     def __init__(
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Flag that is set once the spool or the store is lost: its path leads to another file than the open one."""
+        """Flag that is set once the spool or the store is lost: its path no longer leads to the opened file."""
         self.loss: LostError | None = None
         """The error that explains why the spool or the store is lost; None if neither is lost."""
         self.store_is_lost = False
@@ -84,7 +84,7 @@ class HeldNames:
         """Check the paths of the store; this blocks. Return the error if a removed lock file cannot be created again,
         else None.
 
-        Raise LostError if a path is lost for good, and FullError if a path cannot be checked for now.
+        Raise LostError if a path is lost, and FullError if a path cannot be checked for now.
         """
         try:
             self._store()
@@ -96,7 +96,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record and report that a path of the spool or the store leads for good to another file."""
+        """Record and report that a path of the spool or the store no longer leads to the opened file."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")

@@ -416,8 +416,8 @@ class Committing:
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Commit all rows of the decoded entries, and save a checkpoint. Return early if the store is lost.
 
-        The store is lost if its path leads to other files. The loops `run` and `land` must be running. With `last`,
-        `relieve` requests no commit afterwards.
+        The store is lost if its path no longer leads to the opened files. The loops `run` and `land` must be running.
+        With `last`, `relieve` requests no commit afterwards.
         """
         self.relieve()
         self._ending = last

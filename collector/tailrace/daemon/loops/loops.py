@@ -307,9 +307,9 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        If the spool or the store is lost (its path leads to another file), commit what is possible, and return False.
-        `last` states that no producer continues after this stop. Without `decodes`, only sync the spool, and return
-        False.
+        If the spool or the store is lost (its path no longer leads to the opened file), commit what is possible, and
+        return False. `last` states that no producer continues after this stop. Without `decodes`, only sync the spool,
+        and return False.
         """
 
         def stop() -> None:
@@ -333,8 +333,8 @@ class Loops:
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
         """Decode and commit everything. If the spool is long, shorten it to one short segment file.
 
-        Earlier segments can be removed once two checkpoints lie behind them. So begin a segment, append two entries for
-        the stop, and save a checkpoint after each entry.
+        Earlier segments can be removed once two checkpoints are at later positions. So begin a segment, append two
+        entries for the stop, and save a checkpoint after each entry.
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
