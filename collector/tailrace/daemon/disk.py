@@ -69,8 +69,8 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether another collector's spool can restore all rows that this collector wrote from `position` on. None
-    means all its rows.
+    """Return whether the spool of the other collector `who` can restore all rows that `who` wrote from `position` on.
+    None means all rows of `who`.
 
     If so, the caller may remove these rows. Therefore mark the other collector as unfinished if its spool has entries
     from `position` on. Raise FullError if a full disk prevents the check.
