@@ -272,9 +272,10 @@ class Encoder(Protocol):
         ...
 
     def close(self) -> bytes | None:
-        """Return the missing end of the stream. Without `repair`, return empty bytes.
+        """Return the bytes to write after the last record. Without `repair`, return empty bytes.
 
-        With `repair`, return None if other readers of the format refuse the whole stream. The caller then omits it."""
+        With `repair`, return the missing end of the stream, or None if other readers of the format refuse the whole
+        stream. The caller then omits the stream."""
         ...
 
 

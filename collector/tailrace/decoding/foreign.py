@@ -202,17 +202,17 @@ def _is_old_heph(head: bytes) -> bool:
         return False  # an incomplete event does not show which layout it has
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
-        return False  # The second event is complete in the current layout.
+        return False  # No packet of the old layout follows.
     # `old` is the length of the description, read in the old layout. A length of 0 does not prove the old layout. In a
     # damaged event of the current layout, the same bytes may be the last bytes of a time, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether the bytes `behind` the first event begin another packet in Heph's layout of early 2021.
+    """Return whether `behind`, the bytes after an event, may begin a packet in Heph's layout of early 2021.
 
-    Return False if the bytes are a complete event of the current layout, because then only the first event is
-    damaged."""
+    Return False if these bytes begin no packet or a complete event of the current layout. In the latter case, only the
+    event before them is damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

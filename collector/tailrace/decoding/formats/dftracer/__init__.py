@@ -61,9 +61,9 @@ FORMAT = Format(
     compresses=True,
     flaws=frozenset(
         {
-            # Each comment describes how a record breaks the rule beside the comment. "backslash": a string has a
-            # backslash. The tracer does not escape backslashes, so the backslash may be a character of the string or
-            # the beginning of an escape.
+            # The comment after each rule describes a record that breaks the rule. "backslash": a string has a
+            # backslash. The tracer does not escape backslashes. The backslash may be a character of the string or begin
+            # an escape.
             "backslash",
             "bare_nan",  # A number is written as nan or inf.
             "duplicate_key",  # Two fields have the same key.

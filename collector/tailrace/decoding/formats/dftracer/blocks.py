@@ -16,17 +16,16 @@ RECORD_MIN = 100
 `ROWS_MIN` such records, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of the input that Python decodes before the next call of the compiled kernel, if the kernel
-cannot read two lines in succession. The size doubles with each further line that the kernel cannot read, because each
-call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after the second line in succession that the compiled kernel cannot read.
+Each further such line about doubles the number, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the compiled kernel reads the
 whole line."""
 
 _scan = Scanner().scan
-"""The compiled kernel's scanner, which all decoders share. The texts that it has stored from earlier calls never change
-the rows of a block."""
+"""The compiled kernel's scanner, which all decoders share. The scanner caches texts. The cache never changes the
+results."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
@@ -71,8 +70,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Append the blocks that the compiled kernel makes of the lines from `at` on to `found`. Return the number of
-        rows in these blocks, and the position after their lines."""
+        """Pass the lines that begin at `at` to the compiled kernel, and append its blocks to `found`. Return the number
+        of rows in these blocks, and the position after their lines."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

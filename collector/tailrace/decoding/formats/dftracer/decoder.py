@@ -8,31 +8,29 @@ several processes.
 | FH, HH, SH            | name    | the name of a file, host or other string, key `FH:HASH`          |
 | other metadata        | session | name (CM, PR, thread_name, …)                                    |
 | `start`, `end`        | session | name, start, end                                                 |
-| `[`, `]`, lone commas | session | name "bracket"; also the two blanks at the beginning of a file of 1.0 |
+| `[`, `]`, lone commas | session | name "bracket"; also for the two blanks that begin a file (1.0) |
 | any other phase       | session | name                                                             |
 
-The shape of each record determines its dialect (0.x to 2.2, with or without brackets, quoted numbers, `ph` as text or
-number). Times are the producer's exact values, in microseconds unless a CM time_metric gives another unit. The unit is
-stated by the record `start`, by a time_metric, or by a session record "clock" of size 0. The record with the unit has
-an attribute `ph` if the producer writes `ph` as a text, as in releases before 2.2.
+The decoder reads the dialects of the releases 0.x to 2.2: with or without brackets, with numbers in quotes, with `ph`
+as text or number. Times are the producer's exact values. Their unit is the microsecond, unless a CM time_metric gives
+another unit. The record `start` or the time_metric states the unit. If a time comes before both, a session record
+"clock" of size 0 states it. The record with the unit has an attribute `ph` if the producer writes `ph` as a text
+(before release 2.2).
 
-Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
-(`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while the names are unknown, their keys under
-`$late`; then unknown fields and `args`, with the producer's own text. Metadata about the process
-is under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
-text under `$line` instead.
+The attributes are: `id`, `type` and `aggregate` (true for an aggregate); names in place of the record's hashes
+(`fname`, `hostname`; for `start` also `cmd`, `exec`, `cwd`), or keys under `$late` while the names are unknown; unknown
+fields and `args`, with the producer's own text. Metadata about the process is under `producer`. A record with a
+repeated key, or with a key that begins with "$", keeps its whole text under `$line` instead.
 
-An invalid JSON record is repaired if its meaning is certain (`salvage`), even if a newline in a string split the record
-into several lines, or if the tracer truncated a long record and wrote the next record directly after it. A record that
-breaks several rules gets only the first of these flaws: glued, split_line, invalid_utf8, unescaped, bare_nan,
-trailing_comma, backslash, duplicate_key, and then the flaws of single fields.
+The decoder repairs an invalid JSON record if its meaning is certain (`salvage`). A newline in a string may have split
+the record into several lines. The tracer may also have truncated a long record and written the next record directly
+after it. A record that breaks several rules gets only the first of these flaws: glued, split_line, invalid_utf8,
+unescaped, bare_nan, trailing_comma, backslash, duplicate_key, and then the flaws of single fields.
 
 A session record "process" of size 0 precedes the records of another process, except the first process of the file.
 
-The first lines of a split record wait for the other lines. The wait ends if another record begins, at `RECORD_MAX`
-bytes or after `JOINS_MAX` attempts. The module `run` finds the missing events of each process in the file
-(`processes`).
-"""
+The first lines of a split record wait for the other lines. The wait ends at the next record, at `RECORD_MAX` bytes or
+after `JOINS_MAX` attempts. The module `run` finds the missing events of each process in the file (`processes`)."""
 
 from __future__ import annotations
 
@@ -130,10 +128,10 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the hashes that records contain, but for which this file has not defined a name.
+        """Keys, such as `FH:17`, of hashes that records contain and whose names the file has not defined.
 
-        If all processes of the file are DFTracer's node service (PID 0), the keys of hosts are left out, because the
-        service never defines the name of its host."""
+        Keys of hosts (`HH:…`) are left out if all processes have the PID 0. DFTracer's node service has this PID, and
+        never defines the name of its host."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -370,10 +368,9 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Call `finds` for the run of each process in `numbers`, with the current offset, and add the records that
-        `finds` returns.
+        """Call `finds` for the run of each process in `numbers`. Add the returned records to the decoder's records.
 
-        If `finds` returns records of a process, make this process the current process."""
+        Before records of another process, make this process the current process."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):

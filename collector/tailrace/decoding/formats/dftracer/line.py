@@ -43,8 +43,8 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""The attributes of a `start` record that are names of hashes. For each attribute: the argument that has the hash, and
-the hash's kind."""
+"""Attributes of a `start` record that contain a name in place of a hash. For each attribute: the member of `args` with
+the hash, and the kind of the hash (`HASHES`)."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -71,8 +71,8 @@ class GivenName(NamedTuple):
 class RecordReading(NamedTuple):
     """The columns of a record. `role` states whether the record affects how other records of the file are read.
 
-    `before` and `after` are attributes. Between them, the record gets an attribute with the name of each hash that it
-    contains. `wanted` maps the name of each such attribute to the key of its hash, such as `FH:17`."""
+    The record's attributes are `before`, then the names for its hashes, then `after`. `wanted` maps each attribute with
+    such a name to the key of the hash, such as `fname` to `FH:17`."""
 
     kind: Kind
     stream: str

@@ -159,11 +159,10 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """Map from the number of a process to the part of the process's last run (program execution) that is in this
-        file.
+        """Map from the number of a process to the part of its last run (program execution) in this file. A process is
+        left out if no other file can have a part of its run.
 
-        The map contains a process only if other files may have further parts of its run. The value is None if a part is
-        missing, and the event ids do not show whether another file has this part."""
+        The value is None if the end of the run is missing, and event ids do not show which part the file has."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -194,8 +193,8 @@ class Processes:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
         the current process has changed.
 
-        If the bytes show no PID, the current process stays the same. If the file has more processes than are stored, an
-        unknown PID belongs to the single entry for all further processes."""
+        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the process `_rest`, if
+        any, which counts for all processes beyond `PROCESSES_MAX`."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
@@ -220,8 +219,8 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Add a process with this PID and host, and return its number. If there is no room, return the number of the
-        single entry for further processes."""
+        """Add a process with this PID and host, and return its number. If there is no room, return `_rest`, the number
+        under which all further processes count as one."""
         number = self._rest
         if number is None:
             number = self._following
@@ -244,13 +243,13 @@ class Processes:
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Note that `process` is the latest process with its PID. Do nothing for the single entry for further
-        processes, which has no PID."""
+        """Store `number` as that of the latest process with its PID. Do nothing for the number `_rest`, under which
+        several processes count as one."""
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Evict a process. Later records of the process belong to the single entry for further processes."""
+        """Evict a process. Its later records count for the process `_rest`, which stands for all further processes."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)

@@ -24,7 +24,7 @@ def to_record(
     names: Texts,
     facts: SessionFacts | None,
 ) -> Record:
-    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes that are names of the
+    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes with the names for the
     record's hashes. `facts` states the session's clock, or is None."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
@@ -44,7 +44,8 @@ def to_record(
 
 
 def about_session(offset: int, size: int, name: str, facts: SessionFacts | None = None) -> Record:
-    """Return a session record for bytes or facts that the producer did not write as a record."""
+    """Return a record of the kind `session`: for bytes without a JSON record, such as blank lines, or for `facts` that
+    Tailrace adds."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         _object(_clock(facts)), None, facts,
@@ -63,10 +64,10 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return a session record with the attribute `ph` (phase) if the producer wrote the field `ph` as a text. `record`
-    is the session record that states the session's clock.
+    """Return `record`, the session record that states the clock. Add the attribute `ph` (phase) if the producer wrote
+    the field `ph` as a text.
 
-    Without the attribute, the producer writes `ph` as a number, like all releases that number their events by `id`."""
+    All releases that number their events by `id` write `ph` as a number."""
     ph = next(field.text for field in found.fields if field.key == "ph")
     if not ph.startswith('"') or '"$line"' in str(record.attributes):
         return record

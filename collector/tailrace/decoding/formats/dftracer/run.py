@@ -101,7 +101,7 @@ class Ids:
 
     @property
     def begun(self) -> bool:
-        """Whether an event of the run with id 1 was seen."""
+        """Whether the run's event with the id 1 was seen."""
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:
@@ -170,7 +170,8 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop all ids if `believed` is false, or if there are more than `HOLES_MAX` missing ranges."""
+        """Drop all ids if missing ids do not prove missing events (`believed` is false), or if there are more than
+        `HOLES_MAX` ranges of missing ids."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -268,12 +269,13 @@ class TracedRun:
     def usual(self) -> bool:
         """Whether the compiled kernel may read the run's events of the most frequent shape.
 
-        The unit of time must be known, and no reported gap may wait for late events. An event from a reported gap needs
-        a heal record, which takes the gap back."""
+        Python must read the events while the unit of time is unknown, or while events of a reported gap may still
+        arrive. Such an event needs a heal record, which takes its part of the gap back."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the session facts about a clock that counts from 1970 in the run's unit. Set `told`."""
+        """Return the clock for a session record: it counts from 1970 in the run's unit of time. Note that the unit is
+        stated."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -296,9 +298,8 @@ class TracedRun:
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note whether events of the most frequent shape had ids (`numbered`), and whether one of them shows that the
-        tracer's release numbers its events (`counts`).
-        """
+        """Store what events of the most frequent shape show. `numbered`: one of the events had an id. `counts`: one of
+        the events shows that the tracer's release numbers its events."""
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:
@@ -357,7 +358,8 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of an ended run. Call `settle` when no more aggregates, which may follow `end`, can come."""
+        """Return the gaps of an ended run. Records of combined events (aggregates) may follow `end`. Therefore call
+        `settle` only when none can follow."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -389,11 +391,10 @@ class TracedRun:
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record, which takes a reported gap back, for an event that was reported as missing. The event's
-        bytes stop at `offset`. Return an empty list for any other event.
+        """Return a heal record for an event that was reported as missing, otherwise an empty list. The heal takes the
+        event's part of the reported gap back. The event's bytes stop at `offset`.
 
-        Call `heals` before `saw`, which removes the id from the missing ids. An event of another thread may come after
-        the gaps at `end` were reported."""
+        Call `heals` before `saw`, because `saw` removes the event's id from the missing ids."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -413,7 +414,7 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            self.ids.returned = False  # the gap below also reports the ids that came twice
+            self.ids.returned = False  # the gap `NO_END` replaces the gap for ids that came twice
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 
@@ -451,8 +452,8 @@ class TracedRun:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
-            # `start` has the id 1, but is not in this file. An event with the id 1 is therefore damaged or the
-            # beginning of a truncated line.
+            # The id 1 belongs to the record `start`, which is not in this file. An event with this id is damaged, or
+            # its line was truncated.
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None
@@ -474,10 +475,10 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Note a malformed record, which already counts as one missing event.
+        """Update the state of the run with a malformed record, which already counts as one missing event.
 
-        If the record shows an id, this id counts as seen. Otherwise the record explains one missing id. Bytes that may
-        be the beginning of a record explain none."""
+        If the record shows an id, mark the id as seen, so that the event counts as missing only once. If the record has
+        no visible beginning, count the record in `unnumbered`: it may have had one of the missing ids."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))

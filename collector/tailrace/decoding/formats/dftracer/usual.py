@@ -236,7 +236,8 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Decode the lines in `data`, without the white space and the commas around them."""
+    """Find the record of each line in `data`, without the white space and the commas around it, and decode the
+    record."""
     lines = data.split(b"\n")
     lines.pop()
     whole = [line + b"\n" for line in lines]
@@ -296,9 +297,8 @@ def _phase(text: str) -> int | str | None:
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
-    """Return the run (program execution) of the current process, the process's PID, and its host.
-
-    The PID is None if the module `line` must read the records of the process (see `TracedRun.usual`)."""
+    """Return the current process's run (program execution), PID and host. Return None as the PID if `TracedRun.usual`
+    is false. The module `line` then reads all records of the process."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
@@ -346,11 +346,11 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as JSON: `about`, the names of the file and the host, `more`, and the
-        arguments `raw`. `about` and `more` are JSON members.
+        """Return the attributes of a record as a JSON object: the members `about`, the names of file and host, the
+        members `more`, and the record's arguments `raw`.
 
-        The names come from `told` (JSON texts by key) or belong to the hashes in `raw`. Return None if the module
-        `line` must read the record."""
+        Take the names from `told` (JSON texts by key), or look up the hashes in `raw`. Return None if the module `line`
+        must read the record."""
         self.host = ""
         args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
@@ -373,10 +373,10 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the names of a file and a host as JSON members with a comma before each. `file` and `host` are the
-        hashes of the names, or "". `told` has names that the record has instead of hashes, as JSON texts by key.
+        """Return the names of a record's file and host as JSON members, each after a comma. `file` and `host` are
+        hashes, or "". `told` has the names (JSON texts by key) of records without hashes.
 
-        If a name is unknown, the member `$late` has the key of its hash."""
+        For a hash without a known name, return the hash's key in the member `$late`."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))
@@ -384,7 +384,8 @@ class _Texts:
 
 
 def _hash(value: object) -> str | None:
-    """Return the text of a hash, "" if the value cannot be a hash, or None if the module `line` must read the value."""
+    """Return a hash (a JSON string or integer) as text, "" for a value that is no hash, or None if the module `line`
+    must read the value."""
     if type(value) is str:
         return value or None
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:

@@ -1,19 +1,17 @@
 """Decode Elephant Tracks 3: calls, allocations, stores and deaths of objects in Java programs, one line an event.
 
-The module `events` describes the rows, and the module `line` the lines. There are two forms of lines that look alike:
-the form of the specification and the form of the existing agents. The module `form` finds out which form a trace has,
-and describes the clock, threads and losses of each form. The module `maps` reads the names in the documents of a trace.
+The module `events` describes the rows, and the module `line` the lines. Lines have one of two forms, which look alike:
+the form of the specification or the form of the existing agents. The module `form` determines the form of a trace, and
+describes the clock, threads and losses of each form. The module `maps` reads the names in a trace's documents.
 
-A session is one file. The first record is the session record `trace`. It states the form of the file and that the clock
-is logical. The decoder holds back lines until the form is known, usually at the second entry or exit. After `limit`
-bytes, the decoder takes the form in the source's `dialect`, or else the more likely form. The dialect `agent` sets the
-form at the first line.
+A session is one file. The first record is the session record `trace`, which states the form of the lines and that the
+clock is logical. The decoder holds back lines until the form is known, usually at the second entry or exit. If the form
+is unknown after `limit` bytes, the decoder uses the form in the source's `dialect`, or else the more likely form.
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
-newline is read if it is probably whole, and is `truncated` otherwise. NULs at the beginning of a line come from a log
-rotation that empties a file while the producer continues to write. These NULs are malformed as `nul_bytes`, and the
-lines after them are the middle of a trace.
-"""
+newline is read if it is probably whole. Otherwise the line is malformed (`truncated`). NULs stand at the beginning of a
+line if a log rotation emptied the file while the producer continued to write. The NULs are malformed (`nul_bytes`). The
+lines after them belong to a trace without its beginning."""
 
 from __future__ import annotations
 
@@ -63,11 +61,11 @@ class Et3State(msgspec.Struct):
     """The state of an ET3 decoder between calls of `feed`.
 
     lines: the unfinished lines.
-    nuls: the number of NULs that have no record so far.
-    hole: whether the input had NULs.
-    held: the whole lines that wait until the form of the trace is known (module `form`).
+    nuls: the number of NULs that were read, but not yet returned in a record.
+    hole: whether the input had NULs, which replace the removed beginning of a file.
+    held: the whole lines that wait until the form of the lines is known (module `form`).
     asked: the form that the configuration sets, or None.
-    form: the clock and the open frames of the trace, or None while the form is unknown.
+    form: the form of the lines, with the clock and the open frames, or None while the form is unknown.
     added: whether the file name shows that a tool added deaths after the run of the Java program.
     version: "et3" or "et1", or "" while the version is unknown (`Events`).
     """
@@ -166,8 +164,8 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes: NULs, whole lines that wait for the form of the trace, and
-        unfinished lines. `rest` returns the unfinished lines as pieces (`Piece`)."""
+        """Return the records of all waiting bytes: NULs, whole lines whose form is still unknown, and the unfinished
+        lines, which `rest` returns as pieces (`Piece`)."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)

@@ -116,7 +116,7 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     if "exception" in members:
         letter, fields = "X", [*fields, members["receiver"], members["exception"]]
     elif "receiver" in members and numbers.agent:
-        # Only an ET1 exit has a receiver. A span's receiver may also come from the begin line.
+        # An exit has a receiver only in ET1. The attribute `receiver` of a span may come from the begin line instead.
         keys = list(members)
         behind = "comment" in keys and keys.index("comment") < keys.index("receiver")
         et1 = record.start is None or members.get("$begun") == "decimal"
@@ -198,11 +198,10 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether to write the comment in a record's attributes into the current line.
+    """Return whether to write the comment in a record's attributes into the record's current line.
 
-    The comment of a span belongs to its begin line or to its end line. In the attributes, a comment of the end line
-    precedes `receiver`, a field of the begin line. If the span has an exception, the end line has a receiver, too. The
-    comment then belongs to the end line."""
+    A span has a begin line and an end line. The comment belongs to the end line if the span has an exception, or if the
+    attribute `comment` precedes `receiver`. Otherwise the comment belongs to the begin line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

@@ -14,21 +14,21 @@
 | unknown | session | the letter           |               |                 | fields                 |
 | comment | annotation | comment           |               |                 | text                   |
 
-The form determines stream and time (`specification`, `agent`): `start` of a begin and an instant, `end` of an
-end. Deaths belong to no thread: their stream is "". Numbers of objects are u64, bit-cast. Attributes
-have the producer's numbers (`class_id`, `field_id`, `method_id`, `site_id`) and the corresponding names
-(`maps`). A site has no name, because no producer writes a map of sites. For an allocation, the agents write
-the class whose code allocates the object instead of the object's class.
+The form of the lines (`specification` or `agent`) determines stream and time. The time is the `start` of a begin or
+instant, and the `end` of an end. Deaths belong to no thread: their stream is "". The id of an object has the bits of
+the object's number (u64) as an i64. Attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
+`site_id`) and the names of classes, fields and methods (`maps`). For an allocation, the agents write the class whose
+code allocates the object, instead of the object's class.
 
-An exit ends the innermost frame of its method on its thread's stack. The spans of the frames above get no end. An exit
-without a frame is an end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id
+An exit ends the innermost frame of its method on its thread's stack. The spans of later frames get no end. An exit
+without a frame becomes an end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id
 either.
 
-The shape of a line is its letter and number of fields. The first line with a shape of only ET3 or only ET1 determines
-the version of a file. In an ET1 file, all numbers from this line on are hexadecimal. Earlier numbers are read as
-decimal if possible. The end of a frame that was begun before this line has the attribute `"$begun":"decimal"`. A trace
-in the specification's form is always an ET3 file. In an ET3 file, a line of ET1's shape may be damaged. Such a line is
-an instant with the original fields (`et1_shape`).
+The shape of a line is its letter and number of fields. The first line whose shape only one version (ET3 or ET1) has
+determines the version of a file. A file in the specification's form is always ET3. In an ET1 file, all numbers from
+this line on are hexadecimal. Earlier numbers were read as decimal if possible. The end of a frame that was begun
+earlier therefore has the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's shape becomes an instant with
+the original fields (`et1_shape`), because the line may be damaged.
 
 `read_other` reads records that are not events: comments and lines with an unknown letter.
 """
@@ -70,7 +70,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    """Return a session record of `size` bytes. The record does not stand for an event."""
+    """Return a record of the kind `session`, for `size` bytes that are no event, such as blank lines."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         attributes, None, None,

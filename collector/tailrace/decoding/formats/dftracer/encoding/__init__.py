@@ -1,9 +1,8 @@
 """Turn DFTracer records back into lines.
 
-The table keeps the fields of a record with the producer's own text. The table does not keep the spelling of the common
-fields (name, cat, pid, tid, ts, dur, ph), except whether `ph` is a number or a text. Numbers are written in quotes if
-the arguments have names instead of hashes, as in releases before 1.0. All other text is written like the tracer writes
-it, without spaces.
+For the common fields (name, cat, pid, tid, ts, dur, ph), the table has the values, and whether `ph` is a number or a
+text. For all other fields, the table has the producer's own text. The encoder writes numbers in quotes if the arguments
+have names instead of hashes, as in releases before 1.0. The encoder writes no spaces around fields, like the tracer.
 
 With `repair`, the encoder writes invalid JSON records as valid JSON, each on a separate line, and writes the closing
 bracket if the release writes brackets."""
@@ -100,10 +99,10 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the original line of a record "bracket". Return empty bytes for any other session record whose
-        `stream` is "".
+        """Return the bytes of a session record whose `stream` is "": the original line of a record "bracket", or empty
+        bytes for any other record.
 
-        The line of the last bracket gets no newline."""
+        A bracket that is the last record gets no newline."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -152,9 +151,8 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 def _numbers(record: Record, texts: Texts) -> Texts:
     """Return the JSON texts of the fields pid, tid, ts and dur, whose values are columns of the table.
 
-    Releases before 1.0 write numbers in quotes, and write the names of the file and the host instead of hashes. Return
-    numbers in quotes if the arguments have such names, or if one of the numbers, such as 007, is not a valid JSON
-    number."""
+    Releases before 1.0 write numbers in quotes, and write the names of file and host into `args` instead of hashes.
+    Return numbers in quotes if the record's `args` has such a name, or if a number, such as 007, is not valid JSON."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -169,10 +167,10 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the value of the field `name` (FH, HH or SH) of a metadata record that defines the name of a hash.
+    """Return the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
 
-    `theirs` has the fields that the table keeps as the producer's own text. If `theirs` lacks the field `args`, add it.
-    `args` has the hash of the host, the name, and the hash of the name."""
+    `theirs` has the record's fields as the producer's own text. If `theirs` lacks the field `args`, add it to `theirs`,
+    with the host's hash, the given name, and the hash that gets the name."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:
