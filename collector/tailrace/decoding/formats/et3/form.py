@@ -8,49 +8,48 @@ decoder therefore counts the clock itself, like the tools that add the deaths af
 exit, including entries and exits that are known to be missing. Two signs show missing lines. Each missing line is
 reported only once (docs/formats/et3.md):
 
-- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`). This is not certain
-  if an exit of an outer frame has removed a frame of this method from the stack before.
+- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`). The sign is not valid
+  if an exit of an outer frame has removed a frame of this method before.
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
-  This is valid only if a tool added the deaths after the run, at their places or all at the end. Agents that wrote
-  deaths during the run used another clock.
+  The sign is valid only if a tool added the deaths after the run, because agents that write deaths during the run use
+  another clock.
 
-The times of deaths are therefore `trusted` only in three cases:
+The second sign is therefore used (`trusted`) only in three cases:
 
 - The file name shows that a tool added the deaths.
 - The times of `TRUST` deaths at different places exceed the clock by the same difference.
 - The time of a death is below the counted clock. A running agent never writes such a death.
 
-If the difference changes `DOUBT` times before one of these cases occurs, the times of deaths are never trusted.
+If the difference changes `DOUBT` times before one of these cases occurs, the second sign is never used.
 
-An unreadable line itself counts as missing, and explains one exit without an entry and one tick of the clock. Frames
-without an exit are no sign of missing lines, because exceptions write no line.
-The decoder cannot recognise a new run of the program.
+An unreadable line itself counts as missing. The next exit without an entry and the next tick that deaths show are
+therefore not reported. Frames without an exit are no sign of missing lines, because exceptions write no line. The
+decoder cannot recognise a new run of the program.
 
 **The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts
 entries and exits: they have the times 1, 2, 3, ... and any other line has the time of the previous entry or exit. The
 number of missing entries and exits is therefore exact, except at the end of a trace. The number of other missing lines
 is unknown (docs/formats/et3.md). A jump from t to u means that u-t-1 entries and exits are missing. At the beginning of
 a trace, their gap has the reason `late_join`. Any other line with a time greater than the clock shows missing lines,
-too. A time of 1 after other times begins a new run of the program. A line with an earlier time that was missing is
-`late`, and takes the reported gap back (a heal). Any other line with an earlier time is a `repeated_time`. Such lines
-do not change the stack.
+too. A time of 1 after other times begins a new run of the program. Any other earlier time is `late` if it was missing,
+otherwise a `repeated_time`. A late line takes its part of the reported gap back. Late and repeated lines do not change
+the stack.
 
-An unreadable line itself counts as missing. If the clock jumps, the reported number of missing lines is therefore
-reduced by the unreadable lines since the last readable line.
+An unreadable line itself counts as missing. At a jump of the clock, the unreadable lines since the last readable line
+are therefore subtracted from the number of missing lines.
 
 The agents' clock is a 32-bit int. A negative time continues the clock from 2**31.
 
-**The other form.** If traces of both forms were joined, some lines have another form than the trace. Such a line is
-unreadable (`OtherFormError`). If the thread in such a line were read as a clock, millions of lines would be reported as
-missing.
+**The other form.** In a file that joins traces of both forms, some lines have the other form. Such a line is unreadable
+(`OtherFormError`). A thread that was read as a clock would show millions of missing lines.
 
 In a trace of the specification's form, a line has the other form if its last field exceeds the clock by JUMP_MAX or
-more. If the field of the next such entry or exit is 1 higher, however, this field is the clock.
+more. If the next such entry or exit has a field that is 1 higher, however, its field is the clock.
 
-In a trace of the agents' form, a line has the other form under three conditions: its last field is below CLOCK_LIKELY,
-the field is not a known thread, and a known thread has a number of CLOCK_LIKELY or more. The first such line must also
-have the number 1, or a number that is 1 higher than the one before. From then on, the times of deaths are ignored,
-because the form of each death is unknown."""
+In a trace of the agents' form, a line may have the other form if its last field is below CLOCK_LIKELY and not a known
+thread, and if a known thread has a number of CLOCK_LIKELY or more. The first line that has the other form must also
+have the number 1, or a number that is 1 higher than in the previous such line. From then on, the times of deaths are
+ignored, because the form of each death is unknown."""
 
 from __future__ import annotations
 
@@ -75,8 +74,8 @@ the comparison of successive lines shows nothing."""
 
 
 JUMP_MAX = 2**20
-"""Minimum difference between a line's last field and the clock from which on the field is probably a thread instead of
-a time. A file never lacks so many successive lines."""
+"""Minimum number by which the last field of a line exceeds the clock if the field is probably a thread. If the field
+were a time, so many successive lines would be missing, which does not occur."""
 
 
 class OtherFormError(ValueError):
@@ -107,8 +106,8 @@ class MissingLines(NamedTuple):
 class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines.
 
-    `found` lists the gaps and heals (late lines) to report after the last line. An item is None if a new run of the
-    program begins with this line. The reader of the lines clears `found` after each line."""
+    `found` lists what to report after the line that was read last: missing lines, late lines, and None for the begin of
+    a new run of the program. The reader of the lines clears `found` after each line."""
 
     stacks: Stacks
     found: list[MissingLines | None]
@@ -129,8 +128,7 @@ class Form(Protocol):
         """Return stream, open frames and logical time (`LineContext`) of a line that is neither an entry or exit, nor
         the death of an object. `last` is the last field of the line.
 
-        Raise OtherFormError if the last field is probably a clock in a trace with threads, or a thread in a trace with
-        clocks."""
+        Raise OtherFormError if the last field shows that the line has another form than the trace."""
         ...
 
     def death(self, time: int) -> int:
@@ -140,14 +138,12 @@ class Form(Protocol):
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Note an exit whose entry is not on the stack. This may prove that the entry is missing."""
+        """Handle an exit whose entry is not on the stack. If the entry is certainly missing, add it to `found`."""
         ...
 
     def unreadable(self) -> None:
-        """Note an unreadable line.
-
-        The malformed record of this line already reports one missing line. Later gaps that the clock shows are
-        therefore reduced by this line."""
+        """Count an unreadable line, whose malformed record already reports one missing line. The next gap therefore
+        reports one line less."""
         ...
 
     def hole(self) -> None:
@@ -161,16 +157,15 @@ class Form(Protocol):
 
 
 class Votes:
-    """Determines the form of a trace (whether lines end with a clock or with a thread) from the last fields of its
-    first lines.
+    """Determines the form of a trace: whether its lines end with a clock or with a thread. The last fields of two
+    successive entries or exits decide.
 
-    If the last fields of two successive entries or exits rise by exactly 1, the fields are a clock. If the second field
-    is equal or lower, the fields are threads. A larger rise decides nothing: it is a clock with missing lines, or two
-    threads.
+    If the second field is 1 higher, the fields are a clock. If it is equal or lower, the fields are threads. Any other
+    second field decides nothing: the fields are a clock with missing lines, or two threads.
 
-    If `asked` is set to `SPECIFICATION`, a first field of 1 already shows a clock. An equal or lower second field then
-    does not show threads, because a clock may begin anew, and a line may come late or twice. Only two equal fields from
-    CLOCK_LIKELY on show threads."""
+    `asked` is the form in the configuration, or None. If `asked` is `SPECIFICATION`, a first field of 1 already shows a
+    clock. Only two equal fields of at least CLOCK_LIKELY then show threads, because a clock may begin anew, and lines
+    may come late or twice."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
@@ -197,22 +192,21 @@ class Votes:
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the form of lines that the configuration asks for. Without such a form, return the specification's
-        form (lines end with a clock) if all last fields are below `CLOCK_LIKELY`, otherwise the agents' form (lines end
-        with a thread).
+        """Return the likely form of a trace if `add` has returned no form for any line.
 
-        Call this only if `add` returned no form for any line."""
+        Return the form in the configuration, if any. Otherwise return `SPECIFICATION` if the last fields of all lines
+        are below `CLOCK_LIKELY`, or else `AGENT`."""
         if self._asked:
             return self._asked
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""Number of deaths (lines about the end of an object) with an equal `AgentForm.ahead` after which their times are
-trusted.
+"""Number of successive deaths (lines about the end of an object) with an equal `AgentForm.ahead` that show that a tool
+added the deaths after the run.
 
-An agent that writes deaths during the run uses another clock, which counts about 17 ticks a line. Two adjacent deaths
-may then have an equal `ahead` by chance."""
+The number is above 2, because two adjacent deaths that an agent wrote during the run may have an equal `ahead` by
+chance."""
 
 DOUBT = 3
 """Number of changes of `AgentForm.ahead` after which the times of deaths (lines about the end of an object) are never
@@ -224,20 +218,19 @@ TIME_MAX = 2**62
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The clock, the open frames and the losses of a trace in the agents' form, whose lines end with a thread. The
-    decoder counts the clock itself. Only deaths (lines about the end of an object) have a time.
+    """The clock, the open frames and the losses of a trace whose lines end with a thread. The decoder counts the clock
+    itself, because only deaths (lines about the end of an object) have a time.
 
     time: the counted clock: the number of entries and exits that were read or are known to be missing.
     lost: the number of these entries and exits that are missing.
-    trusted: whether a death with a time greater than the counted clock shows missing lines.
+    trusted: whether deaths have times of the counted clock. A greater time then shows missing lines.
     ahead: the time of the last death minus the number of entries and exits read before it.
-    agreeing: the number of successive deaths with an equal `ahead`, at different places.
+    agreeing: the number of successive deaths with an equal `ahead` and with entries or exits between them.
     agreed_at: the number of entries and exits read before the last of these deaths.
     disagreements: how often `ahead` changed before deaths were trusted.
     unread: the number of unreadable lines since the clock was last compared with the time of a trusted death.
     excused: the number of exits without an entry that are not reported, because an unreadable line may be the entry.
-    reason: the reason of gaps for missing entries. In a trace that begins in the middle, the entries are before the
-        beginning.
+    reason: the reason of gaps for missing entries: `LATE_JOIN` if the beginning of the trace was removed.
     mixed: whether there were lines in the specification's form, which end with a clock.
     clock: the last field, read as a clock, of the last line that may have the specification's form."""
 
@@ -323,11 +316,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths (lines about the end of an object) from now on, because a death has a time below
-        `time`. Only a tool that adds deaths after the run writes such a death.
+        """Set `trusted`, because a death (a line about the end of an object) has a time below the counted clock. Only
+        tools that add deaths after the run write such a time.
 
-        If the time of the last death exceeded `time`, and no entry or exit was read since, report the missing lines
-        that this time shows."""
+        If the previous death exceeded the clock, and no entry or exit was read since, report the missing lines that
+        this death shows."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -335,10 +328,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Compare `ahead` of a death (a line about the end of an object) with `ahead` of earlier deaths. `ahead` is the
-        time of the death minus the number of entries and exits read.
+        """Compare a death (a line about the end of an object) with earlier deaths. `ahead` is the death's time minus
+        the number of entries and exits read.
 
-        After TRUST deaths with an equal `ahead`, trust the times of deaths."""
+        After `TRUST` deaths with an equal `ahead`, set `trusted`: the same number of lines is missing before each of
+        them."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -351,11 +345,10 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Add `ahead` ticks to the clock, and report a gap of so many missing entries and exits. The time of a death (a
-        line about the end of an object) has shown that they are missing.
+        """Add `ahead` ticks to the clock, and report `ahead` entries and exits as missing. The time of a death (a line
+        about the end of an object) has shown the loss.
 
-        Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
-        from the gap."""
+        The reported number excludes unreadable lines, whose own records already report them as missing."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -381,15 +374,15 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock, the open frames and the losses of a trace in the specification's form, whose lines end with a clock.
+    """The clock, the open frames and the losses of a trace whose lines end with a clock.
 
     time: the current clock.
     begun: whether the clock was seen. Becomes false if the beginning of the trace was removed (`hole`).
     unread: the number of unreadable lines since the clock reached `time`.
     holes: the ranges of missing clock times. If a line with such a time comes late, a heal record takes its part of the
         reported gap back.
-    other: None if no line's last field was too far ahead of the clock. Otherwise the field of the last entry or exit
-        with such a field, or -1 if only other lines had such a field."""
+    other: the last field of the last entry or exit that had the other form (a thread); -1 if only lines of other kinds
+        had this form; None if no line had this form."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
@@ -435,17 +428,17 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Note the death of an object. If `time` is greater than the current clock, the entries and exits between them
-        are missing.
+        """Read the death of an object. If the death's `time` is after the last entry or exit, report the entries and
+        exits between them as missing.
 
-        A time below the current clock proves nothing, because a tool may write all deaths at the end of the trace."""
+        An earlier time proves nothing, because a tool may write all deaths at the end of the trace."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Do nothing. If the entry of the exit is missing, the clock in later lines shows it."""
+        """Do nothing for an exit without an entry, because a jump of the clock shows missing entries."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -462,8 +455,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def _ahead(self, time: int) -> None:
         """Move the clock to `time`, and report the entries and exits between the old time and `time` as missing.
 
-        Each unreadable line has a record that already reports it as missing. Therefore subtract the unreadable lines
-        from the reported number."""
+        The reported number excludes unreadable lines, whose own records already report them as missing."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
@@ -488,8 +480,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         """Remove `time` from the range `holes[at]` of missing clock times, because the line with this time has arrived
         late.
 
-        Add one line of the reported gap to `found` as a heal, unless all lines of the gap have arrived. A gap may have
-        fewer lines than its range has times, because unreadable lines were subtracted from the gap."""
+        Add a heal to `found`, which takes one line of the reported gap back. Add none if all reported lines have
+        arrived. The gap may have fewer lines than the range has times, because the gap excludes unreadable lines."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -75,8 +75,7 @@ class MapNamesState(msgspec.Struct):
 
 class MapReading(NamedTuple):
     """The result of reading a document (a file that maps numbers to names): the keys and names that are new, the number
-    of invalid lines, and the number of names beyond the limit.
-    """
+    of invalid lines, and the number of names beyond `READ_MAX`."""
 
     new: list[tuple[str, str]]
     bad: int
@@ -84,8 +83,8 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for the events of one method: its name or None, the attributes of a begin without the value of the last
-attribute (`receiver`), and the attributes of an end."""
+"""The texts for the events of one method: the method's name or None, the attributes of a begin up to the value of
+`receiver`, and the attributes of an end."""
 
 
 class _Made(dict[str, V]):
@@ -120,9 +119,10 @@ _versions = count()
 
 
 class MapNames:
-    """Stores the names of one trace. `methods`, `classes` and `fields` return the texts for the events of an id.
+    """Stores the names of one trace. `methods`, `classes` and `fields` map ids to texts that events with this id
+    contain.
 
-    `version` is a number that changes when the texts change. No two traces have the same version."""
+    `version` changes when these texts change. No two traces have the same version."""
 
     what = Evicted.NAMES
 
@@ -312,6 +312,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    # bytes: the files of names of large programs are large, and are read line by line
+    # 16 MiB, because large programs have many names
     document_max=16 * 2**20,
 )

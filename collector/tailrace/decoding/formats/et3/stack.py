@@ -13,7 +13,7 @@ THREADS_MAX = 512
 """Maximum number of threads whose open frames are stored."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods of one thread in `Stacks.passed`. Beyond the maximum, all counts of the thread are
+"""Maximum number of methods of one thread in `Stacks.passed`. Beyond the maximum, all entries of the thread are
 dropped."""
 
 OpenFrame = tuple[str, int, bool]
