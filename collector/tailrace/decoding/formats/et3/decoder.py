@@ -137,7 +137,7 @@ class Et3Decoder:
 
     def document(self, name: str, data: bytes) -> list[Record]:
         """Read a document (a file that maps numbers to names). Return a record of each new name, a record with the
-        number of invalid lines (`bad_map_lines`), and a record with the number of names beyond the limit
+        number of invalid lines (`bad_map_lines`), and a record with the number of names beyond `maps.READ_MAX`
         (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)

@@ -6,16 +6,14 @@
     value     = u64 | i64 | f64 | string       ; types 1 to 4
               | length:u16 *value              ; the same with %x80: an array of `length` such values
 
-Attributes become an object of names and values in the order of the wire. An integer is a JSON
-integer (a u64 in full), a float has a point or an exponent, a string is a string, an array an
-array. JSON lacks three things: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
-text that is not UTF-8 is `{"$bytes":"c328"}` (its bytes), and an integer or array may not show its
-type. By default, an integer below zero is an i64 and any other integer a u64. A number with a point is
-an f64. An array has the type of its elements, i64 if one of the elements is an i64. Values with another type (an i64
-without a sign, an empty array) have their type under `$types`:
+Attributes become a JSON object of names and values, in the order of the wire. A NaN or infinity becomes
+`{"$f64":"7ff8000000000000"}` (its bits), and text that is not UTF-8 becomes `{"$bytes":"c328"}` (its bytes).
+Most JSON values show the type of the attribute: an integer below zero is an i64, any other integer a u64, and a number
+with a point or an exponent an f64. An array has the type of its elements, i64 if one of them is an i64. Other values,
+such as an i64 that is not below zero or an empty array, have their type under `$types`:
 `{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`.
-If names repeat, begin with "$" or are not UTF-8, the object is replaced by a list of name, type
-and value: `{"$list":[["k","u64",1],["k","u64",2]]}`.
+If names repeat, begin with "$" or are not UTF-8, a list of name, type and value replaces the object:
+`{"$list":[["k","u64",1],["k","u64",2]]}`.
 In addition, `$description` has a description that is not UTF-8 (the name has U+FFFD instead),
 and `$undecoded` has the unreadable part of the attributes, in hexadecimal.
 
@@ -89,16 +87,16 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 def may_learn(body: bytes, begin: int) -> bool:
     """Return whether `learn_layout` may store a layout for this body.
 
-    A layout is stored only for short bodies, and only one for each description and body length."""
+    The body must be short. Bodies of the same length with the same description (the first string of a body) have at
+    most one stored layout."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of bodies like `body`: the positions, formats and keys of their `values`.
-
-    If `values` is None, store that bodies with the same description and length have no layout."""
+    """Store the layout of all bodies that have the length and the description (first string) of `body`: the positions,
+    formats and keys of their `values`. If `values` is None, store that such bodies have no layout."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -140,9 +138,9 @@ Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
 which another packet may begin.
 
-If a short write has truncated a packet, another packet begins inside it. A packet begins with its magic, which is not
-valid UTF-8. In a packet without a flaw, another packet can therefore begin only among the values of an array. In a
-packet with a flaw, it can begin anywhere."""
+If a short write has truncated a packet, the next packet begins within the size that the truncated packet states. A
+packet begins with a magic, which is not valid UTF-8. In a packet without a flaw, only the values of an array can
+contain a magic. In a packet with a flaw, any bytes can contain a magic."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""
@@ -162,7 +160,7 @@ recall = _memo.get
 
 
 def read_body(body: bytes) -> Body:
-    """Read the body of an event. The caller must have checked that the length of the description fits into the body."""
+    """Return the content of an event's body. The caller must have checked that the first string fits into the body."""
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:

@@ -72,8 +72,8 @@ _stream_text = lru_cache(4096)(str)
 class HephState(msgspec.Struct):
     """The state of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset.
 
-    `run`: if malformed bytes directly precede the waiting bytes, the reason why these bytes are malformed, otherwise
-    "". Malformed bytes that follow get the same reason."""
+    `run`: the reason of the malformed record that ends directly before the waiting bytes, or "". If the waiting bytes
+        are malformed, too, their record gets the same reason."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -91,7 +91,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._seek = False  # Whether a magic starts the next step before `_need` bytes.
+        self._seek = False  # Whether fewer than `_need` bytes are sufficient if they have a magic.
 
     @property
     def state(self) -> HephState:
@@ -290,8 +290,8 @@ def _without_bad_times(
     """Move each time of 2^63 or more from its column to the attributes. Return the new start, end and attributes, and
     the flaw (broken rule).
 
-    Times are given as signed numbers with the same 64 bits, so that such a time is negative. The attributes of
-    producers never have names that begin with "$"."""
+    `start` and `end` are signed numbers with the same 64 bits, so that such a time is negative. The new attributes are
+    `$start` and `$end`. Names of a producer's attributes never begin with "$"."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"

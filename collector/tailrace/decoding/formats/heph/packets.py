@@ -22,7 +22,7 @@ _u16 = Struct(">H").unpack_from
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
     """Return the position of the first whole magic in `data[begin:stop]`, or -1 if there is none.
 
-    The search stops soon after the first magic, so that repeated searches do not read the same bytes many times."""
+    Search for both magics in ranges of growing size. The search for one magic then never goes far beyond the other."""
     width = 256
     while True:
         end = min(begin + width, stop)

@@ -125,7 +125,7 @@ def veiled(value: bytes) -> bytes:
 
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
-    """Read the value of an option in `OPTIONS`. Return the attributes of the option's record and the session facts.
+    """Read the value of an option in `OPTIONS`. Return the attributes of the option's record and its `SessionFacts`.
 
     Return None if the value does not have the shape that the option requires."""
     fields = read_object(value)

@@ -13,21 +13,21 @@
 `start` and `end` are `clk`, ticks of the simulated clock. An id column has the bits of the u64 as an i64. Stream is "":
 a session is one stream.
 
-Three dialects called 2.0 are in use (docs/formats/jets.md). The decoder accepts the differences in any line. An id may
-be a string: the column then has 63 bits of the string's BLAKE2b, and the attributes have the string. The name of such a
+Three dialects called 2.0 are in use (docs/formats/jets.md). The decoder accepts any of them in each line. An id may be
+a string: the column then has 63 bits of the string's BLAKE2b, and the attributes have the string. The name of such a
 line and any description may be missing. A record_end may have `id` instead of `record_id`. A missing parent_id is
 equivalent to null.
 
-Attributes have each field without a column: the description, encoded anew, then data and the other fields in the line's
-order with the producer's own text. A header has `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer
+Attributes have the fields without a column: the description (encoded anew), then data and the other fields in the
+line's order, as the producer's own text. A header has `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer
 `{"totals":{…},…}`. A line keeps its whole text under `$line` instead in three cases: a key is repeated (the last value
 is used), a key begins with "$", or a key is one that the decoder itself adds.
 
-A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type also has a flaw, and is not
-malformed, because later versions may add types. Its record is a session record, because the footer's total counts
-annotations. A record with several flaws gets the first of these: byte_order_mark, duplicate_key, flaws of single
-fields, flaws of the line's position. Rules about ids (references, duplicates, order) depend on earlier ids. The ingest
-stage checks these rules (`ingest.spans`).
+A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type is such a line, because later
+versions may add types. It becomes a session record, which does not count in the footer's totals. A record with several
+flaws gets the first of these: byte_order_mark, duplicate_key, flaws of single fields, flaws of the line's position.
+Rules about ids (references, duplicates, order) depend on earlier ids. The ingest stage checks these rules
+(`ingest.spans`).
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
 newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line come from a
@@ -59,9 +59,8 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """The compiled kernel's scanner, which all decoders share. The names that it has stored from earlier calls never
-    change the rows of a block.
-    """
+    """The compiled kernel's scanner, which all decoders share. The scanner caches names. The cache never changes the
+    results."""
 
 IN_SESSION = frozenset({"headless", "open"})
 """Stages of a session (`JetsState`) in which lines of the types record, record_end, event and annotation are allowed. A
@@ -247,8 +246,8 @@ class JetsBlockDecoder(JetsDecoder):
         found: list[Block | Record] = []
         lines, least = self._lines, self.block_min
         if len(data) >= least and b"\n" in data:
-            # Join the unfinished line with `data`, so that no single record comes between two blocks. Such a record
-            # costs the later stages more time than this copy.
+            # Join the unfinished line with `data`. If the line became a single record between two blocks, the later
+            # stages would need more time than this copy.
             data = lines.take_back() + data
         at, have, left = 0, len(data), 0
         while at < have:

@@ -179,7 +179,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
         key
         for key in keys
         if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # In the begin line, these fields are columns. As attributes, they therefore come from the end line.
+    ]  # A begin line has columns for these fields, so attributes with these names come from the end line.
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False

@@ -125,8 +125,8 @@ def _read_footer(fields: Fields) -> _LineReading:
         elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
-    # A field `totals` of the producer would have the same key as this attribute. In this case, `read_line` keeps the
-    # whole line instead.
+    # If the producer's footer has a field `totals`, its key equals that of the attribute `totals`. `read_line` then
+    # keeps the whole line instead.
     if given or "totals" in fields:
         ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
@@ -270,10 +270,8 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
 
 
 def _lost_id(fields: Fields) -> int | None:
-    """Return the id of a record that is unreadable for another reason, or None if its id is unreadable, too.
-
-    The malformed record keeps this id. Other lines that refer to the id then do not count as references to a missing
-    record."""
+    """Return the id for the malformed record of an unreadable line, or None if the line has another type than `record`
+    or an invalid id. Lines that refer to this id then do not count as references to a missing record."""
     if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
         return None
     try:

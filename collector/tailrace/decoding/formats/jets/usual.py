@@ -208,8 +208,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The types of lines of a frequent shape whose numbers and ids are decoded as JSON texts. The texts may have fractions
-or exponents."""
+"""Types of lines whose numbers and ids are decoded as JSON texts. The texts may have fractions or exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
 _IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')
@@ -246,11 +245,11 @@ def _with_ids(
     decoded: Sequence[_Line | _Spelled | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
-    """Return, for each line, the JSON members without a column, in the order of the line: the fields in `further`, and
-    ids that are strings. The id column has only a number for such a string."""
+    """Return the JSON members of each line for its attributes, in the order of the line: the fields in `further`, and
+    ids that are strings. The column of such an id has only a number."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
-        # The struct of an event has no `id`, so that an event's `id` is never removed here.
+        # An event's `id` has no column. It is not in `own`, so the attributes keep it.
         own = keys_of(type(one)) if one else ()
         for key in each.keys() & _IDS:
             if key in own and bytes(each[key])[:1] != b'"':
