@@ -45,8 +45,8 @@ _LATE = {
 these events, but the module `usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""The compiled kernel's scanner, which all decoders share. The names and streams that it has stored from earlier calls
-never change the rows of a block."""
+"""The compiled kernel's scanner, which all decoders share. The scanner caches names and streams. The cache never
+changes the results."""
 
 
 class _Thread(NamedTuple):
@@ -121,10 +121,10 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that Python decodes next, to complete the record whose first bytes are in `_waiting`.
+        """Number of bytes that Python decodes next, to complete the event that begins in `_waiting`: the missing bytes
+        of the event, or of its header while the size of the event is unknown.
 
-        If the size of the record is known, only its missing bytes are decoded. Otherwise the missing bytes of the
-        header are decoded. After unreadable bytes, and between `OU[` and `OU]`, the number is `_SEARCHED`."""
+        After unreadable bytes, and among late events (between `OU[` and `OU]`), the number is `_SEARCHED`."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED

@@ -5,16 +5,16 @@
     v1   TRACE/loom.LOOM/proc.PID/thread.TID.obs          metadata.json
     all  TRACE/clock-offsets.txt
 
-The stream is `LOOM/PID/TID`. The bytes are the same in all versions (`frame`). Every event is one
-record (`event`); the header is a session record "header".
+The stream is `LOOM/PID/TID`. The bytes of a stream are the same in all versions (module `frame`). Each event becomes
+one record (module `event`). The stream header becomes a session record "header".
 
 Further records have size 0:
 
     session  metadata      the content of the metadata after each change, under `producer`; `document`
                            names metadata that is not the thread's own
              clock_offset  the offset to add to the clock (`clock_offset`, ns), and the line of the table
-             fork          a fork of the process has copied the following events (`order`)
-    name                   titles and labels of marks
+             fork          a fork of the process has copied the following events
+    name                   titles of the program's marks, and labels of their values
     gap      truncated     stale_tail: the following events belong to an earlier run, whose beginning was
                            overwritten
                            finished_without_data: the producer finished and had written no event
@@ -322,8 +322,8 @@ class OvniDecoder:
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
         """Read the late events (events between `OU[` and `OU]`) from `at` to `stop`, sorted by clock.
 
-        Before each event in `TURNS`, pass the events from `noted` on to `EventOrder.remember`. Return the end position
-        of these events."""
+        `noted` is the position of the first event that `EventOrder.remember` has not stored. Store the events before
+        the last event in `TURNS`. Return the new value of `noted`."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:

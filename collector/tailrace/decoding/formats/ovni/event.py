@@ -2,15 +2,15 @@
 
 | role (`table`) | kind       | columns                                       |
 |----------------------|------------|-----------------------------------------------|
-| of a pair            | begin, end | name, id, parent (of a begin), start or end   |
+| of begin and end     | begin, end | name, id, parent (of a begin), start or end   |
 | at, state            | instant    | name, parent, start                           |
 | set, deltas          | counter    | name, parent, start                           |
 | create, type         | name       | name, parent, start; the key in the attributes |
 | unknown              | instant    | name (the MCV), parent, start                 |
 
-`category` is the name of the model. `start` and `end` have the bits of the clock (u64) as an i64. Attributes begin with
-the MCV, the three characters model, category and value of the event's type (`mcv`; `end_mcv` for an end, because a span
-has both), and the fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the
+`category` is the name of the model. `start` and `end` have the bits of the clock (u64) as an i64. The first attribute
+is the MCV, the three characters of the event's type: model, category and value. Its name is `mcv`, or `end_mcv` for an
+end. Then come the fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the
 part of the payload after the fields, in hexadecimal. `flags` is present only if the flags are unusual.
 
 An event that creates a task or names a type is a `name` row, because events of other threads refer to the name.
@@ -51,8 +51,8 @@ USUAL_JUMBO = JUMBO | 3
 
 
 class _Payload(NamedTuple):
-    """The payload of an event: the values of its fields, the same values as JSON members and as part of the key by
-    which an end finds its begin, and the bytes after the fields."""
+    """The payload of an event: the values of its fields, and the bytes after the fields (`rest`). `members` has the
+    values as JSON. `key` has the values as a part of the key by which an end finds its begin."""
 
     values: tuple[int, ...]
     members: str

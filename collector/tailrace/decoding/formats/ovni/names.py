@@ -181,10 +181,8 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
     def _title(self, type_: int) -> str | None:
-        """Return the title of a type of the program's marks, or None if the title is unknown.
-
-        Add the key of an unknown title to `asked`, because a thread must define each title. Labels of values are
-        optional, so their keys are not added."""
+        """Return the title of a type of the program's marks. If the title is unknown, add its key to `asked`, and
+        return None. A thread must define the title of each type."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -192,8 +190,8 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return three texts that surround the id of a task in JSON members. The first stands before the id if the members
-    refer to the task's name. The second and third stand before and after the id if the members define the name."""
+    """Return three parts of JSON members. The first part and the id of a task form members that refer to the task's
+    name. The second part, the id and the third part form members that define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
@@ -231,9 +229,8 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store the task that the event creates in `names`. Return the label of the task's type as the event's name. Events
-    about the task's body in other streams refer to this name.
-    """
+    """Store a created task in `names`. Return the label of the task's type as the event's name, and JSON members that
+    define this name for the task's events in other streams."""
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

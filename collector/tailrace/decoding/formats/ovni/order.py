@@ -20,8 +20,8 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Limits of the stored buffer beginnings, with which later events are compared. `OPENINGS_MAX` is their maximum number,
-including the beginning of the stream. `OPENING_MAX` is the maximum size (bytes) of each."""
+"""Maximum number, and maximum size (bytes) of each, of the stored beginnings: that of the stream, and those of the
+thread's last few buffers. Events that a fork has copied are found among the stored events."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """MCVs (model, category and value) of the events that change the state of the thread."""
@@ -42,11 +42,11 @@ class EventOrderState(msgspec.Struct):
     `late`: whether the next event is between `OU[` and `OU]`, where clocks may go back.
     `ran`: whether there was an event `OHx`, with which a thread begins.
     `ended`: whether the last state of the thread is dead.
-    `stale`: whether the events belong to an earlier run, whose file a later run has overwritten in part.
-    `cut`: whether the events of the earlier run begin before the later run has ended.
-    `openings`: the stored events at the beginnings of the stream and of the last few buffers.
-    `copy`: None, or the next expected event while the stream repeats stored events: its index in `openings`, and its
-        position in this opening."""
+    `stale`: whether the next event belongs to an earlier run, whose file a later run has overwritten in part.
+    `cut`: whether events of an earlier run came although the later run had not ended.
+    `openings`: the stored first events of the stream and of the thread's last few buffers.
+    `copy`: while a fork's copy repeats stored events, the place of the next one: an index in `openings`, and a position
+        in this item. None otherwise."""
 
     first: int = 0
     last: int | None = None
@@ -77,15 +77,14 @@ class EventOrder:
 
     @property
     def sorts(self) -> bool:
-        """Whether the next events are late events that must be sorted by clock. Stale and repeated events are not
-        sorted.
-        """
+        """Whether the caller must sort the next events by clock. This is the case between `OU[` and `OU]`, except for
+        events of an earlier run and events that a fork has copied."""
         state = self.state
         return state.late and not state.stale and not state.copy
 
     def reach(self, clock: int) -> None:
-        """Set the minimum clock of the next event to `clock`, the clock of the last event. The caller has read events
-        without `take`. Do nothing if `late` is true."""
+        """Take the clock of the last event that the caller has read without `take`. It becomes the minimum clock of the
+        next event, except between `OU[` and `OU]`."""
         if not self.state.late:
             self.state.last = clock
 
@@ -98,9 +97,8 @@ class EventOrder:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Check the order of the next event. Return its flaw (broken rule) or None. Also return whether events of an
-        earlier run, or events that a fork has copied, begin with it.
-        """
+        """Check the order of the next event. Return its flaw (broken rule) or None. Also return whether it is the first
+        event of an earlier run, or the first event that a fork has copied."""
         state = self.state
         if mcv == LATE_END:
             state.late = False

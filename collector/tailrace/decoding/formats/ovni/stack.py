@@ -1,13 +1,12 @@
 """Match the end events of one thread to its begin events, with a stack of the open spans.
 
-An end matches the last begin of the same channel. The channels that describe the work of the thread nest within one
-another and form one stack. The parent of a span is therefore the innermost open span of any library: a call to MPI in
-the body of a task is a child of the body. Channels that describe something else (`table.OWN`) are separate.
+Each kind of span belongs to a channel, such as the calls of one library. An end matches the last open begin of its
+channel. Spans about the work of the thread form one stack, whatever their channels. The parent of such a span is
+therefore the innermost open span of any library: a call to MPI in the body of a task is a child of the body. Channels
+about something else (`table.OWN`) are separate.
 
-An end without an open begin is unmatched. An end that matches a span below the top of its channel also closes the later
-spans of the channel. The ends of these spans are missing, and the spans would prevent later ends of the thread from
-finding their begins.
-"""
+An end without an open begin is unmatched. If an end matches a begin that is not the last of its channel, the ends of
+the later spans are missing. These spans are closed, too, because otherwise later ends could not match their begins."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
 """List the events of ovni's eight models: name, payload, and the span that the event opens or closes.
 
-An event's MCV is three characters: model, category, value. The table has a line for each event or
-pair of events:
+An event's MCV is three characters: model, category, value. The table has a line for each single event, and for each
+pair of a begin and an end:
 
     ROLE  MCV [MCV]  name  (FIELD:TYPE …)
 
-    ROLE    of a pair; ends match begins on the same channel of the same model only
+    ROLE    of a begin and its end:
     call      the thread does something inside a library
     thread    the thread's role in the library: worker, leader, main
     task      the body of a task, or a worksharing; matched by the fields, too
     pause     a body between pause and resume; on the channel `task`
-    alone     not about the thread's work; on a separate channel, so that it encloses no other span
-    mark      a mark of the program; the mark's type is the channel; matched by the mark's value
-            of a single event:
+    alone     something that is not the thread's work; encloses no spans of other channels
+    mark      a mark of the program; each type of marks is a channel; matched by the mark's value
+    ROLE    of a single event:
     at        something happens at one time
     state     the thread's state from now on
     set       a mark of the program replaces the previous mark of its type
@@ -20,11 +20,11 @@ pair of events:
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-The spans of a channel nest. A field that older or newer producers omit ends in "?". Payload bytes after the fields are
-kept as bytes. Events of the roles `type` and `deltas` have a text or a list after the fields.
-Tailrace chose the names. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
-2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
-"""
+Each pair belongs to a channel, by default one for each role and model. An end matches only begins of its channel. A
+field that older or newer producers omit ends in "?". Payload bytes after the fields are kept as bytes. Events of the
+roles `type` and `deltas` have a text or a list after the fields. Tailrace chose the names. Source of pairs and
+payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv 2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel
+1.0.0, openmp 1.2.1)."""
 
 from __future__ import annotations
 

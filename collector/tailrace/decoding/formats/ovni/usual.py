@@ -1,9 +1,8 @@
 """Read ovni events of frequent shapes in bulk. The results are equal to the results of the module `event`, but faster.
 
-An event has a frequent shape if it begins or ends a span, or is a single event of a role in `ROLES`. Its payload is
-exactly its fields, its clock does not go back, and it is not in `order.TURNS`. An end must end the span that was begun
-last.
-"""
+An event has a frequent shape if its role is in `ROLES`, its payload has no bytes after the fields, its clock does not
+go back, and it does not change how the order of events is checked (`order.TURNS`). An end must also end the span that
+began last."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read the payload of an event of a frequent shape. An `EventPlan` has `Fields` if the event has a payload,
-    or if its spans nest only with spans of their own channel (`own`)."""
+    """How to read an event of a frequent shape that has a payload, or whose spans form a stack of their own (`own`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -40,10 +38,10 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read an event of a frequent shape: kind, name, category, attributes, channel, MCV (model, category and value)
-of the begin that an end must match, and `Fields` or None.
+"""How to read an event of a frequent shape: kind, name, category, attributes, channel (an end matches only begins of
+its channel), MCV (model, category and value) of the begin that an end must match, and `Fields` or None.
 
-If the event has fields, the attributes are only the beginning of the text."""
+Unless the event is an end, the fields add members to the attributes."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:

@@ -57,7 +57,7 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        # The JSON texts of metadata documents by name. The document of the thread itself has the name "".
+        # The JSON texts of the thread's metadata document ("") and of the process's (`PROCESS`).
         self._texts: dict[str, str] = {}
         self._headed = False
         self._left_out = False
@@ -129,7 +129,7 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # The lines of a record about a missing host may be truncated.
+                # If the table has no line for the host, the record has other lines, maybe truncated.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""

@@ -87,10 +87,10 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the end events to write before the end `half`: the ends of open spans of the same channel that began
-        after the begin of `half`.
+        """Return the missing end events to write before `half`. If `half` ends a span, these are the ends of open spans
+        of the same channel that began after this span.
 
-        Return None if `half` has no begin. The encoder then leaves out this end."""
+        Return None if the span of `half` has no begin. The encoder then leaves `half` out."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)

@@ -39,9 +39,9 @@ def said(record: Record) -> Half | None:
     """Return the MCV (model, category and value), attributes and flaw (broken rule) of the event from which a record
     was made. Return None if the record is not an event.
 
-    A span is the record of two events. The attributes of its end come first, then those of its begin
-    (`rows.fields.united`). A flaw precedes the attributes of its event. If both events have an equal payload or equal
-    flags, the attributes may have this value only once, among those of the end."""
+    A span's record has the attributes of two events: first those of its end, then those of its begin
+    (`rows.fields.united`), each after the flaw of the event. If both events have the same `payload` or the same
+    `flags`, only the end may have this attribute."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -96,7 +96,8 @@ def event_bytes(record: Record, half: Half, order: str) -> bytes:
 
 
 def plain_bytes(mcv: str, clock: int, payload: bytes, order: str) -> bytes:
-    """Return the bytes of an event that is not a jumbo."""
+    """Return the bytes of an event whose flags have the size of the payload. (A jumbo event has a separate size
+    field.)"""
     return NUMBERS[order].head.pack(_plain_flags(payload) + mcv.encode(), clock) + payload
 
 
@@ -139,7 +140,7 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        # An empty label: the record then has the name "type" with the number of the task type.
+        # If the label is empty, the record's name is "type" and the number of the task type.
         yield fields + b"\0"
         yield fields
     elif "deltas" in members:

@@ -46,7 +46,7 @@ class Loom(msgspec.Struct):
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
-        """Note the CPU index in an event."""
+        """Add the CPU index that an event contains to `used`."""
         if 0 <= index < CPUS_MAX:
             self.used.add(index)
 
