@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the session record for blank lines, for a byte order mark, or for Ctrl-Zs."""
+        """Name of the session record for a piece of the kind `blank` or `mark`."""
         if self.kind == "blank":
             return "blank_lines"
         return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
@@ -181,8 +181,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`), like `end`, if they are blank or a line that lacks only the
-        newline. `whole` returns whether bytes are such a line. Otherwise return no piece.
+        """Return the waiting bytes as pieces (`Piece`) if they are blank, or if `whole` returns that they are a line
+        that lacks only the newline. Return no pieces for any other waiting bytes.
 
         If the newline arrives later, it counts as a blank line."""
         if not self._waiting or self._too_long:

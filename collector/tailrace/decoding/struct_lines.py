@@ -46,7 +46,8 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the decoded lines, all of one type, or None if any line is unusual.
+        """Return the lines as structs, all `plain` or all `spelled`. Return None if a line fits neither type, nests too
+        deeply or is not UTF-8.
 
         `lines` has the lines of `data`, with or without the white space around them."""
         decoded: Sequence[Plain | Spelled] | None = None
@@ -64,7 +65,7 @@ class StructLines(Generic[Plain, Spelled]):
         return None if any_deep(lines) else decoded
 
     def decode_each(self, lines: list[bytes]) -> Sequence[Plain | Spelled | None]:
-        """Return each line decoded, or None for an unusual line."""
+        """Return each line as a struct, or None for a line that `decode` cannot read."""
         decoded: list[Plain | Spelled | None] = []
         for line in lines:
             decoded += self.decode(line, [line]) or [None]
@@ -142,10 +143,10 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _same_value(data: bytes, again: bytes) -> bool:
-    """Return whether two JSON texts have the same value. `again` is what msgspec wrote after it had decoded `data`. The
-    texts may differ in white space and in the escapes of characters.
+    """Return whether `again`, the JSON that msgspec wrote for the decoded `data`, has the value of `data`. White space
+    and escapes of characters may differ.
 
-    Compare only the sizes (`_content`) of the texts. This is sufficient, because msgspec never adds bytes."""
+    Compare only the sizes (`_content`) of the texts. If msgspec drops a part of `data`, `again` is shorter."""
     if len(data) == len(again):
         return True
     content = _content(data)
@@ -153,8 +154,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) of a JSON text without white space, also in strings. Characters count with the escapes
-    that msgspec writes."""
+    """Return the size (bytes) of a JSON text after all white space, even in strings, is removed. Characters count with
+    the escapes that msgspec writes."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

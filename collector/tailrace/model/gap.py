@@ -75,10 +75,9 @@ class Finding(NamedTuple):
     offset: int | None = None
     """Offset of the loss in the session's bytes; None for the offset at which the session is now."""
     last: int | None = None
-    """Last number of a gap in which only some numbers are missing: `events` of the numbers from `seq` to `last`.
+    """Last missing number, if some numbers between `seq` and `last` are not missing. `events` numbers are missing.
 
-    It is None if each number from `seq` to `seq` + `events` - 1 is missing.
-    """
+    It is None if each number from `seq` to `seq` + `events` - 1 is missing."""
     estimate: bool = False
     """Whether it is estimated how many of the missing events have this reason."""
 

@@ -34,9 +34,8 @@ class Evicted(StrEnum):
     REFERENCES = "references"
     """Ids of records that arrived, or to which other records refer.
 
-    If the session evicts an id whose record has not arrived, the record counts as missing at once. To evict received
-    ids, the session joins their ranges to larger ranges.
-    """
+    If the session evicts an id whose record has not arrived, the record counts as missing at once. The session stores
+    received ids as ranges, and evicts ranges by joining them to larger ranges."""
     MARKS = "marks"
     """Fingerprints of events.
 
@@ -137,8 +136,7 @@ class AskedNames:
     def forget(self) -> int:
         """Remove all keys to save memory. Return the number of removed keys.
 
-        If the name for any of these keys has not arrived, add the key "", which stands for all of them.
-        """
+        If some of these keys have no name yet, add the key "" in their place."""
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:
             lacks = bool(self.missing)

@@ -21,11 +21,11 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of attributes that contain keys in place of names, if the names are not known when the event is decoded.
+"""Names of the attributes with keys of names that are unknown when the event is decoded.
 
-`$name`: the key for the event's own name. If the attribute has several keys, one a line, the first key with a known
-name counts.
-`$late`: an object that maps the names of other attributes to keys. Each key stands for the attribute's value."""
+`$name`: the key of the event's own name. If the attribute has several keys, one a line, the first key with a known name
+counts.
+`$late`: an object. Its members are the attributes that will contain a name, each with the key of this name."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute that contains the rule of the format that a record breaks.
@@ -34,8 +34,8 @@ This attribute comes before all other attributes of the row.
 """
 
 BEGIN_WORDS = "$begin"
-"""Name of an attribute of a span. If an attribute has different values in the span's begin and end, this attribute
-keeps the value from the begin."""
+"""Name of an attribute of a span: an object with values from the span's begin. It has the attributes whose values in
+the begin and the end differ."""
 
 KEY, SCOPE = "$key", "$scope"
 """Names of the attributes of a `name` row: the key to which the row assigns a name, and the scope in which the
@@ -102,7 +102,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `totals`: the number of records of each kind (begin, end, annotation, instant) that the producer wrote.
     `ends`: whether the producer has written its last record.
     `discarded`: ranges of events that the client no longer has: stream, first number as sent, length.
-    `elsewhere`: whether another collector has acknowledged these events; otherwise the client discarded them.
+    `elsewhere`: whether another collector has acknowledged the `discarded` events.
     `never_sent`: the number of events of this session that the client has discarded without sending them.
     `process`: the number of the process that wrote all following records, in an input from several processes. Each
         process has incarnations of its own.
@@ -150,7 +150,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `count`: the number of missing events, or 0 if unknown.
     `of`: the kind of the missing events.
     `detail`: a word for the observation that shows the loss, such as `no_end`. Each format has its own words.
-    `piece`: the input's part of a producer's run, if other inputs may contain the missing events.
+    `piece`: the part of the producer's run that the input contains, if other inputs may contain the missing events.
     `last`: the last number of the gap, if some numbers within the gap are not missing."""
 
     count: int
@@ -164,11 +164,10 @@ class Record(NamedTuple):
     """One decoded unit, or one piece of input that cannot be read.
 
     `offset` and `size` are its position and length in the decoder's input, in bytes. The records of an input cover it
-    completely and without overlap. `attributes` is a JSON object as text, or None if it has no members. `flaw` is None,
-    or the name of the rule that a readable record breaks (one of the format's `flaws`), or the reason why a record
-    cannot be read (one of the format's `malformed`). `detail` has what no column has: the facts of a session record,
-    the bytes of a malformed record, or the `Missing` of a gap.
-    """
+    completely and without overlap. `attributes` is a JSON object as text, or None if it has no members. `flaw` is the
+    rule that a readable record breaks (one of the format's `flaws`), the reason why a record cannot be read (one of the
+    format's `malformed`), or None. `detail` has the `SessionFacts` of a session record, the bytes of a malformed
+    record, or the `Missing` of a gap."""
 
     offset: int
     size: int
