@@ -1,7 +1,6 @@
 """Define the rows of the table, as all stages between the decoder and the Delta file pass them.
 
-From Tailrace, this package imports only `model` and `kernels`. It imports pyarrow only if there are no compiled
-kernels, because commands that never write a row import this package, too.
-"""
+The package imports only `model` and `kernels` from Tailrace. With compiled kernels, it does not import pyarrow, which
+commands that write no rows do not need."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Collect everything that the ingest produces between two commits: rows, and unreadable bytes for the quarantine.
 
-Rows are lists of Python values, or blocks with the columns that the ledger adds. Values that consecutive rows share
-(`day`, `source`, `format`, `session`) are stored once for all these rows. One commit writes one `Batch`.
-"""
+Rows are lists of Python values, or blocks (`rows.block`), in which a compiled kernel has packed the values. Values that
+consecutive rows share (`day`, `source`, `format`, `session`) are stored once for all these rows. One commit writes one
+`Batch`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Batch:
         self._single: list[Row] = []
         """The batch's last rows, if they were added one by one. `_join` moves them to `_parts`."""
         self._day = 0
-        """Day of the rows in `_single`."""
+        """Day of the rows in `_single`, the rows that were added one by one."""
         self._last: dict[Callable[[], None], None] = {}
 
     def __len__(self) -> int:

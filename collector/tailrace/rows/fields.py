@@ -17,7 +17,7 @@ from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Ki
 
 FLAWS = frozenset(
     {
-        # Each comment describes how a record breaks the rule that is named.
+        # The comment after each rule describes a record that breaks the rule.
         "begin_forgotten",  # The id of an end lies among evicted ids, so the begin may have been evicted.
         "duplicate_id",  # An earlier record has the same id.
         "end_before_start",  # A span's end lies before its start.

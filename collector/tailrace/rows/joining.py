@@ -75,10 +75,10 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts (blocks or lists of rows). The parts of a group will be joined.
+    """Yield groups of parts (blocks or lists of rows) to join. A group has at least `ENOUGH` rows, unless a large block
+    or the end follows. A large block (`LARGE`) is a group of its own.
 
-    Without compiled kernels, there are only lists, and one part has all rows of a day. It is a group of its own.
-    """
+    Without compiled kernels, each part is a group of its own."""
     group: list[Rows] = []
     rows = 0
     for part in parts:
@@ -169,9 +169,8 @@ class Coding:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._tables: dict[int, array[int]] = {}
-        """For each list of texts that blocks share, by its `id`: a table from positions in the list to codes of this
-        dictionary. An entry is -1 for a text that is not in this dictionary.
-        """
+        """For each list of texts that blocks share, by the list's `id`: the codes of these texts in this dictionary, or
+        -1 for texts that are not in the dictionary."""
 
     @property
     def texts(self) -> list[str]:

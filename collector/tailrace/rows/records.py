@@ -44,7 +44,7 @@ take more time."""
 
 
 Chunk = list["Records"]
-"""The records of a chunk in order, in one or several parts (lists or blocks)."""
+"""Records that were decoded together, in order, in one or several parts (lists or blocks)."""
 
 
 class SeqNumbers(NamedTuple):
@@ -58,7 +58,8 @@ class SeqNumbers(NamedTuple):
 
 
 class EventCounters(Protocol):
-    """The ledger's interface for events with counters, in lists or in a block (see `ledger.counters.Counters`)."""
+    """The interface of `ledger.counters.Counters`, which assigns sequence numbers to events: to events in lists, or to
+    a block of events from a compiled kernel."""
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
@@ -119,7 +120,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def numbered_events(self) -> int:
-        """Return the number of records whose kind carries the producer's counter (`NUMBERED`)."""
+        """Return the number of records of the kinds in `NUMBERED`, which a producer may number with a counter."""
 
     @property
     @abstractmethod
@@ -189,8 +190,8 @@ class Records(ABC):
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of the records that have an item in `seqs`, except duplicates. Return these records,
-        including duplicates."""
+        """Write the rows of the first `seqs.rows` records, except the rows of duplicates. Return the first `seqs.rows`
+        records, including duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
