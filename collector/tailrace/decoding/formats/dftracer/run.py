@@ -329,7 +329,8 @@ class TracedRun:
         return self.clock()
 
     def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
-        """Begin a new run at a `start` record. Return the gaps of the previous run, and the session facts of the new run."""
+        """Begin a new run at a `start` record. Return the gaps of the previous run, and the `SessionFacts` of the new
+        run."""
         old = self._state
         old.blanks = False
         gaps = self.over(offset)

@@ -132,7 +132,7 @@ class Form(Protocol):
         ...
 
     def death(self, time: int) -> int:
-        """Note the death of an object, which may show that lines are missing. `time` is the time in the line.
+        """Read the death of an object, whose `time` may show that lines are missing.
 
         Return the time for the death's record."""
         ...
@@ -147,7 +147,7 @@ class Form(Protocol):
         ...
 
     def hole(self) -> None:
-        """Note that the beginning of the trace was removed, so that the trace begins in the middle."""
+        """Mark the trace as one whose beginning was removed."""
         ...
 
     def expects(self, letter: str, last: str) -> bool:

@@ -73,7 +73,7 @@ class HephState(msgspec.Struct):
     """The state of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset.
 
     `run`: the reason of the malformed record that ends directly before the waiting bytes, or "". If the waiting bytes
-        are malformed, too, their record gets the same reason."""
+    are malformed, too, their record gets the same reason."""
 
     offset: int = 0
     waiting: bytes = b""
