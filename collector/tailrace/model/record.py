@@ -99,7 +99,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `clock`: unix_ns, monotonic_ns, clk or logical.
     `epoch`: the time of tick 0 (Unix ns).
     `starts`: whether the record begins a new incarnation (run) of the producer if there were earlier records.
-    `totals`: the number of records of each kind (begin, end, annotation, instant) that the producer wrote.
+    `totals`: the number of records that the producer wrote, by kind (begin, end, annotation, instant).
     `ends`: whether the producer has written its last record.
     `discarded`: ranges of events that the client no longer has: stream, first number as sent, length.
     `elsewhere`: whether another collector has acknowledged the `discarded` events.

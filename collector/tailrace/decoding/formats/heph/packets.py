@@ -84,9 +84,8 @@ def read_metadata(offset: int, packet: bytes) -> Record:
 def _option(
     name: str, raw: bytes, value: bytes
 ) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return the attributes, the flaw (broken rule) and the `SessionFacts` of a metadata packet, given its option's name
-    and value. `raw` has the bytes of the name.
-    """
+    """Return attributes, flaw (broken rule) and `SessionFacts` of a metadata packet, given its option's name and value.
+    `raw` has the bytes of the name."""
     flaw = None
     if name == "epoch":
         if len(value) == 8:

@@ -30,9 +30,9 @@ Rules about ids (references, duplicates, order) depend on earlier ids. The inges
 (`ingest.spans`).
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
-newline is read like any other line, and is `truncated` if it is not JSON. NULs at the beginning of a line come from a
-log rotation that empties a file while the producer continues to write. These NULs are malformed as `nul_bytes`, and the
-line after them is read.
+newline is read like any other line, and is `truncated` if it is not JSON. NULs stand at the beginning of a line if a
+log rotation emptied the file while the producer continued to write. The NULs are malformed (`nul_bytes`), and the line
+after them is read.
 
 Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. The
 decoder reports a `truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next

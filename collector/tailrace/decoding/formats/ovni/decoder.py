@@ -21,8 +21,8 @@ Further records have size 0:
                            unfinished: the end of the thread is missing, with up to 2 MiB that the thread had
                            not written yet
 
-The last two gaps are reported only at the end of the input. The metadata may mark a thread as finished
-before the last bytes of the thread arrive. The metadata also marks threads that lost all events as finished.
+The last two gaps are reported only at the end of the input, because metadata may mark a thread as finished before the
+last bytes of the thread arrive. Metadata also marks threads that lost all events as finished.
 
 Events between `OU[` and `OU]` are sorted by clock, at most `LATE_MAX` bytes at a time. An end among these events
 may come before its begin.
