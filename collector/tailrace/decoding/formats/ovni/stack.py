@@ -1,12 +1,12 @@
 """Match the end events of one thread to its begin events, with a stack of the open spans.
 
 Each kind of span belongs to a channel, such as the calls of one library. An end matches the last open begin of its
-channel. Spans about the work of the thread form one stack, whatever their channels. The parent of such a span is
-therefore the innermost open span of any library: a call to MPI in the body of a task is a child of the body. Channels
-about something else (`table.OWN`) are separate.
+channel with the same key. Spans about the work of the thread form one stack, whatever their channels. The parent of
+such a span is therefore the innermost open span of any library: a call to MPI in the body of a task is a child of the
+body. Channels about something else (`table.OWN`) are separate.
 
 An end without an open begin is unmatched. If an end matches a begin that is not the last of its channel, the ends of
-the later spans are missing. These spans are closed, too, because otherwise later ends could not match their begins."""
+the later spans are missing. These spans are closed, too, because otherwise later ends would also be `crossed_end`."""
 
 from __future__ import annotations
 
