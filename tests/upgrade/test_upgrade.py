@@ -249,7 +249,7 @@ def test_a_state_of_a_newer_version_is_refused_before_anything_is_changed(today,
     before = contents(stored.store)
     today.start(wait=False)
     assert today.process.wait(30) == 1
-    assert f"version {VERSION + 1}; this one reads {VERSION}" in today.log()
+    assert f"version {VERSION + 1}; this version reads {VERSION}" in today.log()
     assert "move the directory away" in today.log()
     assert contents(stored.store) == before
 
