@@ -198,6 +198,17 @@ def test_what_is_lost_while_it_waits_is_not_named_beside_what_may_be_its_copy():
     assert not [row for row in played.collector.rows if row["kind"] == "gap"]
 
 
+def test_a_file_that_is_moved_onto_the_copy_that_gzip_writes_is_there():
+    """gzip deletes the original at its end, so what it held is nowhere any more."""
+    name = "moved-onto-the-copy-that-gzip-writes.json"
+    played = Play(decode((HERE / "corpus" / name).read_bytes()))
+    played.run()
+    check(played)
+    packed, moved, _ = played.yard.files.values()
+    assert (packed.gone, packed.gone_at // SECOND) == ("deleted", 102)
+    assert (moved.gone, moved.gone_at // SECOND) == ("emptied", 115)
+
+
 @pytest.mark.parametrize(("held", "kind"), [(100, None), (0, "open, and the file is gone")])
 def test_a_session_goes_on_with_what_may_be_the_beginning_of_a_copy(held, kind):
     """The file is gone, and nothing more comes of the packed one, which begins with the same bytes."""

@@ -222,9 +222,10 @@ class Writers:
             self._tree.open_by(pid, file.trace.id, to)
 
     def _pack(self, file: File, fact: facts.PackTrace) -> None:
-        """Write a compressed copy beside the file in three steps, and then delete the file.
+        """Write a compressed copy beside the file in three steps, and then delete the file, as gzip does.
 
-        Without any record in it, nothing would show whose copy it is.
+        gzip does not notice if another file is moved onto the copy meanwhile. The content is lost then. Without any
+        record in the file, nothing would show whose copy it is.
         """
         to = file.path.with_name(file.path.name + ".gz")
         written = [p for p in file.trace.pieces if p.number is not None and p.end <= len(file.raw)]
@@ -240,15 +241,20 @@ class Writers:
         before = file.path
 
         def go_on(number: int) -> None:
-            if file.gone or file.path != before:
-                os.close(fd)
-                self._tree.delete(to)
-                return
-            if number < len(slices):
+            is_ours = to.exists() and to.samefile(f"/proc/self/fd/{fd}")
+            if number < len(slices) and not file.gone and file.path == before:
                 self._tree.append(fd, slices[number])
                 self._world.after(fact.over // 3, partial(go_on, number + 1))
                 return
             os.close(fd)
+            if file.gone or file.path != before:
+                if is_ours:
+                    self._tree.delete(to)
+                return
+            if not is_ours:
+                self._lose(file, "deleted")
+                self._tree.delete(before)
+                return
             self._tree.delete(before)
             del self._at[before]
             file.path, file.packed, file.raw, file.moved = to, True, data, True
