@@ -189,7 +189,8 @@ class Session:
 
 
 class Answering:
-    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives.
+    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives. What
+    comes on a connection before an announcement belongs to the session None. No client may send anything there.
 
     `lose(datagram number)` returns whether it never gets a datagram. With `context`, a server's TLS context, it is for
     `tls`. With `token`, it closes connections that do not send the token first; `refused` is their number.
@@ -346,7 +347,7 @@ class Answering:
         for packet in packets(data):
             if isinstance(packet, Metadata):
                 self.take_metadata(peer, packet)
-            elif peer[1]:
+            elif peer[1] or self.scheme != "udp":
                 self.sessions[peer[1]].heard[packet.stream].append(packet.counter)
 
     def take_metadata(self, peer, packet):

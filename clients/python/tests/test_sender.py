@@ -10,6 +10,7 @@ import select
 import socket
 import threading
 import time
+from math import inf
 
 import pytest
 
@@ -701,3 +702,37 @@ def test_a_greenlet_that_connects_during_a_fork_leaves_the_childs_connection_alo
     assert sender._round() is None
     assert not parents.is_open
     assert (sender.connections, sender.last_error) == (0, None)
+
+
+def test_two_threads_never_open_the_transport_at_once(answering, emitters, monkeypatch):
+    """Otherwise the later connection replaces the one that has the announcement, and a third thread sends the goodbye
+    on it before its announcement: the collector then knows of another session, without events."""
+    collector = answering("unix").start()
+    emitter = emitters(collector.address)
+    sender = emitter._sender
+    connect = sender.transport.open
+    opening, may_open, opened, may_announce = (threading.Event() for _ in range(4))
+
+    def held():
+        """Hold the first thread before and behind its connection."""
+        if opening.is_set():
+            connect()
+            return
+        opening.set()
+        assert may_open.wait(20)
+        connect()
+        opened.set()
+        assert may_announce.wait(20)
+
+    monkeypatch.setattr(sender.transport, "open", held)
+    emitter.event("x")
+    assert opening.wait(20)
+    sender._round()
+    may_open.set()
+    assert opened.wait(20)
+    sender._lock.run(sender._end, inf)
+    sender._lock.run(sender._link.attend, inf)
+    may_announce.set()
+    assert emitter.close(20)
+    assert whole(collector.only, s1=1)
+    assert [said["turn"] for said in collector.only.announcements] == [0]

@@ -130,7 +130,8 @@ def _rest(calls: object, starter: int) -> _Rest:
 
 
 class Sender:
-    """Sends recorded events over a connection with a thread. A lock lets one thread at a time use the connection."""
+    """Sends recorded events over a connection with a thread. One lock lets one thread at a time use the connection, and
+    another lets one thread at a time open it."""
 
     def __init__(
         self,
@@ -152,6 +153,10 @@ class Sender:
 
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
+        self._opening = SignalSafeLock()
+        """Lock of the thread that opens the transport. If two threads opened it at once, the second connection would
+        replace the first, which has the announcement. Other threads would then send on the second connection before its
+        own announcement."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -448,19 +453,28 @@ class Sender:
         """Do all work that is possible now. Return after how many seconds further work is due, as `Link.attend` does."""
         self._called = False
         link, transport = self._link, self.transport
-        if link.is_due():
-            try:
-                transport.open()  # Opening may take seconds. Other threads need the lock meanwhile.
-            except OSError as error:
-                then: Callable[[], None] = partial(link.missed, error)
-            else:
-                then = self._greet
-            if self.transport is not transport:
-                # In a forked child, this is the parent's greenlet: close its transport.
-                transport.close()
-                return None
-            self._lock.run(then, inf)
+        self._opening.run(self._open, time.monotonic() + _CONNECTING_SECONDS)
+        if self.transport is not transport:  # In a forked child, this is the parent's greenlet.
+            return None
         return self._lock.run(link.attend, inf)
+
+    def _open(self) -> None:
+        """Open the transport and announce the session, if this is due. The caller holds the lock `_opening`. Opening may
+        take seconds, and other threads need the lock for the connection meanwhile."""
+        link, transport = self._link, self.transport
+        if not link.is_due():
+            return
+        try:
+            transport.open()
+        except OSError as error:
+            then: Callable[[], None] = partial(link.missed, error)
+        else:
+            then = self._greet
+        if self.transport is transport:
+            self._lock.run(then, inf)
+        else:
+            # In a forked child, this is the parent's greenlet: close its transport.
+            transport.close()
 
     def _greet(self) -> None:
         if self._closed:
