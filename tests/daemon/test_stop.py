@@ -233,3 +233,20 @@ async def test_a_collector_of_finished_files_waits_for_no_interval_of_its_log(
         await life.daemon.run(life.stop, started=lambda: None)
         assert trio.current_time() - begun < LAST_ANSWERS_SECONDS
     assert seqs(tmp_path) == [0]
+
+
+async def test_a_collector_of_finished_files_ends_when_its_last_source_has_read_all(
+    autojump_clock, calls, tmp_path
+):
+    """Sources start one after another. The first ones have nothing to read, and end while the last one starts."""
+    files, empty = tmp_path / "files", tmp_path / "empty"
+    files.mkdir()
+    empty.mkdir()
+    for number in range(300):
+        content = heph_session(number) + heph_event(1, number)
+        (files / f"{number}.heph.trace").write_bytes(content)
+    config = "".join(toml.source(f"empty_{n}", "tail", paths=[str(empty)]) for n in range(30))
+    config += toml.source("files", "tail", paths=[str(files)])
+    with opened(configuration(tmp_path, config), once=True) as life:
+        await life.daemon.run(life.stop, started=lambda: None)
+    assert seqs(tmp_path) == list(range(300))

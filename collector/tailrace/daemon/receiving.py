@@ -239,7 +239,7 @@ class Receiving:
     """Runs the sources as tasks, one for each configured source.
 
     `ahead` has the sessions that were open at the end of the spool when the daemon started, even if its last entries
-    are not decoded yet. `ended` is called when all sources have ended by themselves.
+    are not decoded yet.
     """
 
     def __init__(
@@ -248,15 +248,12 @@ class Receiving:
         context: Context,
         gate: Gate,
         ahead: Ahead,
-        *,
-        ended: Callable[[], None],
         nursery: trio.Nursery,
     ) -> None:
         self._configured = configured
         self._context = context
         self._spool, self._gate, self._ingest, self._ahead = gate.spool, gate, gate.ingest, ahead
         self._files = FileSessions(gate)
-        self._ended = ended
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
@@ -274,6 +271,11 @@ class Receiving:
         for name in self._configured.sources:
             await self._start(name)
         self._configured.close_rest()
+
+    async def join(self) -> None:
+        """Return when all sources that were started have ended."""
+        for task in list(self._tasks.values()):
+            await task.over.wait()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
         """Replace the sources by those of a new configuration. `put` makes this configuration the current one.
@@ -393,8 +395,6 @@ class Receiving:
             self._files.end(name)
             del self._tasks[name]
             task.over.set()
-        if not task.scope.cancelled_caught and not self._tasks:
-            self._ended()
 
     async def _decoded(self, position: int) -> None:
         """Sync the spool at once, and wait until all its entries below `position` are decoded."""
@@ -415,17 +415,18 @@ async def receive(
 ) -> None:
     """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
 
-    With `once`, the collector ends when each source has read its input. Sessions of sources that no longer exist then
-    stay open. If no source is configured, `ended` is called at once.
+    With `once`, call `ended` when each source has read its input. Sessions of sources that no longer exist then stay
+    open.
     """
     try:
         async with trio.open_nursery() as nursery:
-            receiving = Receiving(configured, context, gate, ahead, ended=ended, nursery=nursery)
+            receiving = Receiving(configured, context, gate, ahead, nursery)
             if not once:
                 receiving.leave_orphans()
             await receiving.start_all()
             task_status.started(receiving)
-            if once and not configured.sources:
+            if once:
+                await receiving.join()
                 ended()
             while True:
                 await pause(LOOK_SECONDS)
