@@ -38,8 +38,14 @@ def collector(request, tmp_path):
 
 def asked(collector):
     """The number of names that are asked for, as /status and the metric of a running collector state it."""
-    status = collector.status()["sources"]["runs"]["asked_names"]
-    [sample] = Scrape(collector.metrics()).families["tailrace_ledger_asked_names"]
+
+    def stated():
+        return collector.status()["sources"]["runs"]["asked_names"]
+
+    status, before = stated(), None
+    while status != before:  # the number changed between the two requests
+        [sample] = Scrape(collector.metrics()).families["tailrace_ledger_asked_names"]
+        status, before = stated(), status
     assert (sample.labels, sample.value) == ({"source": "runs"}, status)
     return status
 
