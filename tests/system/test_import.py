@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from tailrace.configuration import choose as load
 from tailrace.importing import importing
 from tailrace.importing.choosing import choose
-from tailrace.importing.discover import find
+from tailrace.importing.discover import Why, find
 from tailrace_client import Emitter
 from tests import program, toml
 from tests.forms import in_turn
@@ -230,6 +231,31 @@ def test_a_second_run_into_the_same_file_is_stored_beside_the_first(second, tmp_
     do(store, file)
     do(store, file)
     assert ids(store) == [*range(1, 6 + second.count(b'"record"'))]
+
+
+@pytest.mark.parametrize("after", [jets(3), b"", None])
+def test_a_file_that_changed_before_it_was_read_is_named_with_what_became_of_it(after, tmp_path):
+    file = tmp_path / "a.jets"
+    file.write_bytes(jets(5))
+
+    @contextmanager
+    def emptied():
+        """Empty the file after it was chosen, until it was looked at."""
+        file.write_bytes(b"")
+        yield lambda _: None
+        file.unlink() if after is None else file.write_bytes(after)
+
+    loaded = load(None, str(tmp_path / "store"))
+    summary, _ = importing.take(loaded, importing.Wanted((file,)), emptied)
+    [left] = summary.left_out
+    assert (left.path, left.why) == (
+        str(file),
+        Why.GONE if after is None else Why.CHANGED if after else Why.EMPTY,
+    )
+    assert summary.failed
+    if after:
+        do(tmp_path / "store", file)
+        assert ids(tmp_path / "store") == [1, 2, 3]
 
 
 def test_a_document_that_has_changed_is_taken_in(tmp_path):

@@ -185,6 +185,10 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
         "unreadable": ("cannot be read", "cannot be read"),
         "special": ("is a pipe, a socket or a device", "are pipes, sockets or devices"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
+        "changed": (
+            "was emptied or replaced before it could be read; repeat the command",
+            "were emptied or replaced before they could be read; repeat the command",
+        ),
         "unrecognised": (
             f"is left out: neither the file name nor the content is of {format_}; list the file itself on the command line to import it all the same",
             f"are left out: neither their names nor their contents are of {format_}; list the files themselves on the command line to import them all the same",

@@ -41,6 +41,8 @@ class Why(StrEnum):
     """The file has no content."""
     GONE = "gone"
     """The file disappeared before it could be read."""
+    CHANGED = "changed"
+    """The file was emptied or replaced before it could be read. Now it has content that was not read."""
     ABSENT = "absent"
     """The file does not exist, although a link leads to it or a metadata file describes it."""
     UNREADABLE = "unreadable"

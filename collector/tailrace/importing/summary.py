@@ -7,6 +7,7 @@ command therefore reports the same losses.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -165,11 +166,17 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
-    """Return the files that were chosen for reading but have no session in the table. Such files are empty or have
-    disappeared."""
+    """Return the files that were chosen for reading but have no session in the table."""
     read = {file.path for file in files}
     return [
-        LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)
+        LeftOut(path=path, why=_hindrance(taken.path))
         for taken in choice.taken
         if (path := spelled(taken.path)) not in read
     ]
+
+
+def _hindrance(file: str) -> Why:
+    """Return the reason why nothing was read from a file that had content when it was chosen."""
+    if shows_nothing(file):
+        return Why.EMPTY
+    return Why.CHANGED if Path(file).exists() else Why.GONE
