@@ -663,6 +663,28 @@ def test_a_signal_handlers_exception_amid_the_threads_start_is_not_the_end_of_se
     assert whole(collector.only, s1=2)
 
 
+def test_a_signal_handlers_exception_behind_the_opening_is_not_the_end_of_sending(
+    answering, emitters, monkeypatch
+):
+    collector = answering("tcp").start()
+    emitter = emitters(collector.address)
+    sender = emitter._sender
+    connect = sender.transport.open
+
+    def interrupted():
+        connect()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sender.transport, "open", interrupted)
+    sender._link.fresh = True
+    with pytest.raises(KeyboardInterrupt):
+        sender._round()
+    monkeypatch.undo()
+    emitter.event("x")
+    assert emitter.close(20)
+    assert whole(collector.only, s1=1)
+
+
 # A forked child also gets the parent's greenlets, where they are
 
 

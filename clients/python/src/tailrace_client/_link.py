@@ -217,8 +217,9 @@ class Link:
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether the link must open the transport now."""
-        wanted = not self.transport.is_open and (self.fresh or self.fate.unsettled)
+        """Return whether the link must open the transport now, or only announce the session on it: an exception of a
+        signal handler may come between the two."""
+        wanted = not self.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:

@@ -465,7 +465,8 @@ class Sender:
         if not link.is_due():
             return
         try:
-            transport.open()
+            if not transport.is_open:
+                transport.open()
         except OSError as error:
             then: Callable[[], None] = partial(link.missed, error)
         else:
