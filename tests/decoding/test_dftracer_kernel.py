@@ -389,6 +389,21 @@ def test_what_names_tell_of_the_release_is_the_same(before, after):
     assert records(units)
 
 
+@pytest.mark.parametrize("first", [event(1, ph='"X"'), counter(2, KNOWN)])
+def test_a_phase_spelled_otherwise_is_kept_until_the_release_is_known(first):
+    """The first number shows that ids count. Until then, each text differs from a number of the record with the clock."""
+    pair = Pair("dftracer")
+    pair.feed(text(first))
+    as_text = [event(n, ph='"X"') for n in range(2, 22)]
+    units = pair.feed(text(*as_text, *(event(n) for n in range(22, 42)), *as_text))
+    found = [record for record in records(units) if '"ph":' in record.attributes]
+    assert [record.start for record in found] == (
+        [1022] if first.startswith('{"id"') else [1000 + n for n in range(2, 22)]
+    )
+    assert rows(units) >= 20
+    pair.end()
+
+
 def test_columns_without_values_are_none():
     bare = counter(2, "").replace(',"args":{}', "").replace('"type":3,', "")
     (block,) = both(*[bare] * 9)

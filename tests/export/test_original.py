@@ -102,14 +102,13 @@ def _beside(beside, rebuilt):
 
 # Seeds that are known to pass: about one damaged input in a thousand does not come back (docs/export.md).
 # Heph's 126 ends with a duplicate, which is not stored; its 133 announces a session, whose id the table does not keep.
-# DFTracer's 9 does not: the end of one record stands before a list of records, and the copy does not lack the run's end.
+# DFTracer's 9 mixes two spellings of `ph`, and its 89 has one record right behind another.
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
         (name, seed)
         for name in sorted({vector.format.name for vector in WRITABLE})
-        for seed in [*range(20), 126, 133]
-        if (name, seed) != ("dftracer", 9)
+        for seed in [*range(20), 89, 126, 133]
     ],
 )
 def test_damaged_input_gives_the_same_rows_when_it_is_written_again(name, seed):

@@ -11,7 +11,7 @@ class Scanner:
         size_max: int,
         rows_min: int,
         names: HashNames,
-        processes: list[tuple[bytes, bytes, bool]],
+        processes: list[tuple[bytes, bytes, bool, bytes]],
         /,
     ) -> tuple[list[tuple[int, Block, bytes, bool]], int]: ...
 

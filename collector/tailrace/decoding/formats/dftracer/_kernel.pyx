@@ -94,6 +94,7 @@ cdef struct Process:
     Text host
     bint numbered  # whether its ids seem to count its events (`Ids.believed`)
     bint counts  # whether a record shows a release that numbers its events by id
+    uint8_t other_phase  # the phase of the complete events that need Python (`TracedRun.other_phase`), or 0
     int rows, last  # number of its rows in the block, and index of its last row
 
 
@@ -200,7 +201,7 @@ cdef class Scanner:
         """Pack the usual records from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
         `processes` has at most `PROCESSES_MAX` processes whose records may be packed. Each has a PID that no other process has,
-        a host, and a flag: whether its ids are believed to count its events.
+        a host, a flag: whether its ids are believed to count its events, and the phase of the complete events that are not usual.
 
         Return a list of parts and the position in `data` after their lines: before a line that is not usual, not whole or longer
         than `size_max`, or where there is no more room. Each process with records has one part, in the order of the last
@@ -294,6 +295,8 @@ cdef class Scanner:
             aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
             if process.numbered and (aggregate or kind == A_SPAN and (line.quoted_id or not line.fields & ID)):
                 break
+            if kind == A_SPAN and line.phase == process.other_phase:
+                break
             if kind == A_SPAN and add_overflows(line.start, line.duration, &to.end[row]):
                 break
             stream = self._stream(line.pid, line.tid, locked)
@@ -342,7 +345,7 @@ cdef class Scanner:
         """
         cdef Process *to
         self.processes = self.current = 0
-        for pid, host, numbered in processes:
+        for pid, host, numbered, other_phase in processes:
             if self.processes == PROCESSES_MAX:
                 break
             to = &self.process[self.processes]
@@ -350,6 +353,7 @@ cdef class Scanner:
             if not read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &to.pid):
                 break
             to.host.at, to.host.size, to.numbered = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host), numbered
+            to.other_phase = PyBytes_AS_STRING(other_phase)[0]  # the end of an empty string is 0
             self.processes += 1
         return 0
 

@@ -75,7 +75,10 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,
-            [(each.pid.encode(), each.host.encode(), each.run.ids.believed) for _, each in processes],
+            [
+                (each.pid.encode(), each.host.encode(), each.run.ids.believed, each.run.other_phase.encode())
+                for _, each in processes
+            ],
         )  # fmt: skip
         for which, block, numbers, counts in parts:
             number, process = processes[which]

@@ -15,7 +15,8 @@ The decoder reads the dialects of the releases 0.x to 2.2: with or without brack
 as text or number. Times are the producer's exact values. Their unit is the microsecond, unless a CM time_metric gives
 another unit. The record `start` or the time_metric states the unit. If a time comes before both, a session record
 "clock" of size 0 states it. The record with the unit has an attribute `ph` if the producer writes `ph` as a text
-(before release 2.2).
+(before release 2.2). A complete event has it, too, if the two spell `ph` differently and it is still unknown whether
+the release numbers its events (`TracedRun.other_phase`).
 
 The attributes are: `id`, `type` and `aggregate` (true for an aggregate); names in place of the record's hashes
 (`fname`, `hostname`; for `start` also `cmd`, `exec`, `cwd`), or keys under `$late` while the names are unknown; unknown
@@ -45,6 +46,7 @@ from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesSta
 from tailrace.decoding.formats.dftracer.record import (
     about_session,
     bracket,
+    phase_of,
     to_record,
     with_phase,
 )
@@ -346,7 +348,7 @@ class DFTracerDecoder:
             return
         if self._processes.turn(reading.stream.partition("/")[0], reading.host):
             self._turned()
-        facts = None
+        facts, phase = None, phase_of(found)
         if reading.role == "start":
             gaps, facts = self._run.begins(self._offset, reading)
             self._records += gaps
@@ -354,10 +356,14 @@ class DFTracerDecoder:
             facts = self._run.measured(reading)
         if reading.start is not None and not self._run.clocked:
             clock = about_session(self._offset, 0, "clock", self._run.clock())
-            self._add(with_phase(clock, found))
+            self._add(self._spelling(clock, phase))
         names = self._names.resolve(reading.wanted)
         record = to_record(self._offset, len(line), found, reading, names, facts)
-        self._add(with_phase(record, found) if facts else record)
+        if facts:
+            record = self._spelling(record, phase)
+        elif reading.role in {"event", "end"} and self._run.other_phase == reading.phase:
+            record = with_phase(record, phase)
+        self._add(record)
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)
         if reading.role == "end":
@@ -366,6 +372,12 @@ class DFTracerDecoder:
         elif reading.role != "start":
             self._records += self._run.heals(self._offset, reading)
             self._run.saw(reading)
+
+    def _spelling(self, record: Record, phase: str) -> Record:
+        """Return the session record that states the unit of time, with the JSON text `phase` of the line's `ph` if this is
+        a text."""
+        self._run.spells(phase)
+        return with_phase(record, phase) if phase.startswith('"') else record
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
         """Call `finds` for the run of each process in `numbers`. Add the returned records to the decoder's records.

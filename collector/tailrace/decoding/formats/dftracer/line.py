@@ -90,6 +90,8 @@ class RecordReading(NamedTuple):
     host: str = ""
     """Hash of the host's name, or "" if the record has none."""
     ticks: int | None = None
+    phase: Literal["", "1", "X"] = ""
+    """How a complete event spells `ph`: as a number ("1") or a text ("X")."""
     counts: bool | None = None
     """Whether the tracer's release gives its complete events consecutive numbers (`id`), or None if the record does not
     show it.
@@ -158,11 +160,12 @@ def _read_complete(line: _Line) -> RecordReading:
     else:
         del line.after["dur"]
     number = integer(line.fields["id"]) if "id" in line.fields else None
+    as_text = isinstance(line.fields["ph"].value, str)
     reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
         id=number if number is not None and -(2**63) <= number < 2**63 else None,
-        counts=None if isinstance(line.fields["ph"].value, str) else True,
+        phase="X" if as_text else "1", counts=None if as_text else True,
     )  # fmt: skip
     if line.category == "dftracer" and line.name in {"start", "end"}:
         return _about_the_run(line, reading)

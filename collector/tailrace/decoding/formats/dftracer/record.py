@@ -63,15 +63,18 @@ def bracket(offset: int, line: bytes) -> Record:
     return record._replace(attributes=_object({"$line": quote(line.decode())}))
 
 
-def with_phase(record: Record, found: FoundFields) -> Record:
-    """Return `record`, the session record that states the clock. Add the attribute `ph` (phase) if the producer wrote
-    the field `ph` as a text.
+def phase_of(found: FoundFields) -> str:
+    """Return the JSON text of the field `ph` (phase): a text such as `"X"`, or a number.
 
     All releases that number their events by `id` write `ph` as a number."""
-    ph = next(field.text for field in found.fields if field.key == "ph")
-    if not ph.startswith('"') or '"$line"' in str(record.attributes):
-        return record
-    return record._replace(attributes=f'{str(record.attributes)[:-1]},"ph":{ph}}}')
+    phase: str = next(field.text for field in reversed(found.fields) if field.key == "ph")
+    return phase
+
+
+def with_phase(record: Record, phase: str) -> Record:
+    """Return `record` with the attribute `ph`, whose value is the JSON text `phase`."""
+    before = f"{record.attributes[:-1]}," if record.attributes else "{"
+    return record._replace(attributes=f'{before}"ph":{phase}}}')
 
 
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:

@@ -204,6 +204,8 @@ class TracedRunState(msgspec.Struct):
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
     `blanks`: whether the file begins with two blanks, as an unfinished file of release 1.0.
     `counts`: whether the tracer's release numbers its events by id, or None if unknown.
+    `phase`: the first character of the field `ph` in complete events, as the record that stated the unit of time spells
+        phases: "1" (a number) or "X" (a text). Empty if no record has stated the unit.
     `last`: the id of the record `end`.
     `unnumbered`: the number of malformed records of this run in which no id is visible.
     `claimed`: the ranges of ids that were reported as gaps.
@@ -217,6 +219,7 @@ class TracedRunState(msgspec.Struct):
     measured: bool = False
     blanks: bool = False
     counts: bool | None = None
+    phase: str = ""
     last: int = 0
     unnumbered: int = 0
     claimed: list[tuple[int, int]] = []
@@ -278,6 +281,20 @@ class TracedRun:
         stated."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
+
+    def spells(self, phase: str) -> None:
+        """Note how the record that states the unit of time spells its field `ph`, given as JSON text."""
+        self._state.phase = "X" if phase.startswith('"') else "1"
+
+    @property
+    def other_phase(self) -> str:
+        """The spelling of `ph` whose complete events need the Python decoder: "1", "X", or "" for neither.
+
+        While it is unknown whether ids number the events, the spelling decides it. An event whose spelling differs from
+        that of the record with the unit of time therefore keeps its `ph` as an attribute."""
+        if self._state.counts is not None:
+            return ""
+        return {"1": "X", "X": "1"}.get(self._state.phase, "")
 
     def saw(self, reading: RecordReading) -> None:
         """Update the state of the run with a readable record."""

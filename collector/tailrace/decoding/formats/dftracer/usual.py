@@ -146,12 +146,22 @@ class _UsualReading:
     events for the current run.
     """
 
-    __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
+    __slots__ = (
+        "_host",
+        "_ids",
+        "_other_phase",
+        "_own",
+        "_processes",
+        "_records",
+        "_run",
+        "_shows",
+        "_texts",
+    )
 
     def __init__(self, names: HashNames, processes: Processes, records: list[Record]) -> None:
         self._processes, self._records = processes, records
         self._texts = _Texts(names)
-        self._run, self._own, self._host = _own(processes)
+        self._run, self._own, self._host, self._other_phase = _own(processes)
         self._ids: list[int] = []
         self._shows = False
         """Whether a record has a number as `ph`. Only releases that number their events by `id` write `ph` as a number.
@@ -195,6 +205,8 @@ class _UsualReading:
             and not self._turns(offset, pid, texts.host)
         ):
             return False
+        if kind is SPAN and self._other_phase and str(ph) == self._other_phase:
+            return False
         unnumbered = kind is SPAN and (number is UNSET or (spelling and spelling.quoted_id))
         if kind is SPAN:
             self._shows = self._shows or ph == 1
@@ -226,7 +238,7 @@ class _UsualReading:
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))
-        self._run, self._own, self._host = _own(self._processes)
+        self._run, self._own, self._host, self._other_phase = _own(self._processes)
         return pid == self._own and host in ("", self._host)
 
 
@@ -296,12 +308,12 @@ def _phase(text: str) -> int | str | None:
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
-def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
-    """Return the current process's run (program execution), PID and host. Return None as the PID if `TracedRun.usual`
-    is false. The module `line` then reads all records of the process."""
+def _own(processes: Processes) -> tuple[TracedRun, int | None, str, str]:
+    """Return the current process's run (program execution), PID, host, and `TracedRun.other_phase`. Return None as the
+    PID if `TracedRun.usual` is false. The module `line` then reads all records of the process."""
     process = processes.current
     plain = process.pid and process.run.usual
-    return process.run, int(process.pid) if plain else None, process.host
+    return process.run, int(process.pid) if plain else None, process.host, process.run.other_phase
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:

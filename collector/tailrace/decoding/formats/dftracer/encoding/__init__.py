@@ -46,6 +46,9 @@ _OURS = frozenset(
 )  # fmt: skip
 """Names of the attributes that the decoder adds to the fields that a producer wrote in a record."""
 
+_DERIVED = frozenset({"clock", "process"})
+"""Names of the session records without bytes, which the decoder adds before a line's record."""
+
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -59,6 +62,7 @@ class DFTracerEncoder:
         self._of: dict[str, tuple[str, ...]] = {}  # Whether `ph` is a number or a text, by PID.
         self._coming = False  # Whether the next record shows the PID for which `_phases` is valid.
         self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
+        self._in_line = False  # Whether the last written line lacks its newline.
         self._begin = 0  # Offset of the first line of the file.
 
     @property
@@ -72,6 +76,8 @@ class DFTracerEncoder:
         texts = _members(record.attributes)
         if "ticks_per_second" in texts:
             self._phases, self._coming = (TEXTS if "ph" in texts else NUMBERS), True
+        if not record.stream and record.name in _DERIVED:
+            return self._line_end(following)
         if not record.stream:
             return self._about_session(record, texts, following)
         pid = record.stream.partition("/")[0]
@@ -89,8 +95,18 @@ class DFTracerEncoder:
         if self._repair and record.flaw in REPAIRED | {"glued", COMMA}:
             self._added["line as JSON"] += 1
             line = plain_json(readable(fields))
+        self._in_line = True
+        return line + self._line_end(following)
+
+    def _line_end(self, following: Record | None) -> bytes:
+        """Return the newline of a written line. Return empty bytes if the next record is in the same line, or if a record
+        without bytes comes next: the newline then comes with that record."""
         glued = following is not None and following.flaw == "glued" and not self._repair
-        return line if glued else line + b"\n"
+        derived = following is not None and not following.stream and following.name in _DERIVED
+        if not self._in_line or glued or derived:
+            return b""
+        self._in_line = False
+        return b"\n"
 
     def close(self) -> bytes:
         if not self._repair or not self._bracket:
