@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 import tailrace
 from tailrace import kernels
-from tailrace.cli.commands import COMMANDS, Commands, load, tailrace as group
+from tailrace.cli.commands import COMMANDS, GROUPS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
@@ -83,12 +84,19 @@ def test_the_version_is_printed_with_what_finds_the_kernels():
     assert imported("--version")[1] <= {"ipaddress", "pathlib", "urllib"}
 
 
-def test_help_names_every_command_and_imports_nothing_heavy():
+def test_help_lists_every_command_in_its_group_and_imports_nothing_heavy():
     output, heavy = imported("--help")
-    for name, short_help in COMMANDS.items():
-        assert f"  {name}" in output
-        assert short_help in output
+    titles = re.findall(r"^(\S.*):$", output, re.MULTILINE)
+    assert titles == ["Options", *GROUPS]
+    for title, commands in GROUPS.items():
+        lines = output.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+        shown = [tuple(line.strip().split(maxsplit=1)) for line in lines]
+        assert shown == list(commands.items())
     assert heavy == set()
+
+
+def test_a_command_is_in_one_group():
+    assert len(COMMANDS) == sum(map(len, GROUPS.values()))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

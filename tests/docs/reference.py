@@ -65,6 +65,12 @@ def _cell(value):
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+def examples_of(name: str) -> list[str]:
+    """Return the command lines that end the `--help` of a command."""
+    _, _, *commands = load(name).epilog.splitlines()
+    return [line.strip() for line in commands]
+
+
 def _commands():
     yield from ("", "## Commands")
     above = click.Context(command_line, info_name="tailrace", **command_line.context_settings)
@@ -75,6 +81,7 @@ def _commands():
         yield from ("", f"### `{usage}`", "", cleandoc(command.help or ""))
         options = [p.get_help_record(context) for p in command.get_params(context)]
         yield from _table(("option", ""), *((f"`{o[0]}`", o[1]) for o in options if o))
+        yield from ("", "```sh", *examples_of(name), "```")
     yield from ("", "### Exit codes")
     yield from _table(
         ("code", "meaning"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.config.check import too_few
 from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
@@ -27,7 +27,7 @@ from tailrace.security import guard
 from tailrace.sources.tail.search import parse
 
 
-@click.command()
+@click.command(epilog=examples("tailrace check tailrace.toml"))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 def check_command(file: Path, *, as_json: bool) -> None:

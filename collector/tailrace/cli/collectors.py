@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     Quantity,
     config_option,
@@ -42,7 +43,11 @@ COLUMNS = (
 NUMBERS = ("age", "not committed", "spool", "missing")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tailrace collectors --store ./store", "tailrace collectors --store ./store --metrics"
+    )
+)
 @config_option
 @store_option
 @json_option("Print one JSON object for each collector.")
@@ -171,7 +176,9 @@ The first rates that are shown are computed from the two answers.
 """
 
 
-@click.command()
+@click.command(
+    epilog=examples("tailrace top --store ./store", "tailrace top --store ./store --count 1 --json")
+)
 @table_options
 @json_option("Print one JSON object for each answer of a collector.")
 @click.option(

@@ -33,31 +33,41 @@ from tailrace.errors import (
 )
 from tailrace.terminal import guard, lines
 
-COMMANDS = {
-    "serve": "Run the daemon: collect traces until a signal stops it.",
-    "check": "Find every mistake in a configuration file.",
-    "run": "Run a program with a collector, and certify what it traced.",
-    "verify": "Verify all files of a store, or a run certificate.",
-    "merge": "Merge the stores of a job's nodes, and certify the job.",
-    "import": "Import finished files and directories.",
-    "verdict": "Report for each trace file whether events are missing, and why.",
-    "query": "Run SQL over the collected events.",
-    "streams": "List the streams, and how complete each one is.",
-    "gaps": "List the missing events, and why they are missing.",
-    "stats": "Count and measure spans by name.",
-    "ranks": "Show when each rank of a job has events, and which are missing.",
-    "diff": "Compare the spans of two runs.",
-    "follow": "Show rows as they arrive.",
-    "top": "Watch the running collectors.",
-    "collectors": "List the collectors of a store, and the health of each.",
-    "view": "Look at a store in a browser.",
-    "export": "Write events in the formats of other tools.",
-    "upkeep": "Merge small files and delete old days.",
-    "doctor": "Examine this host, and print what to change.",
-    "bundle": "Collect facts for support, without data and secrets.",
-    "demo": "Demonstrate Tailrace on generated traffic.",
+GROUPS = {
+    "Collect": {
+        "serve": "Run the daemon: collect traces until a signal stops it.",
+        "run": "Run a program with a collector, and certify what it traced.",
+        "import": "Import finished files and directories.",
+        "merge": "Merge the stores of a job's nodes, and certify the job.",
+        "demo": "Demonstrate Tailrace on generated traffic.",
+    },
+    "Look": {
+        "verdict": "Report for each trace file whether events are missing, and why.",
+        "query": "Run SQL over the collected events.",
+        "streams": "List the streams, and how complete each one is.",
+        "gaps": "List the missing events, and why they are missing.",
+        "stats": "Count and measure spans by name.",
+        "ranks": "Show when each rank of a job has events, and which are missing.",
+        "diff": "Compare the spans of two runs.",
+        "follow": "Show rows as they arrive.",
+        "view": "Look at a store in a browser.",
+    },
+    "Take elsewhere": {
+        "export": "Write events in the formats of other tools.",
+        "verify": "Verify all files of a store, or a run certificate.",
+    },
+    "Operate": {
+        "check": "Find every mistake in a configuration file.",
+        "top": "Watch the running collectors.",
+        "collectors": "List the collectors of a store, and the health of each.",
+        "upkeep": "Merge small files and delete old days.",
+        "doctor": "Examine this host, and print what to change.",
+        "bundle": "Collect facts for support, without data and secrets.",
+    },
 }
-"""For each subcommand, its description in `tailrace --help`."""
+"""For each group of subcommands in `tailrace --help`, the description of each subcommand."""
+
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 MODULES = {
     "stats": "spans", "diff": "spans",
@@ -97,6 +107,11 @@ CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
 """Exit codes of expected errors, by the class of the error. All other expected errors have the exit code `FAILED`."""
 
 
+def examples(*commands: str) -> str:
+    """Return the text that ends the `--help` of a command: command lines, each of which a user can copy."""
+    return "\n".join(("\b", "Examples:", *(f"  {command}" for command in commands)))
+
+
 def load(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
     module = import_module(f"tailrace.cli.{MODULES.get(name, name)}")
@@ -134,8 +149,10 @@ class Commands(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's signature
         formatter: click.HelpFormatter,
     ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run a command, and exit with its exit code.
@@ -217,7 +234,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         ctx.exit()
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`tailrace COMMAND --help` describes a command, and ends with examples.",
+)
 @click.option(
     "--version",
     is_flag=True,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     GAPS,
     complete_option,
@@ -37,7 +38,12 @@ MEMORY = Size.parse("1 GiB")
 """Maximum memory of the database. If a sort needs more memory, the database writes temporary files."""
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tailrace export --store ./store --to perfetto -o trace.pftrace",
+        "tailrace export --store ./store --to csv -o -",
+    )
+)
 @table_options
 @click.option(
     "--to",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace import heaps
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.decoding.formats import FORMATS
 from tailrace.units import counted
@@ -26,7 +26,7 @@ were left out for one reason. --json lists all.
 """
 
 
-@click.command()
+@click.command(epilog=examples("tailrace import --store ./store ./traces"))
 @config_option
 @store_option
 @click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     config_option,
     job_options,
@@ -61,7 +61,7 @@ class StoreDirectory(click.ParamType[Path]):
         return Path(text)
 
 
-@click.command()
+@click.command(epilog=examples("tailrace merge --into ./merged ./tailrace-job-17.0"))
 @config_option
 @click.option(
     "--into",
@@ -177,7 +177,7 @@ def _report(
 COLUMNS_MAX = 10_000
 
 
-@click.command()
+@click.command(epilog=examples("tailrace ranks --store ./merged --svg ranks.svg"))
 @table_options
 @json_option("Print one JSON object.")
 @click.option(
@@ -244,7 +244,7 @@ def ranks_command(
         click.echo(line)
 
 
-@click.command()
+@click.command(epilog=examples("tailrace verify ./store", "tailrace verify ./run/certificate.json"))
 @config_option
 @click.option(
     "--store", metavar="DIR", help="Directory or URL of the table; by default the certificate's."

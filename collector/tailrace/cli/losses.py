@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     GAPS,
     complete_option,
@@ -42,7 +43,7 @@ AWAITED = "awaited"
 """Reason in the list of gaps for events that may still arrive: the running collector still waits for them."""
 
 
-@click.command()
+@click.command(epilog=examples("tailrace gaps --store ./store"))
 @table_options
 @json_option("Print one JSON object for each gap, with all columns.")
 @selection_options
@@ -140,7 +141,7 @@ FROM streams LEFT JOIN part.origins USING (source, session)
 SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open")
 
 
-@click.command()
+@click.command(epilog=examples("tailrace streams --store ./store"))
 @table_options
 @json_option("Print one JSON object for each stream, with all columns.")
 @selection_options

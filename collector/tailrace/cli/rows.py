@@ -8,6 +8,7 @@ import time
 
 import click
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     GAPS,
     Quantity,
@@ -24,7 +25,9 @@ from tailrace.standard import STDERR, never_wait
 from tailrace.units import Duration, Size
 
 
-@click.command()
+@click.command(
+    epilog=examples('tailrace query --store ./store "SELECT DISTINCT name FROM spans ORDER BY 1"')
+)
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
@@ -120,7 +123,7 @@ The pause grows while there are none.
 """
 
 
-@click.command()
+@click.command(epilog=examples("tailrace follow --store ./store --from-start --lines 10"))
 @table_options
 @json_option("Print one JSON object for each row, with all columns.")
 @click.option(

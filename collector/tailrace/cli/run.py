@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, json_option, signatures
 from tailrace.configuration import choose
 from tailrace.errors import TailraceError
@@ -40,7 +40,13 @@ class Prepared(NamedTuple):
     """The directory into which the certificate and the traces of the run are written."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "tailrace run -- python train.py",
+        "tailrace run --store ./run --max-loss 0 -- python train.py",
+    ),
+)
 @config_option
 @click.option(
     "--store",

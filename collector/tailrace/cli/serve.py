@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace import heaps
+from tailrace.cli.commands import examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.cli.output.ledger import final_ledger
 from tailrace.clock import SystemClock
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from tailrace.query.completeness import CopiedFiles
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tailrace serve --config tailrace.toml",
+        "tailrace serve --config tailrace.toml --store ./after-the-job --rest",
+    )
+)
 @config_option
 @store_option
 @click.option(

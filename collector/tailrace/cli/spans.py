@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import click
 
 from tailrace.analysis.statistics import FIGURES
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     GAPS,
     F,
@@ -64,7 +64,11 @@ by_option = click.option(
 NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", "max")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tailrace stats --store ./store", "tailrace stats --store ./store --by source --by name"
+    )
+)
 @table_options
 @json_option("Print one JSON object for each group.")
 @window_options
@@ -190,7 +194,7 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
     return side(*given[:5]), side(*given[5:])
 
 
-@click.command()
+@click.command(epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after"))
 @config_option
 @json_option("Print one JSON object for each group.")
 @sides_options

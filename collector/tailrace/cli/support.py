@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.errors import ConfigError
 from tailrace.filesystem import refusal_text
@@ -33,7 +33,9 @@ WIDTH = 80
 COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 
 
-@click.command()
+@click.command(
+    epilog=examples("tailrace doctor --config tailrace.toml", "tailrace doctor --quick --json")
+)
 @config_option
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
@@ -90,7 +92,7 @@ def _coloured(text: str, severity: Severity) -> str:
     return click.style(text, fg=COLOURS[severity], bold=True)
 
 
-@click.command()
+@click.command(epilog=examples("tailrace bundle --store ./store -o bundle.tar.gz"))
 @config_option
 @store_option
 @click.option(
@@ -140,7 +142,7 @@ def bundle_command(
         click.echo(f"{path}: {size:,} B; review it before you pass it on")
 
 
-@click.command()
+@click.command(epilog=examples("tailrace demo", "tailrace demo --keep"))
 @click.option(
     "--store",
     metavar="DIR",

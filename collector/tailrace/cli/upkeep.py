@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
@@ -16,7 +17,9 @@ from tailrace.store.layout import is_local
 from tailrace.units import counted
 
 
-@click.command()
+@click.command(
+    epilog=examples("tailrace upkeep --store ./store", "tailrace upkeep --store ./store --all")
+)
 @table_options
 @click.option(
     "--all",

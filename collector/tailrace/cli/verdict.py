@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import click
 
-from tailrace.cli.commands import ExitCode
+from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import json_option
 from tailrace.model.gap import Reason
 from tailrace.terminal import printable
@@ -109,7 +109,7 @@ class Verdict(NamedTuple):
         return {**self._asdict(), "verdict": self.word, "text": self.text}
 
 
-@click.command()
+@click.command(epilog=examples("tailrace verdict ./traces"))
 @json_option("Print one JSON object with the same facts.")
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)

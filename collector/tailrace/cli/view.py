@@ -13,12 +13,17 @@ from pathlib import Path
 
 import click
 
+from tailrace.cli.commands import examples
 from tailrace.cli.options import NamedRun, config_option, load_config, named_run, store_option
 from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tailrace view ./store", "tailrace view --listen 127.0.0.1:8080 ./before ./after"
+    )
+)
 @config_option
 @store_option
 @click.option(
