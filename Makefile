@@ -12,9 +12,10 @@ PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
 ENGINES := $(VENV)/engines/ready
 FUZZER := $(VENV)/fuzzer/ready
-# The files of tests, shared among six processes: two cores, and some of the time is waiting. The files that
-# take longest begin first (tests/order.py).
-PARALLEL := --numprocesses=6 --dist=loadfile --no-loadscope-reorder
+# The files of tests, shared among six processes: two cores, and some of the time is waiting. The core waits for little,
+# and each process collects all tests. The files that take longest begin first (tests/order.py).
+PROCESSES := 6
+PARALLEL = --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
@@ -30,6 +31,7 @@ help:  ## print this list
 demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
+test: PROCESSES := 3
 test: $(DEV)  ## run the core of the tests, within five minutes on two cores; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $$($(BIN)/python -m tests.parts core) $(ARGS)
 

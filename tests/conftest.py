@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -59,8 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Costs())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no items of a long form without --slow: there are thousands, and each process of a run would make all."""
+    if collector.config.getoption("--slow") or not inspect.isfunction(obj):
+        return None
+    marks = getattr(obj, "pytestmark", ())
+    return [] if any(mark.name == "slow" for mark in marks) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Remove the long forms of tests without --slow: each has a short form that remains.
+    """Remove the cases that only the long form runs (`tests.forms.in_turn`) without --slow.
 
     If there are several processes, the files that take longest come first.
     """

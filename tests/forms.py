@@ -18,11 +18,16 @@ SHARE = 3
 """In the short form, one example in this number is drawn. Each run draws others."""
 
 
+def is_long() -> bool:
+    """Return whether this run is one of the long forms (`--slow`)."""
+    return TRUE in os.environ
+
+
 def examples(number, **others):
     """Return the settings of a property with this number of examples in the long form (`--slow`), and further settings
     of hypothesis.
     """
-    number = number if TRUE in os.environ else number // SHARE
+    number = number if is_long() else number // SHARE
     return settings(max_examples=number, deadline=None, **others)
 
 

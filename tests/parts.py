@@ -12,11 +12,13 @@ adds to both.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from zlib import crc32
 
 from tailrace.clock import SystemClock
+from tests.order import LONGEST
 from tests.without_kernels import ROOT, files, runs_twice
 
 DAY = 86_400 * 10**9
@@ -36,28 +38,20 @@ MEASURED = (
 """Folders whose tests are measured with kernels: they run most of the code that `twice` does not reach."""
 
 CORE = frozenset({
-    "analysis", "config", "contract", "decoding", "demo", "formats", "importing", "ingest", "ledger", "metrics", "query",
-    "reading", "rows", "security", "serving", "sources", "spool", "store",
+    "config", "contract", "decoding", "ingest", "ledger", "metrics", "query", "rows", "security", "serving", "sources",
+    "spool", "store",
 })  # fmt: skip
-"""Folders of the core: the unit tests and vectors of every package, and the demonstration, whose daemon receives all
-formats.
+"""Folders of the core. Of these folders, and of the Python client's tests, it has each file that starts no process and is
+not among `order.LONGEST`.
 """
 CORE_FILES = frozenset({
-    "tests/docs/test_citations.py", "tests/docs/test_class_names.py", "tests/docs/test_decisions.py",
-    "tests/docs/test_reference.py", "tests/system/test_lifecycle.py", "tests/upgrade/test_shapes.py",
-    "tests/view/browser/test_views.py",
+    "tests/decoding/test_conformance.py", "tests/docs/test_citations.py", "tests/docs/test_class_names.py",
+    "tests/docs/test_decisions.py", "tests/docs/test_reference.py", "tests/system/test_lifecycle.py",
+    "tests/upgrade/test_shapes.py",
 })  # fmt: skip
-"""Further files of the core: checks of the documents, a daemon from its start to its stop, the page in a browser."""
-NOT_CORE = frozenset({
-    "clients/python/tests/test_green_threads.py", "tests/formats/test_sixth_format.py", "tests/importing/test_kinds.py",
-    "tests/importing/test_lost_names.py", "tests/ingest/test_memory.py", "tests/query/test_beside_a_writer.py",
-    "tests/query/test_limits.py", "tests/reading/test_beside_a_daemon.py", "tests/reading/test_processes.py",
-    "tests/spool/test_kill_spool.py", "tests/store/test_damage.py", "tests/store/test_kill.py",
-    "tests/store/test_object_store.py",
-})  # fmt: skip
-"""Files in the core's folders that are no unit tests, or cost much: processes that are killed, other interpreters,
-servers, imports of many files.
-"""
+"""Further files of the core: all vectors, checks of the documents, and a daemon from its start to its stop."""
+_STARTING = re.compile(r"\b(subprocess|multiprocessing|tests\.program|tests\.system)\b")
+"""Pattern of the modules with which a test starts processes."""
 
 COUNTING = {
     "tests/cli/test_query.py": "test_an_empty_store_is_asked_with_few_modules",
@@ -102,10 +96,11 @@ def long(day: int | None = None) -> list[str]:
 
 def is_core(path: str) -> bool:
     """Return whether a file belongs to the core."""
-    if path in NOT_CORE:
-        return False
+    if path in CORE_FILES:
+        return True
     folder = path.removeprefix("tests/").partition("/")[0]
-    return path.startswith("clients/python/tests/") or folder in CORE or path in CORE_FILES
+    of_core = folder in CORE or path.startswith("clients/python/tests/")
+    return of_core and path not in LONGEST and not _STARTING.search((ROOT / path).read_text())
 
 
 def core() -> list[str]:

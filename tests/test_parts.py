@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tests.order import LONGEST
 from tests.parts import (
     CORE,
     CORE_FILES,
     COUNTING,
     LONG,
     MEASURED,
-    NOT_CORE,
+    core,
     is_core,
     long,
     measured,
@@ -46,9 +47,13 @@ def test_what_is_named_exists():
     for path, test in COUNTING.items():
         assert f"def {test}(" in (ROOT / path).read_text()
     assert [path for each in LONG for path in each if not (ROOT / path).exists()] == []
-    assert [path for path in (*CORE_FILES, *NOT_CORE) if not (ROOT / path).exists()] == []
+    assert [path for path in CORE_FILES if not (ROOT / path).exists()] == []
 
 
-def test_what_is_left_out_of_the_core_would_be_in_it():
-    assert [path for path in NOT_CORE if is_core(path)] == []
+def test_the_core_has_whatever_starts_no_process_and_is_soon_done():
     assert is_core("tests/ledger/test_counters.py")
+    assert is_core("clients/python/tests/test_wire.py")
+    assert not is_core("tests/store/test_kill.py")
+    assert not is_core("tests/ingest/test_memory.py")
+    assert {*CORE_FILES} < {*core()}
+    assert {*core()} & {*LONGEST} == {"tests/decoding/test_conformance.py"}

@@ -10,7 +10,8 @@ lists paths of files, and what a format derives from each path.
 A format with a kernel is tested twice: with its Python decoder, and with the kernel (`blockwise.py`). The expected
 records are the same, and each decoder also continues from the state of the other. Each of the two is then tested at
 every third position only. The Python decoder is tested at all positions if kernels are off, as in `.ci/run` on every
-second day. With `--slow`, both are.
+second day. With `--slow`, both are. Cut, truncated and damaged input is decoded in one of the two ways, and in the next
+turn in the other (`tests/forms.py`).
 
 A test runs with all vectors of a format, and names the vectors that fail. The environment variable `VECTOR=busy`
 selects the vectors whose names contain this text. `pytest --update-vectors` writes the expected records again; read the
@@ -53,6 +54,7 @@ from tailrace.decoding.formats import FORMATS, heph
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
 from tests.decoding.blockwise import blockwise
+from tests.forms import is_long, this_turn
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL, MIDDLE = 600, 1200
@@ -226,11 +228,18 @@ WHOLE_IN_PYTHON = {"heph": heph._of_events}
 """The functions that compute `Format.whole` in Python, by format."""
 
 
-def over(vectors: Sequence[Vector]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def over(
+    vectors: Sequence[Vector], *, one_way: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that runs a test with each of the vectors. All vectors of a format and way of decoding run in
     one test, because there are too many for a test each.
+
+    With `one_way`, a vector that is decoded in two ways is tested in one of them, and in the next turn in the other
+    (`tests/forms.py`). With `--slow`, it is tested in both.
     """
     by_way = {way: [v for v in vectors if v.way == way and CHOSEN in v.name] for way in WAYS}
+    if one_way and not is_long():
+        by_way = {way: _in_turn(each) for way, each in by_way.items()}
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         def run(way: str, **given: object) -> None:
@@ -253,7 +262,18 @@ def over(vectors: Sequence[Vector]) -> Callable[[Callable[..., None]], Callable[
     return decorate
 
 
+def _in_turn(vectors: list[Vector]) -> list[Vector]:
+    """Return the vectors of a way of decoding that are tested in this way in this turn."""
+    turn = this_turn()
+    return [
+        vector
+        for place, vector in enumerate(vectors)
+        if not vector.in_two_ways or (place + turn + vector.way.endswith("-kernel")) % 2
+    ]
+
+
 every = over(ALL_WAYS)
+every_one_way = over(ALL_WAYS, one_way=True)
 ending = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)])
 settling = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), SettlingDecoder)])
 holding = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), HoldingDecoder)])
@@ -391,7 +411,7 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     assert decoder.pending == 0
 
 
-@every
+@every_one_way
 def test_any_cut_gives_the_same_records_of_damaged_input_too(
     vector: Vector, trials: Trials
 ) -> None:
@@ -513,7 +533,7 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials)
         assert packed(records[:inside]) == packed(whole[:inside])
 
 
-@every
+@every_one_way
 def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
     """The records of a truncated input include each readable record that lies wholly before the end, unchanged."""
     whole = vector.decode()
@@ -532,7 +552,7 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> N
         assert packed(records[: len(inside)]) == packed(inside)
 
 
-@every
+@every_one_way
 def test_each_byte_may_be_damaged_or_missing(vector: Vector, trials: Trials) -> None:
     rng = random.Random(10)
     for position in trials.each(vector):
