@@ -109,27 +109,34 @@ def test_what_was_imported_is_not_imported_again(traces, tmp_path):
     assert ask(store, "SELECT count(*) FROM sessions WHERE peer LIKE '%more.jets'") == [(2,)]
 
 
+def interrupt(store, trace, begun, pause, number=signal.SIGKILL):
+    """Import a file, and interrupt the import `pause` seconds after `begun` has become true. If the import ended before
+    the signal, repeat both on a new store, with half the pause. Return the exit status."""
+    while True:
+        process = program.start(
+            command(store, trace), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        )
+        until(lambda: begun() or process.poll() is not None, "the import to begin")  # noqa: B023 - used at once
+        time.sleep(pause)
+        process.send_signal(number)
+        if process.wait(timeout=180):
+            return process.returncode
+        shutil.rmtree(store)
+        pause /= 2
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_an_interrupted_import_goes_on_where_it_stopped(number, tmp_path):
     store, records = tmp_path / "store", 100_000
     (tmp_path / "long.jets").write_bytes(jets(records))
-    process = program.start(
-        command(store, tmp_path / "long.jets"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    segments = store / "spool"
-    until(
-        lambda: (
-            sum(p.stat().st_size for p in segments.glob("0*")) > 0 if segments.exists() else False
-        ),
-        "the import to begin",
-    )
-    time.sleep(0.4)  # the random moment of an interruption
-    assert process.poll() is None, "it was done too soon to be interrupted"
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+
+    def begun():
+        return any(path.stat().st_size for path in (store / "spool").glob("0*"))
+
+    status = interrupt(store, tmp_path / "long.jets", begun, 0.4, number)
+    assert status == (-number if number == signal.SIGKILL else 128 + number)
     do(store, tmp_path / "long.jets")
     assert ask(
         store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind IN ('begin', 'span')"

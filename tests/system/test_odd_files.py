@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import signal
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tailrace.importing.discover import Why, find
 from tests import toml
 from tests.forms import in_turn
 from tests.system.collector import until
-from tests.system.test_import import VECTORS, ask, command, do, jets
+from tests.system.test_import import VECTORS, ask, do, interrupt, jets
 
 NOBODY = 65534
 
@@ -152,7 +151,6 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
     store, trace = tmp_path / "store", tmp_path / "long.jets"
     trace.write_bytes(jets(150_000))
     whole = trace.stat().st_size
-    process = subprocess.Popen(command(store, trace), stdout=subprocess.DEVNULL)
 
     def in_the_spool():
         return any(
@@ -160,11 +158,8 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
             for path in (store / "spool").glob("0*")
         )
 
-    until(in_the_spool, "the file to be read")
-    time.sleep(0.2)  # for its end to be synced; the table comes later
-    assert process.poll() is None, "it was done too soon to be interrupted"
-    process.kill()
-    process.wait()
+    pause = 0.2  # for its end to be synced; the table comes later
+    assert interrupt(store, trace, in_the_spool, pause) == -signal.SIGKILL
     do(store, trace)
     assert ask(store, "SELECT count(*) FROM events WHERE kind IN ('begin', 'span')") == [(150_000,)]
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
