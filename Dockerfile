@@ -21,6 +21,7 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --require-hashes \
       -r requirements/runtime.txt -r requirements/object-store.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
+COPY share share
 COPY collector collector
 RUN TAILRACE_KERNELS=require /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --no-deps /opt/wheels/*.whl \

@@ -134,6 +134,7 @@ FORMS = [
     (None, "run", "--config", "{missing}", "--", "true"),
     (None, "run", "--require-trace", "--store", "{new}", "--", "{missing}"),
     (2, "demo", "--{attack}"),
+    (2, "completion", "{attack}"),
     (2, "{attack}"),
 ]
 

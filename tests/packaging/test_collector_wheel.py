@@ -72,7 +72,13 @@ def test_the_wheel_holds_its_package_and_nothing_else(collector_wheel):
     with zipfile.ZipFile(collector_wheel) as wheel:
         names = wheel.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"tailrace"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"tailrace"}
+    shared = {
+        name.partition("/data/")[2] for name in names if name.partition("/")[0].endswith(".data")
+    }
+    assert shared == {
+        str(path.relative_to(ROOT)) for path in (ROOT / "share").rglob("*") if path.is_file()
+    }
     assert "tailrace/py.typed" in names
     page = [name for name in names if name.startswith("tailrace/view/page/")]
     inside = {

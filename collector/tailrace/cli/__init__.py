@@ -50,7 +50,10 @@ def main() -> None:
         from tailrace.cli import commands
 
         if running:
+            from importlib import import_module
+
             commands.load("run")
+            import_module("tailrace.run.program")
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything
         options, program = _parsed(sys.argv[2:]) if running else ([], [])
         if not program or "--require-trace" in options:

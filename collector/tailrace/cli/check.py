@@ -19,12 +19,9 @@ from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.configuration import transports
-from tailrace.daemon import memory
 from tailrace.decoding.formats import FORMATS
-from tailrace.doctor import processes
 from tailrace.filesystem import free_room
 from tailrace.security import guard
-from tailrace.sources.tail.search import parse
 
 
 @click.command(epilog=examples("tailrace check tailrace.toml"))
@@ -48,6 +45,8 @@ def check_command(file: Path, *, as_json: bool) -> None:
 def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     if loaded is None:
         return "\n".join(str(problem) for problem in problems)
+    from tailrace.daemon import memory
+
     config = loaded.config
     lines = [
         f"{file}: ok",
@@ -67,6 +66,8 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
 def _warnings(config: Config) -> Iterator[str]:
     """Yield warnings about a configuration without mistakes: for example, clients cannot reach a source, or two sources
     read the same files."""
+    from tailrace.doctor import processes
+
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
@@ -103,6 +104,8 @@ def _meet(pattern: str, other: str) -> bool:
     """Return whether two path patterns can match the same file. They can if they are equal, or if one of them is a
     directory that contains the directory in which the other one searches.
     """
+    from tailrace.sources.tail.search import parse
+
     one, two = parse(pattern), parse(other)
     return one == two or any(
         not outer.parts and f"{inner.root}/".startswith(f"{outer.root.rstrip('/')}/")
@@ -117,6 +120,8 @@ def _takes_any(source: TailConfig) -> bool:
 
 def _absent(config: Config) -> Iterator[str]:
     """Yield a warning for each directory or file that does not exist although a source searches in it."""
+    from tailrace.sources.tail.search import parse
+
     for name, source in _tails(config):
         for pattern in source.paths:
             root = parse(pattern).root
@@ -149,6 +154,8 @@ def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:
+        from tailrace.daemon import memory
+
         config = loaded.config
         summary |= {
             "sha256": loaded.sha256,

@@ -63,6 +63,7 @@ GROUPS = {
         "upkeep": "Merge small files and delete old days.",
         "doctor": "Examine this host, and print what to change.",
         "bundle": "Collect facts for support, without data and secrets.",
+        "completion": "Print what completes commands and options in a shell.",
     },
 }
 """For each group of subcommands in `tailrace --help`, the description of each subcommand."""
@@ -74,7 +75,7 @@ MODULES = {
     "gaps": "losses", "streams": "losses",
     "query": "rows", "follow": "rows",
     "merge": "jobs", "ranks": "jobs", "verify": "jobs",
-    "doctor": "support", "bundle": "support", "demo": "support",
+    "doctor": "support", "bundle": "support", "demo": "support", "completion": "support",
     "top": "collectors", "import": "import_",
 }  # fmt: skip
 """For some commands, the module that defines the command. All other commands are in a module of the same name."""

@@ -14,6 +14,8 @@ import click
 
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
+    complete_directories,
+    complete_files,
     config_option,
     job_options,
     json_option,
@@ -68,6 +70,7 @@ class StoreDirectory(click.ParamType[Path]):
     metavar="STORE",
     required=True,
     type=StoreDirectory(),
+    shell_complete=complete_directories,
     help="The directory of the store to merge into; it is created if it does not exist.",
 )
 @click.option(
@@ -78,7 +81,10 @@ class StoreDirectory(click.ParamType[Path]):
     help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
 )
 @json_option("Print one JSON object with the same facts.")
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory())
+@click.argument(
+    "directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory(),
+    shell_complete=complete_directories,
+)  # fmt: skip
 @click.pass_context
 def merge_command(
     context: click.Context,
@@ -247,7 +253,10 @@ def ranks_command(
 @click.command(epilog=examples("tailrace verify ./store", "tailrace verify ./run/certificate.json"))
 @config_option
 @click.option(
-    "--store", metavar="DIR", help="Directory or URL of the table; by default the certificate's."
+    "--store",
+    metavar="DIR",
+    shell_complete=complete_directories,
+    help="Directory or URL of the table; by default the certificate's.",
 )
 @click.option(
     "--key",
@@ -255,7 +264,7 @@ def ranks_command(
     help="The Ed25519 public key that must have signed the certificate; needs the package cryptography.",
 )
 @json_option("Print one JSON object with the same facts.")
-@click.argument("path", metavar="CERTIFICATE|STORE")
+@click.argument("path", metavar="CERTIFICATE|STORE", shell_complete=complete_files)
 @click.pass_context
 def verify_command(
     context: click.Context,

@@ -20,6 +20,8 @@ from tailrace.query.filters import JobFilter, RunLabel
 from tailrace.units import Duration, Size
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tailrace.query.completeness import Completeness
     from tailrace.query.engine import Engine
     from tailrace.query.filters import Selection
@@ -30,6 +32,27 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def complete_directories(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Let the shell complete the name of a directory. For a URL, it finds none."""
+    return [_paths(incomplete, "dir")]
+
+
+def complete_files(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Let the shell complete the name of a file or directory."""
+    return [_paths(incomplete, "file")]
+
+
+def _paths(incomplete: str, type_: str) -> CompletionItem:
+    from click.shell_completion import CompletionItem
+
+    return CompletionItem(incomplete, type=type_)
+
+
 config_option = click.option(
     "--config",
     metavar="FILE",
@@ -39,6 +62,7 @@ config_option = click.option(
 store_option = click.option(
     "--store",
     metavar="DIR",
+    shell_complete=complete_directories,
     help="Directory or URL of the table; by default the configuration's.",
 )
 

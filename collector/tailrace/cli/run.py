@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import config_option, json_option, signatures
+from tailrace.cli.options import (
+    complete_directories,
+    complete_files,
+    config_option,
+    json_option,
+    signatures,
+)
 from tailrace.configuration import choose
 from tailrace.errors import TailraceError
-from tailrace.run import launcher, program, surroundings
-from tailrace.run.program import NOT_TRACED
+from tailrace.run import launcher, surroundings
 from tailrace.standard import STDERR, never_wait
 
 if TYPE_CHECKING:
@@ -51,6 +56,7 @@ class Prepared(NamedTuple):
 @click.option(
     "--store",
     metavar="DIR",
+    shell_complete=complete_directories,
     help="Directory or URL of the table; by default a new directory, tailrace-run-TIME-HOST-PROCESS. Under a launcher, each node has a table below it, named by the node; by default in tailrace-job-JOB.",
 )
 @click.option(
@@ -88,8 +94,9 @@ class Prepared(NamedTuple):
 )
 @json_option("Print one JSON object on standard error in place of the text.")
 @click.argument(
-    "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED
-)
+    "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED,
+    shell_complete=complete_files,
+)  # fmt: skip
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -134,6 +141,8 @@ def run_command(
     `no_room` (then an unknown number of events may be missing); and the path of the `certificate`. The members
     `sha256`, `store`, `totals` and `streams` (those that lack events) are from the certificate; they are null without
     one."""
+    from tailrace.run import program
+
     never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
@@ -146,8 +155,8 @@ def run_command(
         context.exit(exit_status(done, max_loss, failed=failed))
 
     program.find(arguments)
-    service = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.service"))
-    prepared = service and report.attempt(NOT_TRACED, lambda: prepare(config, store))
+    service = report.attempt(program.NOT_TRACED, lambda: import_module("tailrace.run.service"))
+    prepared = service and report.attempt(program.NOT_TRACED, lambda: prepare(config, store))
     if service is None or prepared is None:
         done = program.untraced(arguments)
     else:
@@ -182,7 +191,9 @@ def run_rank(
 
     All ranks of the node share one collector.
     """
-    member = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.member"))
+    from tailrace.run import program
+
+    member = report.attempt(program.NOT_TRACED, lambda: import_module("tailrace.run.member"))
     if member is None:
         return program.untraced(arguments)
     wanted = member.RankWanted(

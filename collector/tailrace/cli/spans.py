@@ -21,6 +21,7 @@ from tailrace.cli.options import (
     F,
     Moment,
     Percentage,
+    complete_files,
     complete_option,
     config_option,
     filters_of,
@@ -224,8 +225,8 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
 )
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @complete_option
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=complete_files)
+@click.argument("b", metavar="B", shell_complete=complete_files)
 @click.pass_context
 def diff_command(
     context: click.Context,

@@ -1,7 +1,8 @@
-"""Define `tailrace doctor`, `tailrace bundle` and `tailrace demo`.
+"""Define `tailrace doctor`, `tailrace bundle`, `tailrace demo` and `tailrace completion`.
 
 `doctor` reports problems of this host and of a configuration before data is lost. `bundle` writes one file with facts
-about a collector, for people who help with problems. `demo` demonstrates Tailrace on generated traffic.
+about a collector, for people who help with problems. `demo` demonstrates Tailrace on generated traffic. `completion`
+prints the script of a shell.
 """
 
 from __future__ import annotations
@@ -188,3 +189,20 @@ def demo_command(
         click.echo(json.dumps({"good": good, "store": str(store.absolute())}))
     if not good:
         ctx.exit(ExitCode.FAILED)
+
+
+@click.command(epilog=examples("tailrace completion bash"))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the script with which a shell completes commands, options and paths behind `tailrace`.
+
+    An installation has the script at the places below `share` where the shells look. Where a shell does not find it,
+    as in most virtual environments, add a line to its start-up file: `eval "$(tailrace completion bash)"` to ~/.bashrc,
+    `eval "$(tailrace completion zsh)"` to ~/.zshrc, or `tailrace completion fish | source` to
+    ~/.config/fish/config.fish. The shell calls `tailrace` at each TAB."""
+    from click.shell_completion import get_completion_class
+
+    from tailrace.cli.commands import tailrace
+
+    if class_ := get_completion_class(shell):
+        click.echo(class_(tailrace, {}, "tailrace", "_TAILRACE_COMPLETE").source())

@@ -10,10 +10,6 @@ from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import LockedError
-from tailrace.rollups.building import tend
-from tailrace.rollups.sidecar import Sidecars
-from tailrace.store import upkeep
-from tailrace.store.layout import is_local
 from tailrace.units import counted
 
 
@@ -60,6 +56,11 @@ def upkeep_command(
     although they are beyond the retention; the numbers of files that were merged (`merged_files`), made by merging
     (`made_files`) and removed (`vacuumed_files`); the steps that were `skipped`, each with its reason; a sentence for
     each `damaged` file that was moved aside; and the duration in `seconds`."""
+    from tailrace.rollups.building import tend
+    from tailrace.rollups.sidecar import Sidecars
+    from tailrace.store import upkeep
+    from tailrace.store.layout import is_local
+
     path = store_path(loaded.config)
     try:
         report = upkeep.run(

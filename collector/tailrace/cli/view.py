@@ -14,7 +14,14 @@ from pathlib import Path
 import click
 
 from tailrace.cli.commands import examples
-from tailrace.cli.options import NamedRun, config_option, load_config, named_run, store_option
+from tailrace.cli.options import (
+    NamedRun,
+    complete_files,
+    config_option,
+    load_config,
+    named_run,
+    store_option,
+)
 from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
 
@@ -49,7 +56,7 @@ from tailrace.standard import STDERR, STDOUT, never_wait
     help="Answer also under this name, for example a proxy's; repeatable.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-@click.argument("stores", metavar="[STORE]...", nargs=-1)
+@click.argument("stores", metavar="[STORE]...", nargs=-1, shell_complete=complete_files)
 def view_command(
     config: Path | None,
     store: str | None,

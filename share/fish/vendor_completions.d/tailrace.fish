@@ -1,0 +1,2 @@
+# fish reads this file at the first TAB behind `tailrace`.
+tailrace completion fish | source
