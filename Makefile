@@ -11,6 +11,7 @@ DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
 ENGINES := $(VENV)/engines/ready
+SITE := $(VENV)/site/ready
 FUZZER := $(VENV)/fuzzer/ready
 # The files of tests, shared among six processes: two cores, and some of the time is waiting. The core waits for little,
 # and each process collects all tests. The files that take longest begin first (tests/order.py).
@@ -19,7 +20,7 @@ PARALLEL = --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-all test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines dist requirements clean
+.PHONY: setup dev help demo test test-all test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines site dist requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -105,6 +106,9 @@ peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslo
 
 engines: $(ENGINES)  ## install distributed engines for the tests that let them read the table (900 MB)
 
+site: $(SITE)  ## build the documentation as a site that needs no network into build/site (docs/site/)
+	$(VENV)/site/bin/python -m docs.site build/site
+
 # A wheel is built from its source distribution, so that whatever the latter lacks shows here. All files have one time, that
 # of the commit, so whoever builds a commit with these tools gets the same bytes.
 dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
@@ -115,7 +119,7 @@ dist: $(READY)  ## build source distributions and wheels of collector and Python
 	umask 022; $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev engines fuzz object-store peers producers runtime; do \
+	for name in build dev engines fuzz object-store peers producers runtime site; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
@@ -156,6 +160,11 @@ $(PEERS): requirements/peers.txt
 $(ENGINES): requirements/engines.txt
 	$(PYTHON) -m venv $(VENV)/engines
 	$(VENV)/engines/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/engines.txt
+	@touch $@
+
+$(SITE): requirements/site.txt
+	$(PYTHON) -m venv $(VENV)/site
+	$(VENV)/site/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/site.txt
 	@touch $@
 
 $(FUZZER): requirements/fuzz.txt

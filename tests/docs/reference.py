@@ -226,7 +226,7 @@ At every scrape, for each source; a metric with further labels stands for the su
 
 
 def _metrics():
-    yield from ("", "## Metrics", METRICS.rstrip())
+    yield from ("", "## Metrics for Prometheus", METRICS.rstrip())
     yield from ("", "### The daemon")
     yield from _definitions(DAEMON, ())
     yield from ("", "### Each source")

@@ -59,11 +59,3 @@ def test_every_flaw_is_explained(page):
     section = page.read_text().split("## Flaws and malformed bytes")[1].split("\n## ")[0]
     assert {word for word in words if f"| `{word}` |" not in section} == set()
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) <= words
-
-
-@each_page
-def test_every_link_leads_somewhere(page):
-    targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
-    assert targets
-    for target in targets:
-        assert (page.parent / target).exists(), target
