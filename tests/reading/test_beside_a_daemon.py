@@ -34,7 +34,12 @@ def test_every_snapshot_is_a_beginning_of_what_was_sent_and_nothing_is_missing(c
     thread.start()
     heights = [0]
     with tailrace.open(collector.store) as store:
-        until(lambda: store.refresh() and store.completeness.selected, "the first events")
+
+        def has_events():
+            store.refresh()
+            return store.completeness.selected
+
+        until(has_events, "the first events")
         while heights[-1] < EVENTS:
             assert not any(emitter.discarded.values())
             store.refresh()

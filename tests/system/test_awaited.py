@@ -245,7 +245,12 @@ def test_so_does_a_process_that_writes_and_has_no_endpoint(tmp_path):
     try:
         until((tmp_path / "sent").exists, "the program")
         with tailrace.open(tmp_path / "store") as store:
-            until(lambda: store.refresh() and store.completeness.selected, "its row")
+
+            def has_row():
+                store.refresh()
+                return store.completeness.selected
+
+            until(has_row, "its row")
             assert not store.completeness.complete
             assert "has no admin endpoint" in store.completeness.text
     finally:
