@@ -7,13 +7,12 @@ import errno
 import json
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 
 from tests.c.building import HERE, Program, build
 from tests.system.collector import Collector, until
-from tests.system.producers import free_ports
+from tests.system.producers import free_ports, waiting
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +183,6 @@ def test_what_a_stalled_collector_did_not_take_is_the_senders(start, daemon):
         assert not figures["heal_events"]
 
 
-def waiting(port):
-    """The bytes in the kernel's buffer of a UDP socket, which drops also a client's last words while it is full."""
-    lines = Path("/proc/net/udp").read_text().splitlines()[1:]
-    fields = next(line.split() for line in lines if line.split()[1].endswith(f":{port:04X}"))
-    return int(fields[4].partition(":")[2], 16)
-
-
 def test_what_the_kernel_dropped_of_datagrams_is_counted(start, daemon):
     (client,) = start("udp")
     program = client.program
@@ -203,6 +195,7 @@ def test_what_the_kernel_dropped_of_datagrams_is_counted(start, daemon):
         assert program.ask("flush 10000") == "flush 0"
     finally:
         daemon.process.send_signal(signal.SIGCONT)
+    # The kernel drops a client's last words, too, while the buffer is full.
     until(lambda: not waiting(daemon.address("udp")[1]), "the daemon to read its socket")
     daemon.settle()
     program.end("many 100")

@@ -17,6 +17,7 @@ import pytest
 from tests import toml
 from tests.ingest.log import heph_epoch, heph_event, heph_option, heph_session
 from tests.system.collector import until
+from tests.system.producers import CROWDED, waiting
 from tests.system.test_memory import peak
 
 SOURCES = "".join(
@@ -24,8 +25,8 @@ SOURCES = "".join(
     + ('pending_max = "2 MiB"\n' if name.endswith("tcp") else "")
     for name in ("heph_tcp", "heph_udp", "jets_tcp", "jets_udp")
 ) + toml.source("honest", "udp")  # fmt: skip
-RATE = 5000
-"""Events that the honest program sends in a second."""
+RATE, TURN = 5000, 50
+"""Events that the honest program sends in a second, and at a time."""
 
 
 def header(n):
@@ -47,19 +48,20 @@ def figures_of(collector, source):
 
 @contextlib.contextmanager
 def beside_an_honest_program(collector):
-    """Send events of an honest program at a fixed rate, and ask for /healthz, while the body runs."""
+    """Send events of an honest program, and ask for /healthz, while the body runs. The program sends at a fixed rate, but
+    waits while the collector does not read."""
     over = threading.Event()
     sent, answers = [0], []
 
     def send():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.connect(collector.address("honest"))
-            begun = time.monotonic()
-            while not over.is_set():
-                while sent[0] < (time.monotonic() - begun) * RATE:
+            sock.connect(address := collector.address("honest"))
+            while not over.wait(TURN / RATE):
+                if waiting(address[1]) > CROWDED:
+                    continue
+                for _ in range(TURN):
                     sock.send(heph_event(1, sent[0], start=200_000 * sent[0]))
                     sent[0] += 1
-                time.sleep(0.002)
 
     def ask():
         while not over.is_set():
