@@ -100,7 +100,7 @@ class Client:
         return len(self.answers) > before
 
     def hear_until(self, condition, what):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not condition():
             self.hear(0.1)
             assert time.monotonic() < deadline, f"waited for {what}; told {self.told}"

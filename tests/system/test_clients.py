@@ -67,7 +67,7 @@ class Program:
 
     def end(self):
         """Return what it says: events of each stream, whether they were delivered, how many it discarded."""
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=180)
         assert self.process.returncode == 0
         *emitted, delivered, discarded = output.split()
         return [int(n) for n in emitted], delivered == "True", int(discarded)

@@ -154,7 +154,7 @@ def test_a_collector_that_is_stopped_reads_what_the_kernel_has(collector, produc
         producer.sock.close()
     collector.process.send_signal(signal.SIGTERM)
     collector.process.send_signal(signal.SIGCONT)
-    collector.process.wait(timeout=60)
+    collector.process.wait(timeout=180)
     assert len(events(collector, name)) == 23
     assert gaps(collector, name) == ([] if ends else CUT)
     assert complete(collector, name) is ends

@@ -171,7 +171,7 @@ def test_files_that_cannot_be_used_prevent_the_start_and_are_named(tmp_path, aut
     sources = toml.source("a", "tcp", tls_certificate=certificate, tls_key=other, tokens="/nowhere")
     collector = Collector(tmp_path, sources=sources)
     collector.start(wait=False)
-    assert collector.process.wait(timeout=60) == 2
+    assert collector.process.wait(timeout=180) == 2
     lines = collector.config.read_text().splitlines()
     key, tokens = (
         lines.index(line) + 1 for line in (f'tls_key = "{other}"', 'tokens = "/nowhere"')

@@ -603,7 +603,7 @@ def killed_once(store, *paths):
     )  # fmt: skip
     until(lambda: len(list(store.glob("events/**/*.parquet"))) > 1, "the second commit", pause=0.01)
     process.kill()
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=180)
     assert process.returncode == -signal.SIGKILL, said
     assert ask(store, "SELECT count(*) FROM stored WHERE kind IN ('begin', 'span')")[0][0] < LONG
 
@@ -737,7 +737,7 @@ def test_an_import_with_open_sessions_never_counts_as_finished(collector, tmp_pa
     )  # fmt: skip
     until(lambda: len(list(store.glob("events/**/*.parquet"))) > 1, "the second commit", pause=0.01)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=180)
     other = tmp_path / "other.jets"
     other.write_bytes(jets(3, first=LONG + 1))
     do(store, other, "--source", "other")
@@ -797,6 +797,6 @@ def test_progress_is_shown_on_a_terminal(tmp_path):
         pass  # the terminal's other end is closed
     finally:
         os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=180) == 0
     assert b"1/1 files" in shown
     assert b"rows" in shown

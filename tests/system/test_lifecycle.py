@@ -117,7 +117,7 @@ def test_as_process_1_it_reloads_and_stops_as_elsewhere(tmp_path):
         send_tcp(collector, heph_event(1, 0) + heph_event(1, 3))
         until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "both events")
         collector.signal(signal.SIGTERM)
-        assert collector.process.wait(timeout=60) == 0
+        assert collector.process.wait(timeout=180) == 0
     finally:
         collector.end()
     assert "events: 4 expected, 2 seen, 0 of them duplicates, 2 missing" in collector.log()

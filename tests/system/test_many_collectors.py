@@ -72,7 +72,7 @@ def test_each_has_a_directory_of_its_own_and_all_write_one_table(running):
 
 def test_a_name_that_runs_is_refused_and_names_the_process(running, collectors):
     again = collectors(store=running["a"].store, name="a").start(wait=False)
-    assert again.process.wait(timeout=60) == 1
+    assert again.process.wait(timeout=180) == 1
     assert f"in use by process {running['a'].process.pid}" in again.log()
     assert running["a"].running
 
@@ -192,7 +192,7 @@ def test_a_collector_that_stood_still_while_another_took_its_place_writes_nothin
         for number in range(3, 6):
             sock.sendto(heph_event(1, number), (host, int(port)))
     paused.process.send_signal(signal.SIGCONT)
-    assert paused.process.wait(timeout=60) == 1
+    assert paused.process.wait(timeout=180) == 1
     assert "leads to something else" in log.read_text()
     rows = heir.rows(["stream", "seq"], kind="span")
     assert {row["seq"] for row in rows if row["stream"] == "2"} == set(range(3))
@@ -276,7 +276,7 @@ def test_collectors_that_share_an_address_divide_its_peers(tmp_path_factory, col
             peer = stack.enter_context(socket.create_connection(("127.0.0.1", tcp)))
             peer.sendall(heph_event(100 + number, 0))
         refused = collectors(store=store, name="a", sources=sources).start(wait=False)
-        assert refused.process.wait(timeout=60) == 1
+        assert refused.process.wait(timeout=180) == 1
 
         def seen(name):
             return [each.status()["sources"][name]["seen_events"] for each in both]
@@ -297,7 +297,7 @@ def test_an_address_is_not_shared_with_who_did_not_ask_for_it(tmp_path_factory, 
     collectors(store=store, sources=sources).start()
     alone = sources.replace("reuse_port = true", "")
     other = collectors(store=store, name="a", sources=alone).start(wait=False)
-    assert other.process.wait(timeout=60) == 5
+    assert other.process.wait(timeout=180) == 5
     assert "another process does" in other.log()
 
 

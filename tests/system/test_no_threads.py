@@ -103,7 +103,7 @@ def test_a_daemon_without_another_thread_goes_on_and_starts_its_upkeep_later(pla
         until(lambda: collector.status()["upkeeps"]["done"] > done, "an upkeep")
         until(lambda: "upkeep" not in collector.status()["conditions"], "the end of the condition")
         collector.process.send_signal(signal.SIGTERM)
-        assert collector.process.wait(timeout=60) == 0
+        assert collector.process.wait(timeout=180) == 0
     finally:
         collector.end()
     assert "Traceback" not in collector.log()
@@ -115,7 +115,7 @@ def test_a_start_without_threads_is_an_error_in_words(place, threads):
     collector = OfUser(place, sources=SOURCES)
     collector.code, collector.arguments = LIMITED, (str(threads),)
     collector.start(wait=False)
-    assert collector.process.wait(timeout=60) == 1
+    assert collector.process.wait(timeout=180) == 1
     assert "raise the limit of processes (ulimit -u, TasksMax=)" in collector.log()
     assert "Traceback" not in collector.log()
 

@@ -383,7 +383,7 @@ def test_signals_before_everything_listens_and_while_it_ends(collectors):
         if process.poll() is None:
             process.send_signal(signal.SIGHUP)
             time.sleep(0.001)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=180) == 0
     assert "final ledger" in collector.log()
 
 
@@ -487,4 +487,4 @@ def test_what_the_environment_names_is_read_anew(collectors, tmp_path):
     assert again["config"]["sha256"] == now["config"]["sha256"]
     assert "TAILRACE_STORE_COMMIT_INTERVAL_FILE" in again["config"]["last_reload"]["problems"][0]
     os.kill(collector.process.pid, signal.SIGTERM)
-    collector.process.wait(timeout=60)
+    collector.process.wait(timeout=180)

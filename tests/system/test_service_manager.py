@@ -300,7 +300,7 @@ def test_a_long_replay_asks_for_patience(managers):
     first = [next(iter(message)) for message in manager.messages]
     assert "EXTEND_TIMEOUT_USEC" in first[: first.index("READY")]
     collector.process.send_signal(signal.SIGTERM)
-    collector.process.wait(timeout=60)
+    collector.process.wait(timeout=180)
     until(lambda: manager.said("STOPPING"), "the stop")
     time.sleep(0.1)
     assert collector.process.returncode == 0

@@ -97,7 +97,7 @@ def test_a_daemon_whose_log_nobody_reads_works_and_ends(tmp_path):
         assert dropped > 0
         assert f"tailrace_log_lines_dropped_total {dropped}" in collector.metrics()
         collector.process.send_signal(signal.SIGTERM)
-        assert collector.process.wait(timeout=60) == 0
+        assert collector.process.wait(timeout=180) == 0
     finally:
         collector.end()
         pipe.close()
@@ -148,7 +148,7 @@ def test_a_daemon_works_with_broken_streams_and_none_is_its_file(shell, tmp_path
         assert all(name.startswith(("/dev/", "pipe:")) for name in held.values()), held
         assert ("<&-" in shell) == (held[0] == "/dev/null") or held[0] == "/dev/null"
         collector.process.send_signal(signal.SIGTERM)
-        said, errors = collector.process.communicate(timeout=60)
+        said, errors = collector.process.communicate(timeout=180)
     finally:
         collector.end()
     assert collector.process.returncode == 0
@@ -190,7 +190,7 @@ def test_servers_answer_though_nobody_reads_their_words(reader, tmp_path):
         )
         until(lambda: _answers(answers), f"an answer of {command[0]}")  # noqa: B023 - used at once
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=180) == 0
     os.close(pipe.writing)
     if reader == "slow":
         os.close(pipe.reading)
@@ -283,7 +283,7 @@ def test_signals_that_come_early_do_not_end_a_daemon_and_a_reload_happens(tmp_pa
         works(collector)
         for _ in range(5):  # also while it ends
             collector.process.send_signal(signal.SIGTERM if _ == 2 else signal.SIGHUP)
-        assert collector.process.wait(timeout=60) == 0
+        assert collector.process.wait(timeout=180) == 0
     finally:
         collector.end()
 
@@ -309,7 +309,7 @@ def test_an_early_end_has_no_traceback(command, number, tmp_path):
             until(lambda: expects_signals(process), "the first steps")  # noqa: B023 - used at once
             time.sleep(step * 0.05)
             process.send_signal(number)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=180)
         finally:
             process.kill()
         expected = {-number, 0} if command == "serve" else {-number}
@@ -330,7 +330,7 @@ def test_the_program_of_a_run_gets_what_came_before_it_was_started(tmp_path):
     ) as process:  # fmt: skip
         until(lambda: has(masks(process)["SigBlk"], signal.SIGUSR1), "its first steps")
         process.send_signal(signal.SIGUSR1)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=180)
     assert process.returncode == 128 + signal.SIGUSR1, errors
     assert said in {b"", b"set()\n"}
     assert b"the program" in errors or b"certificate" in errors
