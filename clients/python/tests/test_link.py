@@ -207,7 +207,7 @@ def test_a_client_that_gives_up_announces_the_session_with_its_goodbye(limit):
     course = Course(1, Listening, limit=limit, chunk=200)
     course.run(50, 5)
     course.link.end()
-    course.link.give_up(delivered=False)
+    course.link.give_up(ended=False)
     said = course.network.sent[-1]
     names = [getattr(p, "name", None) for p in said]
     assert names == ["epoch", "tailrace.session", "tailrace.goodbye"]
@@ -523,20 +523,20 @@ def test_events_that_the_collector_has_given_up_are_discarded_once(calm, kept):
     assert calm.link.fate.is_settled(calm.link.queue.put_bytes)
 
 
-@pytest.mark.parametrize("delivered", [True, False])
-def test_who_gives_up_counts_what_was_not_answered_for(calm, delivered):
+@pytest.mark.parametrize("ended", [True, False])
+def test_who_gives_up_counts_what_was_not_answered_for(calm, ended):
     """A last datagram says how far the streams went, if that was not heard."""
     calm.connect()
     calm.record()
     calm.link.attend()
     calm.arrive()
     calm.link.end()
-    calm.link.give_up(delivered=delivered)
+    calm.link.give_up(ended=ended)
     assert calm.recorder.discarded["closed"] == 1
     assert calm.recorder.discarded["lost"] == 0
     calm.arrive()
     calm.world.collector.commit()
-    assert calm.collector.goodbye == (calm.network.datagrams and not delivered)
+    assert calm.collector.goodbye == (calm.network.datagrams and not ended)
 
 
 def test_what_nobody_got_goes_to_whoever_comes_next():
@@ -581,7 +581,7 @@ def test_a_goodbye_in_datagrams_reaches_a_collector_that_has_forgotten_the_addre
     calm.world.collector.peer = None
     calm.link.end()
     if given_up:
-        calm.link.give_up(delivered=False)
+        calm.link.give_up(ended=False)
     else:
         calm.link.attend()
     calm.arrive()

@@ -13,6 +13,8 @@ import pytest
 import tailrace_client
 from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
 from clients.python.tests.reader import Event, events, packets
+from tailrace_client import _wire
+from tailrace_client._chunk import Chunk
 
 
 @pytest.fixture
@@ -835,21 +837,60 @@ print(line, emitted)
     assert numbered + sum(sum(g.get("discarded", {}).values()) for g in said) == emitted
 
 
-def test_an_event_that_is_gathered_behind_the_answered_goodbye_is_counted(answering, process):
+def behind_the_first(function, added):
+    """Return the function, which calls another one once, behind its first call."""
+    rest = [added]
+
+    def both(*arguments):
+        answer = function(*arguments)
+        while rest:
+            rest.pop()()
+        return answer
+
+    return both
+
+
+def test_an_event_that_is_gathered_behind_the_answered_goodbye_is_delivered(answering, process):
     emitter = tailrace_client.Emitter(answering.address)
     emitter.event("in")
     sender, before = emitter._sender, process._process.miss()
-    end_all = sender._end_all
 
-    def end_all_and_gather(deadline):
-        """Another thread emits and flushes once the goodbye is answered."""
-        delivered = end_all(deadline)
+    def emit_and_gather():
+        """Another thread emits and flushes."""
         emitter.event("late")
         sender._lock.run(sender._gathered)
         sender._link.fresh = False
-        return delivered
 
-    sender._end_all = end_all_and_gather
+    sender._end_all = behind_the_first(sender._end_all, emit_and_gather)
+    assert emitter.close(10)
+    assert stated(answering) == [({}, 2)]
+    assert answering.only.goodbyes[-1]["streams"] == {"1": 2}
+    assert emitter.discarded["closed"] == 0
+    assert process._process.miss() - before - 1 == 0
+
+
+def test_an_event_behind_the_last_goodbye_of_a_collector_is_counted(answering, process):
+    emitter = tailrace_client.Emitter(answering.address)
+    emitter.event("in")
+    sender, before = emitter._sender, process._process.miss()
+    sender._end_all = behind_the_first(
+        sender._end_all, lambda: (answering.kill(), emitter.event("late"))
+    )
+    assert not emitter.close(0.5)
+    assert stated(answering) == [({}, 1)]
+    assert emitter.discarded["closed"] == 1
+    assert process._process.miss() - before - 1 == 1
+
+
+def test_an_event_that_is_gathered_behind_all_goodbyes_is_counted(answering, process):
+    """Another thread began to record it before the recorder closed."""
+    emitter = tailrace_client.Emitter(answering.address)
+    emitter.event("in")
+    sender, before = emitter._sender, process._process.miss()
+    late = Chunk(_wire.event(1, 1, 0, 0, 0, _wire.body("late", {})), 1, 1, 2)
+    sender._end_thread = behind_the_first(
+        sender._end_thread, lambda: sender._link.queue.put([late])
+    )
     assert emitter.close(10)
     assert emitter.discarded["closed"] == 1
     assert process._process.miss() - before - 1 == 1

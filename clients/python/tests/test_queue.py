@@ -522,3 +522,17 @@ def test_a_report_of_discarded_events_goes_with_the_event_behind_it():
     report = _wire.report({"full": 5}, [(1, 1, 5)])
     shortened = Chunk(before + report + after, 1, 0, 7).behind(1)
     assert shortened == Chunk(report + after, 1, 1, 7)
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_a_part_of_a_chunk_that_the_kernel_has_accepted_is_unanswered_and_the_rest_is_unsent(
+    accepted,
+):
+    packets = [_wire.event(1, n, 0, 0, 0, _wire.body("x", {})) for n in range(3)]
+    queue = Queue(10**6, lambda size: None)
+    queue.put([Chunk(b"".join(packets), 1, 0, 3)])
+    queue.pieces(10**4)
+    queue.through(sum(map(len, packets[:accepted])) + 3, 0, 0.0)
+    first, rest = b"".join(packets[:accepted]), b"".join(packets[accepted:])
+    assert queue.unsent() == [Chunk(rest, 1, accepted, 3)]
+    assert queue.unanswered() == [Chunk(first, 1, 0, accepted)] * bool(accepted)

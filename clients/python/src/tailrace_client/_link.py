@@ -274,14 +274,14 @@ class Link:
         if self.is_open and not self._farewell.sent:
             self._send_goodbye_early()
 
-    def give_up(self, *, delivered: bool) -> int:
-        """Stop recording, and count all events as discarded that were never sent or never answered. Return the number
-        of events that no goodbye counts. Such events exist only if another thread recorded them while the link was
-        closing after it had delivered everything."""
+    def give_up(self, *, ended: bool) -> int:
+        """Stop recording, and count all events as discarded that were never sent or never answered. `ended` states
+        whether a goodbye was delivered, with all events before it. Return the number of events that were never sent
+        and that this goodbye does not count. Another thread recorded such events while the link was closing."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0
-        if delivered:
+        if ended:
             late = self._losses.close_late(self.queue.unsent(), self._farewell.numbers)
         else:
             self.gather()
@@ -291,6 +291,12 @@ class Link:
         self._losses.close_unanswered()
         self.queue.clear()
         return late
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the latest goodbye does not count all events, or an event or goodbye is unsettled."""
+        uncounted = self.fresh or self._farewell.numbers != self.recorder.next_numbers()
+        return uncounted or self.fate.unsettled
 
     def drop(self) -> int:
         """Discard events that another thread was recording when the link was closed. Return how many of them no goodbye

@@ -513,14 +513,30 @@ class Queue:
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
-        """Return the chunks that the kernel has never accepted completely."""
+        """Return the chunks that the kernel has never accepted, and the rest of a chunk of which it has accepted a part."""
+        accepted, rest = self._parted()
         items = (*self._under_way, *self._new)
-        return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
+        chunks = [item.chunk for item in items if item.turn < 0 and not item.is_packet]
+        return [*rest, *chunks[len(accepted) :]]
 
     def unanswered(self) -> list[Chunk]:
-        """Return the chunks that the kernel has accepted and that no answer has settled."""
+        """Return the chunks that the kernel has accepted and that no answer has settled, and the accepted part of a
+        chunk."""
+        accepted, _ = self._parted()
         items = (*self._under_way, *self._again, *self._kept)
-        return [item.chunk for item in items if item.turn >= 0]
+        return [*accepted, *(item.chunk for item in items if item.turn >= 0)]
+
+    def _parted(self) -> tuple[list[Chunk], list[Chunk]]:
+        """Return the new chunk of which the kernel has accepted some events, in two parts: those events, and the rest.
+        Return two empty lists if there is no such chunk."""
+        first = self._under_way[0] if self._part else None
+        if first is None or first.turn >= 0 or first.is_packet:
+            return [], []
+        chunk = first.chunk
+        rest = chunk.behind(chunk.whole(self._part))
+        if rest is chunk:
+            return [], []
+        return [chunk._replace(data=chunk.data.removesuffix(rest.data), next=rest.first)], [rest]
 
     def _keep(self, item: _Item, turn: int, now: float) -> None:
         chunk = item.chunk

@@ -242,17 +242,17 @@ class Sender:
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
-        done = self._end_all(deadline)
+        ended = done = self._end_all(deadline)
         self._link.recorder.close()
-        if done and self._link.fresh:
-            # Another thread has emitted meanwhile, so send its events, too.
+        if ended and self._link.has_more:
+            # Another thread has emitted behind the goodbye, so send its events and another goodbye.
             done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
         self._end_thread(deadline)
 
         def finish() -> None:
-            self._miss(self._link.give_up(delivered=done))
+            self._miss(self._link.give_up(ended=ended))
             self._drop()
             self.transport.finish(0 if done else deadline - time.monotonic())
 
