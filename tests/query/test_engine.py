@@ -366,14 +366,17 @@ class Watched:
         return getattr(self._connection, name)
 
 
-def test_a_statement_of_our_own_is_planned_once_and_a_users_is_examined_first(tmp_path):
+def test_a_statement_is_planned_to_examine_it_only_if_its_text_does_not_show_what_it_reads(
+    tmp_path,
+):
     engine = Engine(make(tmp_path, [row(seq=1), gap(3, 5)]))
     engine.prepare_all()
     engine.connection = watched = Watched(engine.connection)
     sql = "SELECT remaining FROM gaps WHERE source = ?"
     assert list(engine.rows(sql, ["sim"])) == [(3,)]
     assert watched.given == [sql]
-    watched.given.clear()
-    assert engine.ask(sql, parameters=["sim"]).next_page() == [(3,)]
-    assert watched.given[-1] == sql
-    assert any(given.startswith("EXPLAIN") for given in watched.given[:-1])
+    for sql_of_user, planned in ((sql, False), (f"{sql} AND 1 IN (FROM range(2))", True)):
+        watched.given.clear()
+        assert engine.ask(sql_of_user, parameters=["sim"]).next_page() == [(3,)]
+        assert watched.given[-1] == sql_of_user
+        assert any(given.startswith("EXPLAIN") for given in watched.given[:-1]) is planned

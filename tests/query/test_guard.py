@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tailrace.errors import QueryError
 from tailrace.query.engine import Engine
+from tailrace.query.statement import MACROS, reads_only_views
 from tests.query.tables import dicts, make, row
 
 
@@ -78,6 +81,64 @@ READING_ELSEWHERE = [
     "FROM parquet_scan('{directory}/*/*')",
     "FROM query('SELECT 1')",
 ]
+
+
+def tree_of(engine, sql):
+    serialized = engine.connection.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql])
+    return json.loads(serialized.fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT 1", True),
+        ("SELECT DISTINCT kind, [1], {'a': 1}, count(*) FILTER (seq > 1) FROM events GROUP BY ALL", True),
+        ("FROM Events JOIN spans USING (session) WHERE seq IN (FROM gaps SELECT seq) LIMIT 1", True),
+        ("WITH a AS (FROM events), b AS (FROM a) FROM a UNION ALL FROM B ORDER BY kind DESC", True),
+        ("SELECT * FROM (VALUES (1)) AS v(x), LATERAL (SELECT x + 1)", True),
+        ("FROM main.events", False),
+        ("FROM range(3)", False),
+        ("SELECT * FROM events, json_each(attributes)", False),
+        ("FROM part.shown", False),
+        ("FROM 'x.parquet'", False),
+        ("WITH a AS (FROM b), b AS (FROM events) FROM a", False),  # `b` is not yet the selection
+        ("WITH b AS (SELECT 1) FROM b, (WITH c AS (FROM b) FROM c), c", False),  # nor still `c`
+        ("WITH a AS (COPY (SELECT 1) TO 'x') SELECT 1", False),
+        ("WITH RECURSIVE a AS (SELECT 1 UNION ALL FROM a) FROM a", False),
+        ("SUMMARIZE events", False),
+        ("SHOW TABLES", False),
+        ("PIVOT events ON kind IN ('span') USING count(*)", False),
+        ("FROM events TABLESAMPLE 10%", False),
+        ("SELECT get_block_size('memory') FROM events", False),
+    ],
+)  # fmt: skip
+def test_a_statement_is_not_planned_to_examine_it_only_if_it_reads_nothing_but_views(
+    engine, sql, expected
+):
+    assert reads_only_views(tree_of(engine, sql)) is expected
+
+
+def test_macros_that_read_tables_are_known(engine):
+    found = engine.connection.execute(
+        "SELECT upper(function_name) FROM duckdb_functions()"
+        " WHERE function_type = 'macro' AND macro_definition ILIKE '%from%' AND internal"
+    )
+    assert {name for (name,) in found.fetchall()} == MACROS
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT\n  nothing::INT FROM events",
+        "SELECT\n  name::INT FROM events",
+        "SELECT wall,\n  name::INT FROM events",
+        "SELECT\n  'one'::INT",
+    ],
+)
+def test_an_error_names_the_line_of_the_statement(engine, sql):
+    for read in (engine.ask, engine.ask_arrow):
+        with pytest.raises(QueryError, match=r"LINE 2: .*::INT"):
+            read(sql)
 
 
 @pytest.mark.parametrize("sql", WRITING + READING_ELSEWHERE)

@@ -14,7 +14,7 @@ import duckdb
 
 from tailrace.errors import BrokenOffError, QueryError
 from tailrace.query.database import keep
-from tailrace.query.statement import Parameters, Statement
+from tailrace.query.statement import Parameters, Statement, message
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -121,8 +121,16 @@ class RowAnswer(RowPages):
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
     ) -> None:
-        self.columns = _columns(connection, statement, shape)
-        super().__init__(connection, _converted(statement, self.columns), statement.parameters)
+        self.columns = [
+            AnswerColumn(i, name, type_, shape) for i, (name, type_) in enumerate(statement.columns)
+        ]
+        sql = _converted(statement, self.columns)
+        try:
+            super().__init__(connection, sql, statement.parameters)
+        except duckdb.Error as error:
+            if sql != statement.sql:
+                error.args = (message(error),)
+            raise
 
 
 class ArrowAnswer:
@@ -162,19 +170,6 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
     return int(connection.execute(counting, statement.parameters).fetchall()[0][0])
-
-
-def _columns(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
-) -> list[AnswerColumn]:
-    if statement.explains:
-        return [
-            AnswerColumn(0, "what", "VARCHAR", shape),
-            AnswerColumn(1, "plan", "VARCHAR", shape),
-        ]
-    describe = f"DESCRIBE FROM (\n{statement.sql}\n)"
-    described = connection.execute(describe, statement.parameters).fetchall()
-    return [AnswerColumn(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:

@@ -7,7 +7,8 @@ SELECT. Therefore three checks apply:
 
 - The text must consist of one statement, of a kind that returns rows.
 - The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
-  The plan also shows nested and generated statements.
+  The plan also shows nested and generated statements. Planning takes as long as running a statement over a small table,
+  so this check is left out for a statement that only selects from views: its text shows everything (`reads_only_views`).
 - The text must call no function that reveals facts about the host, and no table function that only the views may call.
   The plan does not show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
 
@@ -28,7 +29,7 @@ import msgspec
 
 from tailrace.errors import QueryError
 from tailrace.query.table import Bounds, Region, StatedValue
-from tailrace.query.views import COUNTERS, EVENTS, SPANS
+from tailrace.query.views import COUNTERS, EVENTS, SPANS, VIEWS
 
 READERS = frozenset(
     {
@@ -50,6 +51,19 @@ REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"}
 They reveal paths of the table or of this process, or run another statement that was not checked.
 """
 
+MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
+"""Names of DuckDB's own macros that contain a FROM clause, which only the plan shows."""
+
+_VIEWS = frozenset(view.name for view in VIEWS)
+
+_SELECTING = frozenset(
+    {
+        "ASCENDING", "BASE_TABLE", "DESCENDING", "DISTINCT_MODIFIER", "EMPTY", "EXPRESSION_LIST", "JOIN",
+        "LIMIT_MODIFIER", "ORDER_DEFAULT", "ORDER_MODIFIER", "SELECT_NODE", "SET_OPERATION_NODE", "SUBQUERY",
+    }
+)  # fmt: skip
+"""Types of those nodes of a syntax tree, expressions excepted, that select rows of named tables, and do nothing else."""
+
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
 """Words that occur in the name of a step of DuckDB's plan if the step writes."""
 
@@ -57,19 +71,28 @@ _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNORECASE)
 
+_EXPLAINED = (("what", "VARCHAR"), ("plan", "VARCHAR"))
+"""Columns of an EXPLAIN."""
+
 _LINE = re.compile(r"(?m)^LINE (\d+):")
 
+
+SyntaxNode = dict[str, Any]
 
 Parameters = Sequence[object] | Mapping[str, object]
 """Values for the parameters of an SQL statement: a sequence for `?`, or a mapping by name for `$name`."""
 
 
 class Statement(NamedTuple):
-    """A statement that has passed the checks and may run. `explains` states whether it is an EXPLAIN."""
+    """A statement that has passed the checks and may run.
+
+    `columns` has the name and DuckDB's type of each column of its rows. `explains` states whether it is an EXPLAIN.
+    """
 
     sql: str
+    columns: list[tuple[str, str]]
     explains: bool
-    parameters: Parameters = ()
+    parameters: Parameters
 
 
 def examine(
@@ -96,9 +119,14 @@ def examine(
         raise QueryError(f"only statements that read are allowed, and this one is {kind.name}")
     explains = _EXPLAIN.match(statement)
     asked = statement[explains.end() :] if explains else statement
-    _examine_words(connection, asked)
-    _examine_plan(connection, asked, parameters)
-    return Statement(statement, explains is not None, parameters)
+    tree = _examine_words(connection, asked)
+    if explains or not reads_only_views(tree):
+        _examine_plan(connection, asked, parameters)
+    if explains:
+        return Statement(statement, [*_EXPLAINED], explains=True, parameters=parameters)
+    described = _rows(connection, f"DESCRIBE FROM (\n{statement}\n)", parameters)
+    columns = [(name, type_) for name, type_, *_ in described]
+    return Statement(statement, columns, explains=False, parameters=parameters)
 
 
 def _without_semicolon(statement: str) -> str:
@@ -113,8 +141,8 @@ def _without_semicolon(statement: str) -> str:
     return statement
 
 
-def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-    """Raise QueryError if the text of a statement calls a function that is not allowed.
+def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> SyntaxNode:
+    """Return a statement's syntax tree. Raise QueryError if it calls a function that is not allowed.
 
     This check runs before DuckDB evaluates any function of the statement.
     """
@@ -122,7 +150,7 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
     ).fetchall()
     try:
-        tree = msgspec.json.decode(serialized[0][0])
+        tree: SyntaxNode = msgspec.json.decode(serialized[0][0])
     except RecursionError:
         raise QueryError("the statement is nested too deeply") from None
     if tree["error"]:
@@ -130,6 +158,7 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
     for function, gives_table in _calls(tree):
         if function in REVEALING or (gives_table and function not in READERS):
             raise QueryError(f"{function.lower()} is not available here: query the views")
+    return tree
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
@@ -152,14 +181,7 @@ def _examine_plan(
     connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters
 ) -> None:
     """Let DuckDB plan a statement without running it. Raise QueryError if a step of the plan is not allowed."""
-    try:
-        explain = f"EXPLAIN (FORMAT json)\n{statement}"
-        plan = connection.execute(explain, parameters).fetchall()[0][1]
-    except duckdb.IOException:
-        # Upkeep may have deleted the files of the snapshot. The statement is not at fault, and the caller tries again.
-        raise
-    except duckdb.Error as error:
-        raise QueryError(_LINE.sub(_line_before, str(error))) from error
+    ((_, plan),) = _rows(connection, f"EXPLAIN (FORMAT json)\n{statement}", parameters)
     for step, function in _steps(json.loads(plan)):
         if not _WRITERS.isdisjoint(step.split("_")):
             raise QueryError(f"only statements that read are allowed, and this one has {step}")
@@ -178,11 +200,56 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
         yield from _steps(step["children"])
 
 
-def _line_before(line: re.Match[str]) -> str:
-    """Return the line number of an error message, reduced by the line that `_examine_plan` has put before the
-    statement.
+def _rows(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
+) -> list[tuple[Any, ...]]:
+    """Return the rows of an SQL statement about a user's statement, which begins on its second line. Raise QueryError if
+    the user's statement is at fault.
     """
-    return f"LINE {int(line[1]) - 1}:"
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    except duckdb.IOException:
+        # Upkeep may have deleted the files of the snapshot. The statement is not at fault, and the caller tries again.
+        raise
+    except duckdb.Error as error:
+        raise QueryError(message(error)) from error
+
+
+def message(error: Exception) -> str:
+    """Return the text of an error of a statement that began on the second line of the SQL which DuckDB ran. Line numbers
+    in this text count from the statement's first line.
+    """
+    return _LINE.sub(lambda line: f"LINE {int(line[1]) - 1}:", str(error))
+
+
+def reads_only_views(tree: SyntaxNode) -> bool:
+    """Return whether a statement only selects rows from views for users, and from other such selections that it names.
+
+    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree contains
+    a node that this module does not know.
+    """
+    waiting: list[tuple[object, frozenset[str]]] = [(tree, _VIEWS)]
+    while waiting:
+        node, named = waiting.pop()
+        if isinstance(node, list):
+            waiting += [(child, named) for child in node]
+        if not isinstance(node, dict):
+            continue
+        if "function_name" in node and node["function_name"].upper() in MACROS:
+            return False
+        kind = node.get("type")
+        if kind is not None and "class" not in node and str(kind) not in _SELECTING:
+            return False
+        if kind == "BASE_TABLE":
+            path = [name.lower() for name in node["qualified_name"]["path"]]
+            if len(path) != 1 or path[0] not in named:
+                return False
+        # A name of a WITH clause stands for its selection only in what follows the clause's entry.
+        for entry in (node.get("cte_map") or {}).get("map", ()):
+            waiting.append((entry["value"], named))
+            named |= {entry["key"].lower()}
+        waiting += [(child, named) for key, child in node.items() if key != "cte_map"]
+    return True
 
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
@@ -215,8 +282,6 @@ _FLIPPED = {
     "COMPARE_LESSTHAN": "COMPARE_GREATERTHAN",
     "COMPARE_LESSTHANOREQUALTO": "COMPARE_GREATERTHANOREQUALTO",
 }
-
-SyntaxNode = dict[str, Any]
 
 
 def regions_of(
