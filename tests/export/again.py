@@ -6,9 +6,10 @@ from collections import Counter
 from typing import NamedTuple
 
 from tailrace.decoding.contract import FileEncoder
-from tailrace.export.records import OWN, StoredRow, records, with_following
+from tailrace.export.records import StoredRow, records, with_following
 from tailrace.model.quarantine import frames
 from tailrace.model.record import Kind
+from tailrace.rows.schema import is_own
 from tests.ingest.log import applied, as_seen, rows as rows_of_batch
 
 
@@ -81,6 +82,6 @@ def told(rows):
     return [
         {name: value for name, value in row.items() if name not in dropped}
         for row in rows
-        if not (row["kind"] == Kind.SESSION and row["name"] in OWN and row["time"] is not None)
+        if not is_own(row["kind"], row["name"], row["start"], row["time"])
         and not (row["kind"] == Kind.SESSION and row["name"] == "blank_lines")
     ]

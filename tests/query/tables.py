@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.config.schema import StoreConfig
 from tailrace.query.engine import Engine
-from tailrace.rows.schema import COLUMNS
+from tailrace.rows.schema import COLUMNS, OWN_ROWS
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.layout import create, table_root
 
@@ -31,8 +31,10 @@ def row(kind="span", **values):
 
 
 def session(name, *, offset=0, **values):
-    """Return a session row. The values are its attributes, except those with the name of a column."""
+    """Return a session row. The values are its attributes, except those with the name of a column. A row that the
+    collector writes has a time."""
     columns = {key: values.pop(key) for key in ("source", "session", "format") if key in values}
+    columns["time"] = 0 if name in OWN_ROWS else None
     return row("session", stream="", name=name, offset=offset, attributes=values, **columns)
 
 

@@ -122,6 +122,7 @@ def test_sessions_of_a_run_are_aligned_by_their_clocks_offsets(views):
         session("metadata", clock_offset=-(2**63), session="a.1"),
         row("instant", session="a.1", start=-1, offset=15),
     ]
+    rows = [each | {"format": "ovni"} for each in rows]
     events = views.of(
         rows, "SELECT start, aligned FROM events WHERE kind <> 'session' ORDER BY \"offset\""
     )
@@ -563,11 +564,12 @@ def test_a_session_is_all_that_was_said_of_it(views):
         session("close", closed="eof", closed_at=99, offset=60),
         session("restart", continues="a", opened=99, session="a.1", offset=60),
     ]
+    rows = [each | {"format": "jets"} for each in rows]
     first, second = views.of(rows, "SELECT * FROM sessions ORDER BY session")
     producer = json.loads(first.pop("producer"))
     assert producer == {"name": "gpu", "version": "2", "hostname": 'node "7"'}
     assert first == {
-        "source": "sim", "format": "heph", "session": "a", "opened": 50, "closed": "eof",
+        "source": "sim", "format": "jets", "session": "a", "opened": 50, "closed": "eof",
         "closed_at": 99, "continues": None, "peer": "10.0.0.1:5", "transport": "tcp", "run": None,
         "rank": None, "node": None, "job": None, "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "clock_offset": None,
         "totals": '{"begin":4}', "rows": 8,

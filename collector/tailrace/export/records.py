@@ -15,15 +15,7 @@ import msgspec
 
 from tailrace.model.quarantine import QuarantineFrame
 from tailrace.model.record import FLAW_OF_ROW, Kind, Record, malformed
-
-OWN = frozenset(
-    {
-        "open", "moved", "restart", "resume", "continue", "rest", "evicted", "gave_way", "leave", "close",
-    }
-)  # fmt: skip
-"""Names of the session rows that the collector itself writes. Such a row has a `time` and no `start`.
-
-A producer may write session rows with the same names, but these have a `start`, or have no `time`."""
+from tailrace.rows.schema import is_own
 
 ROWS = """
 SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
@@ -70,10 +62,8 @@ class StoredRow(NamedTuple):
     @property
     def is_record(self) -> bool:
         """Whether the row comes from a record of the producer, and not from the collector itself."""
-        of_collector = self.name in OWN and self.start is None and self.time is not None
-        return self.kind not in {Kind.GAP, Kind.HEAL} and not (
-            self.kind == Kind.SESSION and of_collector
-        )
+        of_collector = is_own(self.kind, self.name, self.start, self.time)
+        return self.kind not in {Kind.GAP, Kind.HEAL} and not of_collector
 
 
 QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]

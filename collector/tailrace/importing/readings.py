@@ -190,6 +190,6 @@ def _closes(columns: str, sources: tuple[str, ...]) -> str:
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted
-        f" WHERE name IN ('close', 'leave') AND source IN ({listed})"
+        f" WHERE own IN ('close', 'leave') AND source IN ({listed})"
         " AND contains(attributes, '\"file\"')"
     )

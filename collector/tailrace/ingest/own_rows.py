@@ -27,7 +27,7 @@ from tailrace.model.gap import OF_CLIENTS, Account, Finding, Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 from tailrace.rows.batch import Emitted
-from tailrace.rows.schema import Row
+from tailrace.rows.schema import OwnRow, Row
 from tailrace.spool.payloads import FileLoss
 
 Emit = Callable[[str, Emitted, int], None]
@@ -162,7 +162,7 @@ class OwnRows:
         """Return whether the producer has stated that it sends no further events, by a goodbye or a footer."""
         return bool(self._incarnation.goodbye_at)
 
-    def session(self, name: str, about: dict[str, object], now: int) -> None:
+    def session(self, name: OwnRow, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from tailrace.rows.schema import IS_OWN
 from tailrace.spool.payloads import HEAD, LossDetail
 
 PARTS = """
@@ -67,13 +68,17 @@ CREATE MACRO part.place("offset", time) AS
   {'offset': "offset", 'time': coalesce(time, -9223372036854775808)};
 
 -- The session rows. Later words replace earlier words: `offset` orders them by the session's bytes, and
--- `time` orders documents that arrived at the same offset. `ours` are the words of the collector itself.
--- A producer may put its own words into a footer, but cannot set a clock with them.
+-- `time` orders documents that arrived at the same offset. `own` is the name of a row of the collector itself, and `ours`
+-- are its words. `announcement` is the name of a row with which a client states facts about its session. `clock` are words
+-- that the decoder wrote. A producer may write rows with these names and members, too, for example as a JETS line of an
+-- unknown type. They state nothing about the collector, a client or a clock.
 CREATE VIEW part.session_words AS
-SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place,
+SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place, own,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'rest', 'close') THEN words END AS ours,
-  CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
+  CASE WHEN own NOT IN ('evicted', 'gave_way', 'leave') THEN words END AS ours,
+  CASE WHEN format = 'heph' AND starts_with(name, 'tailrace.') THEN name END AS announcement,
+  CASE WHEN own IS NOT NULL OR name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') AND (format <> 'jets' OR name = 'header')
+    THEN words END AS clock
 FROM part.kept_sessions;
 
 -- The address or path from which each session came, and over what. The nth restart of a session x is x.n, and may lack words of
@@ -95,7 +100,7 @@ SELECT source, session,
   arg_max(clock ->> '$.clock', place) AS clock,
   arg_max(try_cast(clock ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second,
   arg_max(try_cast(clock ->> '$.epoch' AS BIGINT), place) AS epoch,
-  arg_max(try_cast(clock ->> '$.clock_offset' AS BIGINT), place) AS clock_offset
+  arg_max(try_cast(clock ->> '$.clock_offset' AS BIGINT), place) FILTER (format = 'ovni') AS clock_offset
 FROM part.session_words
 GROUP BY source, session;
 
@@ -114,9 +119,9 @@ CREATE VIEW part.places AS
 SELECT source, session, coalesce(s.rank, o.rank) AS rank, coalesce(s.node, o.node) AS node, coalesce(s.job, o.job) AS job
 FROM (
   SELECT source, session, part.root(session) AS root,
-    arg_max(try_cast(words ->> '$.rank' AS BIGINT), place) FILTER (name = 'tailrace.session') AS rank,
-    arg_max(words ->> '$.node', place) FILTER (name = 'tailrace.session') AS node,
-    arg_max(words ->> '$.job', place) FILTER (name = 'tailrace.session') AS job
+    arg_max(try_cast(words ->> '$.rank' AS BIGINT), place) FILTER (announcement = 'tailrace.session') AS rank,
+    arg_max(words ->> '$.node', place) FILTER (announcement = 'tailrace.session') AS node,
+    arg_max(words ->> '$.job', place) FILTER (announcement = 'tailrace.session') AS job
   FROM part.session_words
   GROUP BY source, session
 ) AS s
@@ -124,7 +129,7 @@ LEFT JOIN (
   SELECT source, session AS root, arg_max(try_cast(ours ->> '$.rank' AS BIGINT), place) AS rank,
     arg_max(ours ->> '$.node', place) AS node, arg_max(ours ->> '$.job', place) AS job
   FROM part.session_words
-  WHERE name = 'open'
+  WHERE own = 'open'
   GROUP BY source, session
 ) AS o USING (source, root);
 
@@ -155,10 +160,10 @@ FROM (
     arg_max(try_cast(ours ->> '$.since' AS BIGINT), place) AS since,
     arg_max(ours ->> '$.lacks', place) AS lacks,
     coalesce(
-      arg_max(coalesce(try_cast(ours ->> '$.pending' AS BIGINT), 0), place) FILTER (name = 'rest'), 0
+      arg_max(coalesce(try_cast(ours ->> '$.pending' AS BIGINT), 0), place) FILTER (own = 'rest'), 0
     ) AS pending,
-    arg_max(coalesce(ours ->> '$.asks', '[]'), place) FILTER (name IN ('rest', 'close')) AS asks,
-    arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (name IN ('open', 'restart', 'resume')) AS collector
+    arg_max(coalesce(ours ->> '$.asks', '[]'), place) FILTER (own IN ('rest', 'close')) AS asks,
+    arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (own IN ('open', 'restart', 'resume')) AS collector
   FROM part.session_words
   GROUP BY source, session
 );
@@ -353,7 +358,9 @@ LEFT JOIN part.damaged_sources AS d USING (source);
 EVENTS = ("annotation", "counter", "instant", "span")
 """The kinds of rows that make up most of a table. Rows of all other kinds are rare."""
 
-_FEW_ROWS = "FROM stored WHERE " + " AND ".join(f"kind <> '{kind}'" for kind in EVENTS)
+_FEW_ROWS = f"SELECT *, CASE WHEN {IS_OWN} THEN name END AS own FROM stored WHERE " + " AND ".join(  # noqa: S608 - our own words
+    f"kind <> '{kind}'" for kind in EVENTS
+)
 
 OPEN = """
 SELECT b.*
@@ -373,7 +380,8 @@ The caller replaces `within` by a condition that limits which span rows are read
 KEPT = {
     "part.kept_few": _FEW_ROWS,
     "part.kept_sessions": """
-SELECT day, source, format, session, name, time, attributes, "offset" FROM part.kept_few WHERE kind = 'session'
+SELECT day, source, format, session, name, own, time, attributes, "offset"
+FROM part.kept_few WHERE kind = 'session'
 """,
     "part.kept_names": """
 SELECT source, session, name, id, attributes, "offset" FROM part.kept_few WHERE kind = 'name'
@@ -382,7 +390,7 @@ SELECT source, session, name, id, attributes, "offset" FROM part.kept_few WHERE 
 SELECT day, source, format, session, stream, seq, kind, name, id, missing, attributes, "offset"
 FROM part.kept_few WHERE kind IN ('gap', 'heal')
 """,
-    "part.kept_begins": "FROM part.kept_few WHERE kind = 'begin'",
+    "part.kept_begins": "SELECT * EXCLUDE (own) FROM part.kept_few WHERE kind = 'begin'",
     "part.kept_open": OPEN.format(within="true"),
     "part.kept_ends": """
 SELECT source, session, id, max("end") AS "end"
@@ -393,7 +401,8 @@ GROUP BY source, session, id
 }
 """For each table with copied rows, SQL that selects these rows. The tables are filled in this order.
 
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`. Its condition excludes each
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`. In this table, the column `own` is
+the name of a session row that the collector itself wrote, and null in all other rows. The condition excludes each
 frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With `IN` and a
 list of kinds, DuckDB would read all columns. All other tables are filled from `part.kept_few`.
 
@@ -404,8 +413,8 @@ FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
   coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
   coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
-  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false)
-    OR count(*) FILTER (kind = 'session' AND contains(attributes, '"file"') AND NOT contains(attributes, '"end of file"')) > 1,
+  coalesce(bool_or(own = 'open' AND contains(attributes, '"replaces"')), false)
+    OR count(*) FILTER (own IS NOT NULL AND contains(attributes, '"file"') AND NOT contains(attributes, '"end of file"')) > 1,
   coalesce(bool_or(kind = 'session' AND contains(attributes, '"asks"')), false),
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
@@ -416,7 +425,7 @@ The first two columns are the number of rows without a time, and the number of t
 other column states whether rows of one kind exist: begins; names for ids; names for keys; sessions that may replace
 another session or be a copy; sessions that refer to names by key; several sessions that clients announced."""
 
-_REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
+_REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
 _LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 
@@ -430,7 +439,7 @@ WITH last AS (
       CASE WHEN json_valid(attributes) THEN attributes END AS words
     FROM part.kept_few
     WHERE {{within}} AND (
-      kind = 'session' AND name IN ('open', 'rest', 'close', 'leave', 'gave_way')
+      own IN ('open', 'rest', 'close', 'leave', 'gave_way')
       OR kind = 'gap' AND contains(attributes, '"bytes"')
     )
   )
@@ -473,7 +482,7 @@ WITH pairs AS (
 whole AS (
   SELECT part.root(session) AS root
   FROM part.kept_few
-  WHERE kind = 'session' AND name IN ('close', 'leave') AND contains(attributes, '"file"')
+  WHERE own IN ('close', 'leave') AND contains(attributes, '"file"')
     AND coalesce(attributes ->> '$.closed', attributes ->> '$.left') = 'end of file'
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)

@@ -184,7 +184,7 @@ FROM (
   UNION ALL
   SELECT source, session, place, each.key, each.value::VARCHAR, false
   FROM part.session_words, json_each(words) AS each
-  WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
+  WHERE announcement IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
     ('turn', 'acknowledge', 'now', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'part', 'value', '$flaw')
 )
 WHERE value IS NOT NULL
@@ -344,7 +344,7 @@ FROM (
 )
 ANTI JOIN (
   SELECT source, session FROM part.kept_few
-  WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"transport":"tail"')
+  WHERE own = 'open' AND contains(attributes, '"transport":"tail"')
 ) USING (source, session)
 WHERE client IS NOT NULL
 GROUP BY source, session
@@ -360,7 +360,7 @@ CREATE OR REPLACE TABLE part.moved AS
 WITH announced AS MATERIALIZED ({_ANNOUNCED}),
 resumed AS (
   SELECT source, session, substr(attributes ->> '$.closed', 9) AS former FROM part.kept_few
-  WHERE kind = 'session' AND name = 'close' AND json_valid(attributes) AND starts_with(attributes ->> '$.closed', 'resumes ')
+  WHERE own = 'close' AND json_valid(attributes) AND starts_with(attributes ->> '$.closed', 'resumes ')
 )
 FROM (
   SELECT DISTINCT a.source, coalesce(r.former, a.session) AS session, a.client

@@ -284,7 +284,7 @@ SESSIONS = View(
         arg_max(ours ->> '$.closed', place) AS closed,
         arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at,
         arg_max(ours ->> '$.continues', place) AS continues,
-        arg_max((words -> '$.totals')::VARCHAR, place) AS totals
+        arg_max((words -> '$.totals')::VARCHAR, place) FILTER (name = 'footer' AND format = 'jets') AS totals
       FROM part.session_words
       GROUP BY source, session
     ),
@@ -392,7 +392,7 @@ LABELS = View(
     """
     SELECT source, session, each.key AS key, arg_max(each.value ->> '$', place) AS value
     FROM part.session_words, json_each(words, '$.labels') AS each
-    WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND json_type(words, '$.labels') = 'OBJECT'
+    WHERE announcement IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND json_type(words, '$.labels') = 'OBJECT'
     GROUP BY source, session, each.key
     """,
     "source, session, key",

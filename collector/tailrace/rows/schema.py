@@ -6,7 +6,7 @@ other columns, so stages do not pass them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 class Column(NamedTuple):
@@ -32,7 +32,7 @@ COLUMNS = (
     Column("depth", "long", nullable=True, meaning="of a span with an id: how many spans enclose it; null where that is unknown"),
     Column("start", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
     Column("end", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
-    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit"),
+    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit; of a session row without a start, when the collector added the row. A producer's own record without a start has no time"),
     Column("wall", "timestamp", nullable=True, meaning="`time` as a timestamp in UTC, cut to microseconds"),
     Column("missing", "long", nullable=True, meaning="of a gap, how many events are missing, null if unknown; of a heal, how many came after all"),
     Column("attributes", "string", nullable=True, meaning="JSON object: every field of the source record without a column"),
@@ -46,6 +46,36 @@ CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "cat
 """Columns with few distinct values, which are stored as codes of a dictionary."""
 FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
 """Kinds of rows that are rare in the table, compared with spans and other events."""
+
+OwnRow = Literal[
+    "open",
+    "moved",
+    "restart",
+    "resume",
+    "continue",
+    "rest",
+    "evicted",
+    "gave_way",
+    "leave",
+    "close",
+]
+OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
+"""Names of the session rows that the collector itself writes.
+
+A producer may write session rows with the same names and any attributes. Only the collector's rows have a `time` and no
+`start`: a record of a producer without a `start` gets a `time` only if it has no bytes, and the decoder alone names such
+a record."""
+
+IS_OWN = f"""(
+  kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})
+)"""
+"""SQL condition for the session rows that the collector itself writes."""
+
+
+def is_own(kind: str, name: str | None, start: int | None, time: int | None) -> bool:
+    """Return whether the collector itself wrote a session row (`IS_OWN`)."""
+    return kind == "session" and start is None and time is not None and name in OWN_ROWS
+
 
 ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
 
