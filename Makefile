@@ -97,8 +97,9 @@ mutants: $(DEV)  ## run mutation tests of a group of modules, ARGS=ledger (tests
 bench: $(DEV)  ## measure throughput, memory and idle cost beside peers (benchmarks/README.md)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-reference: $(DEV)  ## write collector/REFERENCE.md from the code
+reference: $(DEV)  ## write collector/REFERENCE.md and the manual pages in share/man from the code
 	$(BIN)/python -m tests.docs.reference > collector/REFERENCE.md
+	$(BIN)/python -m tests.docs.manual
 
 producers: $(PRODUCERS)  ## install real producers for the tests that trace them (CPython 3.11 on Linux only)
 

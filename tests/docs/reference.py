@@ -71,12 +71,16 @@ def examples_of(name: str) -> list[str]:
     return [line.strip() for line in commands]
 
 
+def above() -> click.Context:
+    """Return the context of `tailrace` itself, in which its commands run."""
+    return click.Context(command_line, info_name="tailrace", **command_line.context_settings)
+
+
 def _commands():
     yield from ("", "## Commands")
-    above = click.Context(command_line, info_name="tailrace", **command_line.context_settings)
     for name in COMMANDS:
         command = load(name)
-        context = click.Context(command, info_name=name, parent=above)
+        context = click.Context(command, info_name=name, parent=above())
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
         yield from ("", f"### `{usage}`", "", cleandoc(command.help or ""))
         options = [p.get_help_record(context) for p in command.get_params(context)]
