@@ -11,15 +11,18 @@ import pytest
 import yaml
 
 import tailrace
+from tailrace.cli.commands import COMMANDS
 from tests.docs.pages import ROOT
 
 PAGES = [
     ROOT / page
     for page in (
         "CONTRIBUTING.md", "tests/README.md", "docs/ADD_A_FORMAT.md", "docs/stability.md",
-        "CODE_OF_CONDUCT.md", "SECURITY.md",
+        "CODE_OF_CONDUCT.md", "SECURITY.md", ".github/PULL_REQUEST_TEMPLATE.md",
     )
 ]  # fmt: skip
+FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").iterdir())
+MAX_QUESTIONS = 5
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
@@ -67,6 +70,21 @@ def test_every_path_that_is_named_exists(page):
     for path in set(paths) - ours:
         found = path.removesuffix("/NAME")
         assert "FORMAT" in path or (ROOT / found).exists(), path
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
+def test_an_issue_form_is_short_and_names_commands_that_exist(form):
+    text = form.read_text()
+    body = yaml.safe_load(text)["body"]
+    questions = [part for part in body if part["type"] != "markdown"]
+    assert 1 <= len(questions) <= MAX_QUESTIONS
+    assert len({part["id"] for part in questions}) == len(questions)
+    assert all(part["attributes"]["label"] for part in questions)
+    assert set(re.findall(r"`tailrace ([a-z]+)", text)) <= COMMANDS.keys()
+
+
+def test_a_report_of_a_defect_asks_for_a_bundle():
+    assert "Archive of `tailrace bundle`" in (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text()
 
 
 def test_a_citation_names_this_version_and_its_licence():
