@@ -1,27 +1,45 @@
-"""Load the configuration from a named file.
-
-Without one, load it from the file $TAILRACE_CONFIG; without this, use built-in defaults.
-"""
+"""Load the configuration from a named file, or else from the first file in the usual places (see `usual_file`)."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from tailrace.config.load import Loaded, load
+from tailrace.config.load import Loaded, load, user_directory
+
+FILE_NAME = "tailrace.toml"
+SYSTEM_DIRECTORY = Path("/etc/tailrace")
+
+
+def usual_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the configuration file for a command that names none.
+
+    It is the file $TAILRACE_CONFIG, or else the first of these files that exists and that this user may read:
+    `tailrace.toml` in `tailrace` in the user's directory for configuration (XDG Base Directory Specification), and in
+    /etc/tailrace. Return None if there is no such file.
+    """
+    if named := environ.get("TAILRACE_CONFIG"):
+        return Path(named)
+    own = user_directory(environ, "XDG_CONFIG_HOME", "~/.config")
+    for directory in (own, SYSTEM_DIRECTORY):
+        if directory and os.access(file := directory / FILE_NAME, os.R_OK):
+            return file
+    return None
 
 
 def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Load the configuration from the file `config`. If it is None, load it from the file $TAILRACE_CONFIG; without
-    this, use built-in defaults.
+    """Load the configuration from the file `config`. If it is None, load it from the file in the usual places; without
+    one, use built-in defaults.
 
     Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
     Raise ConfigError if the configuration is invalid.
     """
-    if config is None and os.environ.get("TAILRACE_CONFIG"):
-        config = Path(os.environ["TAILRACE_CONFIG"])
     return load(
-        config, environ=os.environ, flags={"store": store, "listen": listen}, formats=transports
+        config or usual_file(os.environ),
+        environ=os.environ,
+        flags={"store": store, "listen": listen},
+        formats=transports,
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import tailrace
-from tailrace import kernels
+from tailrace import configuration, kernels
 from tailrace.cli.commands import COMMANDS, GROUPS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.errors import ConfigError, StoreError, SyncError
@@ -254,6 +254,48 @@ def test_the_file_is_that_of_the_option_or_else_of_the_environment(show, file, m
     assert show().stdout == "of the file\n"
     assert show("--config", os.devnull).stdout == "\n"
     monkeypatch.setenv("TAILRACE_CONFIG", "")
+    assert show().stdout == "\n"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Return a function that writes a file in the user's place, or in that of the host."""
+    user, system = tmp_path / "user/tailrace", tmp_path / "system"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(user.parent))
+    monkeypatch.setattr(configuration, "SYSTEM_DIRECTORY", system)
+
+    def write(directory, path):
+        directory.mkdir(parents=True)
+        (directory / "tailrace.toml").write_text(toml.section("store", path=path))
+
+    return lambda: write(user, "of the user"), lambda: write(system, "of the host")
+
+
+def test_or_else_it_is_the_users_or_else_the_hosts(show, places, file, monkeypatch):
+    of_user, of_host = places
+    assert show().stdout == "\n"
+    of_host()
+    assert show().stdout == "of the host\n"
+    of_user()
+    assert show().stdout == "of the user\n"
+    monkeypatch.setenv("TAILRACE_CONFIG", str(file))
+    assert show().stdout == "of the file\n"
+    assert show("--config", os.devnull).stdout == "\n"
+
+
+def test_a_relative_directory_for_configuration_is_ignored(show, places, tmp_path, monkeypatch):
+    of_user, _ = places
+    of_user()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "user")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert show().stdout == "\n"
+
+
+def test_a_file_of_the_host_that_this_user_may_not_read_is_passed_over(show, places, monkeypatch):
+    _, of_host = places
+    of_host()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read each file
     assert show().stdout == "\n"
 
 

@@ -13,7 +13,7 @@ import click
 
 from tailrace import __version__
 from tailrace.cli.commands import COMMANDS, GROUPS, ExitCode, load, tailrace as command_line
-from tests.docs.reference import above, examples_of
+from tests.docs.reference import PLACES, above, examples_of
 
 DIRECTORY = Path(__file__).parents[2] / "share/man/man1"
 
@@ -46,6 +46,7 @@ def _overview() -> str:
     parts.append(".SH EXIT STATUS")
     for code in ExitCode:
         parts += [".TP", f"\\fB{code.value}\\fR", _text(code.name.lower().replace("_", " "))]
+    parts += [".SH CONFIGURATION", "\n.PP\n".join(_text(line) for line in PLACES if line)]
     parts.append(".SH ENVIRONMENT")
     for name, meaning in ENVIRONMENT.items():
         parts += [".TP", f"\\fB{name}\\fR", _text(meaning)]

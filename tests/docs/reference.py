@@ -122,10 +122,24 @@ def _call(function):
     return f"{function.__name__}({', '.join(words)})"
 
 
+PLACES = (
+    "Commands read one file. Each place is used only if the places before it name no file:",
+    "",
+    "1. the option `--config FILE` (`/dev/null` means built-in defaults)",
+    "2. the environment variable `TAILRACE_CONFIG`",
+    "3. `$XDG_CONFIG_HOME/tailrace/tailrace.toml`; without this variable `~/.config/tailrace/tailrace.toml`",
+    "4. `/etc/tailrace/tailrace.toml`",
+    "",
+    "A file of 3 or 4 that this user may not read counts as absent; a file of 1 or 2 is an error then. `/status` of a daemon has the path of its file.",
+)
+
+
 def _configuration():
     yield from (
         "",
         "## Configuration",
+        "",
+        *PLACES,
         "",
         "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.",
         "",

@@ -19,7 +19,7 @@ from tailrace.config import environment
 from tailrace.config.document import Document, read
 from tailrace.config.load import Loaded, examine
 from tailrace.config.schema import Config, StoreConfig
-from tailrace.configuration import transports
+from tailrace.configuration import transports, usual_file
 from tailrace.doctor.machine import Host
 
 REDACTED = "REDACTED"
@@ -130,8 +130,7 @@ def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
     """Return the configuration and host of a bundle. From an invalid configuration, use only the store's path."""
-    if config is None and environ.get("TAILRACE_CONFIG"):
-        config = Path(environ["TAILRACE_CONFIG"])
+    config = config or usual_file(environ)
     flags = {"store": store}
     loaded, problems = examine(config, environ=environ, flags=flags, formats=transports)
     if loaded is None:

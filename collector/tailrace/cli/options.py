@@ -57,7 +57,7 @@ config_option = click.option(
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Configuration file; by default $TAILRACE_CONFIG, or else built-in defaults.",
+    help="Configuration file; by default $TAILRACE_CONFIG, or else ~/.config/tailrace/tailrace.toml, or else /etc/tailrace/tailrace.toml, or else built-in defaults.",
 )
 store_option = click.option(
     "--store",

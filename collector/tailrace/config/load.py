@@ -129,6 +129,22 @@ def expanded(path: str) -> Path:
         raise ConfigError([f"{path}: {NO_HOME}; set HOME, or write the path without ~"]) from error
 
 
+def user_directory(environ: Mapping[str, str], variable: str, default: str) -> Path | None:
+    """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification.
+
+    `variable` names the base directory; `default` is the base directory without this variable. Return None if the user
+    has no home directory.
+    """
+    base = Path(environ.get(variable, ""))
+    # Ignore a relative path, because the XDG specification requires an absolute one.
+    if not base.is_absolute():
+        try:
+            base = Path(default).expanduser()
+        except RuntimeError:
+            return None
+    return base / "tailrace"
+
+
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     """Return the directory for data of this user: `tailrace` in the data directory of the XDG Base Directory
     Specification.
@@ -136,15 +152,11 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     If the user has no home directory, raise ConfigError. Its message states what the directory is for (`what`), and
     lists the keys that set another directory (`keys`).
     """
-    home = Path(environ.get("XDG_DATA_HOME", ""))
-    # Ignore a relative path, because the XDG specification requires an absolute one.
-    if not home.is_absolute():
-        try:
-            home = Path("~/.local/share").expanduser()
-        except RuntimeError as error:
-            message = f"no directory for the {what}: {NO_HOME}; name one by {keys}, or set HOME or XDG_DATA_HOME"
-            raise ConfigError([message]) from error
-    return home / "tailrace"
+    directory = user_directory(environ, "XDG_DATA_HOME", "~/.local/share")
+    if directory is None:
+        message = f"no directory for the {what}: {NO_HOME}; name one by {keys}, or set HOME or XDG_DATA_HOME"
+        raise ConfigError([message])
+    return directory
 
 
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:

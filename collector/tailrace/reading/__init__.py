@@ -57,7 +57,7 @@ def open(  # noqa: A001 - callers write `tailrace.open`
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
     `store` is a directory or URL. By default it is the store of the configuration. As for the commands, the
-    configuration is read from the file `config`, or from the file that $TAILRACE_CONFIG names, or is built in.
+    configuration is read from the file `config`, or else from the file that commands use without --config.
     `options` replace the configuration's options for an object store. If `complete_only` is true and events are missing
     from a result, its methods raise IncompleteError instead of returning rows; the result's `gaps` lists what is
     missing.

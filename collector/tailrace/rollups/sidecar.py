@@ -30,6 +30,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyarrow import parquet
 
 from tailrace.clock import SystemClock
+from tailrace.config.load import user_directory
 from tailrace.rollups.events import LaneExtent
 from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import is_local, table_root
@@ -265,13 +266,8 @@ def cache_paths(environ: Mapping[str, str]) -> list[Path]:
     """Return a list with the user's cache directory for sidecars (XDG Base Directory Specification).
 
     The list is empty if the user has no home directory."""
-    home = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not home.is_absolute():  # Ignore a relative path, as the XDG specification requires.
-        try:
-            home = Path("~/.cache").expanduser()
-        except RuntimeError:  # The user has no home directory, so there is no cache directory.
-            return []
-    return [home / "tailrace" / "rollups"]
+    directory = user_directory(environ, "XDG_CACHE_HOME", "~/.cache")
+    return [] if directory is None else [directory / "rollups"]
 
 
 def remove(*files: Path) -> None:
