@@ -41,8 +41,8 @@ CORE = frozenset({
     "config", "contract", "decoding", "ingest", "ledger", "metrics", "query", "rows", "security", "serving", "sources",
     "spool", "store",
 })  # fmt: skip
-"""Folders of the core. Of these folders, and of the Python client's tests, it has each file that starts no process and is
-not among `order.LONGEST`.
+"""Folders of the core. The core has each file of these folders, and of the Python client's tests, that starts no process
+and is not among `order.LONGEST`.
 """
 CORE_FILES = frozenset({
     "tests/decoding/test_conformance.py", "tests/docs/test_citations.py", "tests/docs/test_class_names.py",
