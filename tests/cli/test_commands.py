@@ -17,6 +17,9 @@ import tailrace
 from tailrace import configuration, kernels
 from tailrace.cli.commands import COMMANDS, GROUPS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.schema import StoreConfig
+from tailrace.daemon.loops import upkeep
+from tailrace.demo import tour
 from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
 
@@ -281,6 +284,21 @@ def test_or_else_it_is_the_users_or_else_the_hosts(show, places, file, monkeypat
     monkeypatch.setenv("TAILRACE_CONFIG", str(file))
     assert show().stdout == "of the file\n"
     assert show("--config", os.devnull).stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [lambda: upkeep.environment(StoreConfig(), {}), tour.environment],
+    ids=["upkeep", "demo"],
+)
+def test_a_command_that_tailrace_starts_with_settings_of_its_own_reads_none(
+    show, places, environ, monkeypatch
+):
+    """The upkeep has the daemon's settings, and the demonstration its own."""
+    of_user, _ = places
+    of_user()
+    monkeypatch.setenv("TAILRACE_CONFIG", environ()["TAILRACE_CONFIG"])
+    assert show().stdout == "\n"
 
 
 def test_a_relative_directory_for_configuration_is_ignored(show, places, tmp_path, monkeypatch):

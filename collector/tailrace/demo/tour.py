@@ -42,8 +42,9 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of this process without the variables that begin with TAILRACE_."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
+    """Return the environment of this process without settings of the user for Tailrace."""
+    others = {n: value for n, value in os.environ.items() if not n.startswith("TAILRACE_")}
+    return others | {"TAILRACE_CONFIG": os.devnull}
 
 
 def as_typed(*words: str) -> str:

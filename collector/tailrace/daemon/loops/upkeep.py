@@ -144,10 +144,11 @@ def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for an upkeep: this process's environment, with the daemon's current values of the section
     [store].
 
-    The upkeep must not read the configuration file, because it may have changed since the daemon loaded it, or be
-    invalid.
+    The upkeep must not read a configuration file. The daemon's may have changed since the daemon loaded it, or be
+    invalid, and another one is not the daemon's.
     """
     said: dict[str, object] = {
+        "TAILRACE_CONFIG": os.devnull,
         "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
         "TAILRACE_STORE_RETENTION_AGE": config.retention_age or "",
         "TAILRACE_STORE_RETENTION_SIZE": config.retention_size or "",
