@@ -34,7 +34,8 @@ def session(name, *, offset=0, **values):
     """Return a session row. The values are its attributes, except those with the name of a column. A row that the
     collector writes has a time."""
     columns = {key: values.pop(key) for key in ("source", "session", "format") if key in values}
-    columns["time"] = 0 if name in OWN_ROWS else None
+    stated = (values[key] for key in ("closed_at", "opened", "since") if key in values)
+    columns["time"] = next(stated, 1) if name in OWN_ROWS else None
     return row("session", stream="", name=name, offset=offset, attributes=values, **columns)
 
 

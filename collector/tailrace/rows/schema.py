@@ -32,7 +32,7 @@ COLUMNS = (
     Column("depth", "long", nullable=True, meaning="of a span with an id: how many spans enclose it; null where that is unknown"),
     Column("start", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
     Column("end", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
-    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit; of a session row without a start, when the collector added the row. A producer's own record without a start has no time"),
+    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit"),
     Column("wall", "timestamp", nullable=True, meaning="`time` as a timestamp in UTC, cut to microseconds"),
     Column("missing", "long", nullable=True, meaning="of a gap, how many events are missing, null if unknown; of a heal, how many came after all"),
     Column("attributes", "string", nullable=True, meaning="JSON object: every field of the source record without a column"),
