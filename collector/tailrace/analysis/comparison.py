@@ -5,7 +5,8 @@ then an interval, too. The growth is least if A has the greatest value and B the
 holds for the whole interval of the growth. Otherwise, it is `undecided`. A group of only one run is `new` or `gone`
 only if the other run lacks no event that may be a span of the group.
 
-Runs of one program differ even if nothing has changed. A verdict states how these two runs differ, not why.
+Runs of one program differ even if nothing has changed. `noise` measures by how much, and widens the interval of the
+growth (`NoisyGrowth`). Without it, a verdict states how these two runs differ, not whether the program has changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.analysis.bounds import Interval
 from tailrace.analysis.losses import Losses
@@ -52,13 +53,30 @@ class ChangeVerdict(StrEnum):
     SAME = "same"
     """The compared figure changed by at most the threshold of the comparison."""
     UNDECIDED = "undecided"
-    """Missing events leave more than one verdict possible."""
+    """More than one verdict is possible. `Doubt` has the reasons."""
     NEW = "new"
     """Only run B has the group."""
     GONE = "gone"
     """Only run A has spans of the compared group."""
     UNKNOWN = "unknown"
     """One run has no known duration of the compared group, or the durations of the two runs have different units."""
+
+
+class Doubt(StrEnum):
+    """Why a group is undecided."""
+
+    LOSS = "loss"
+    """Missing events leave more than one verdict possible."""
+    NOISE = "noise"
+    """Nothing that is missing would decide: the runs differ too much among themselves."""
+    FEW = "few spans"
+    """One run on each side has too few spans of the group to show how much the figure varies."""
+    SOME = "some runs"
+    """Only some of the repeated runs of a side have spans of the group."""
+
+    @property
+    def words(self) -> str:
+        return "only some runs have it" if self is Doubt.SOME else f"because of {self}"
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
@@ -84,10 +102,57 @@ class GrowthInterval(NamedTuple):
             return high
         return f"at most {high}" if low is None else f"{low} to {high}"
 
+    @property
+    def width(self) -> float:
+        """Return the quotient of the two ends as a logarithm. Return infinity if the growth has no bound on a side."""
+        if self.low is None or self.low <= -1 or self.high is None or math.isinf(self.high):
+            return math.inf
+        return math.log1p(self.high) - math.log1p(self.low)
+
+    def verdict(self, threshold: float) -> ChangeVerdict:
+        """Return the verdict that holds for every growth in this interval. A growth or loss of at most `threshold` is
+        `same`."""
+        low, high = self
+        if low is not None and low > threshold:
+            return ChangeVerdict.GREW
+        if high is not None and high < -threshold:
+            return ChangeVerdict.SHRANK
+        within = low is not None and low >= -threshold and high is not None and high <= threshold
+        return ChangeVerdict.SAME if within else ChangeVerdict.UNDECIDED
+
+
+ANY_GROWTH = GrowthInterval(None, None)
+
+
+class NoisyGrowth(NamedTuple):
+    """The growth of a figure in view of noise: the interval that the stored spans alone allow, and the interval that
+    missing events allow, too.
+
+    If noise could not be measured, `doubt` is the reason, and both intervals are unbounded."""
+
+    stored: GrowthInterval
+    whole: GrowthInterval
+    doubt: Doubt | None = None
+
+    @classmethod
+    def unmeasured(cls, doubt: Doubt) -> Self:
+        return cls(ANY_GROWTH, ANY_GROWTH, doubt)
+
+    def undecided_by(self, threshold: float) -> Doubt:
+        """Return why this growth leaves the verdict open: the missing events, if the stored spans alone have a verdict or
+        if the missing events widen the interval more than noise does."""
+        if self.doubt is not None:
+            return self.doubt
+        if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
+            return Doubt.LOSS
+        return Doubt.LOSS if self.whole.width > 2 * self.stored.width else Doubt.NOISE
+
 
 class FigureChange(NamedTuple):
     """The change of one figure of one group between two runs. `before` or `after` is None if that run does not have the
-    group."""
+    group.
+
+    For repeated runs of a side, `before` or `after` has the geometric means of the runs' figures and of their bounds."""
 
     group: GroupValues
     unit: str
@@ -99,6 +164,8 @@ class FigureChange(NamedTuple):
     """Whether one run has no span of the group, and cannot have lost one either."""
     elsewhere: bool
     """Whether one run has durations of the group only in a unit (`ns` or `ticks`) other than `unit`."""
+    noise: NoisyGrowth | None = None
+    """The growth in view of noise. None: the runs are compared as they are."""
 
     @property
     def from_(self) -> int | None:
@@ -130,6 +197,8 @@ class FigureChange(NamedTuple):
         before, after = self.bounds
         if before is None or after is None:
             return None
+        if self.noise is not None:
+            return self.noise.whole
         if before.is_point and after.is_point:
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
@@ -156,17 +225,16 @@ class FigureChange(NamedTuple):
             return ChangeVerdict.UNKNOWN
         if self.before is None or self.after is None:
             verdict = ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
-            return verdict if self.absent else ChangeVerdict.UNDECIDED
+            certain = self.absent and self.noise is None
+            return verdict if certain else ChangeVerdict.UNDECIDED
         growths = self.growths
-        if growths is None:
-            return ChangeVerdict.UNKNOWN
-        low, high = growths
-        if low is not None and low > threshold:
-            return ChangeVerdict.GREW
-        if high is not None and high < -threshold:
-            return ChangeVerdict.SHRANK
-        within = low is not None and low >= -threshold and high is not None and high <= threshold
-        return ChangeVerdict.SAME if within else ChangeVerdict.UNDECIDED
+        return ChangeVerdict.UNKNOWN if growths is None else growths.verdict(threshold)
+
+    def doubt(self, threshold: float) -> Doubt | None:
+        """Return why the group is undecided. Return None if it has another verdict."""
+        if self.verdict(threshold) is not ChangeVerdict.UNDECIDED:
+            return None
+        return Doubt.LOSS if self.noise is None else self.noise.undecided_by(threshold)
 
 
 def changes(
@@ -189,9 +257,12 @@ def verdict_counts(found: Sequence[FigureChange], threshold: float) -> dict[str,
 def summary(found: Sequence[FigureChange], threshold: float) -> str:
     """Return the number of groups with each verdict as text. The verdict `same` is left out."""
     counts = verdict_counts(found, threshold)
-    shown = (*FAILURES, ChangeVerdict.SHRANK, ChangeVerdict.UNDECIDED)
-    words = {ChangeVerdict.UNDECIDED: "undecided because of loss"}
-    return ", ".join(f"{counts[each]} {words.get(each, each)}" for each in shown if each in counts)
+    shown = [
+        f"{counts[each]} {each}" for each in (*FAILURES, ChangeVerdict.SHRANK) if each in counts
+    ]
+    doubts = Counter(each.doubt(threshold) for each in found)
+    shown += [f"{doubts[doubt]} undecided {doubt.words}" for doubt in Doubt if doubts[doubt]]
+    return ", ".join(shown)
 
 
 def _growth(before: int, after: int) -> float:

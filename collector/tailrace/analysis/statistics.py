@@ -123,7 +123,8 @@ GroupValues = tuple[str | None, ...]
 None.
 """
 
-_GroupUnit = tuple[GroupValues, str]
+GroupUnit = tuple[GroupValues, str]
+"""A group of spans, and the unit of their durations."""
 
 
 class SpanStatistics(NamedTuple):
@@ -158,7 +159,7 @@ class SpanStatistics(NamedTuple):
 
 _UNNUMBERED = RowCondition(f"format IN ({', '.join(map(quote, UNNUMBERED_ENDS))})")
 
-_MEASURED = f"""
+MEASURED = f"""
 SELECT s.*, c.ticks_per_second,
   CASE WHEN duration IS NOT NULL OR ((open OR "end" IS NULL OR start IS NULL) AND {HAS_RATE}) THEN 'ns' ELSE 'ticks' END AS unit,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
@@ -189,7 +190,7 @@ def statistics(
     sql = (
         f"SELECT {keys}unit, count(*) FILTER (open AND {_UNNUMBERED.sql}), count(*) FILTER (NOT open),"  # noqa: S608 - our own words
         " count(*) FILTER (open), sum(length)::HUGEINT, min(length),"
-        f" {percentiles}, max(length) FROM ({_MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
+        f" {percentiles}, max(length) FROM ({MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
     )
     found = list(engine.rows(sql, rows.values))
     selves = _selves(engine, window, by) if self_time else {}
@@ -261,18 +262,18 @@ class CertainSpans(NamedTuple):
 
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
-) -> dict[_GroupUnit, FigureBounds]:
+) -> dict[GroupUnit, FigureBounds]:
     """Return the intervals in which the figures of each group lie, including the lost spans, by group and unit. Leave
     out groups without lost spans."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
-    spans = losses.doubted(RowCondition(_MEASURED.format(rows=rows.sql), rows.values))
+    spans = losses.doubted(RowCondition(MEASURED.format(rows=rows.sql), rows.values))
     sql = (
         f"SELECT {keys}unit, count(*) FILTER (NOT doubtful), count(length) FILTER (NOT doubtful),"  # noqa: S608 - our own words
         " sum(length) FILTER (NOT doubtful)::HUGEINT, min(length) FILTER (NOT doubtful),"
         f" max(length) FILTER (NOT doubtful), count(*) FILTER (doubtful) FROM ({spans.sql}) GROUP BY ALL"
     )
-    groups: dict[_GroupUnit, CertainSpans] = {}
+    groups: dict[GroupUnit, CertainSpans] = {}
     for row in engine.rows(sql, spans.values):
         group, (unit, *certain, doubtful) = row[: len(by)], row[len(by) :]
         lost = total_loss(losses.of(group, unit), doubtful)
@@ -286,8 +287,8 @@ def _quantiles(
     engine: Engine,
     by: Sequence[GroupKey],
     spans: RowCondition,
-    groups: Mapping[_GroupUnit, CertainSpans],
-) -> dict[_GroupUnit, dict[str, Interval]]:
+    groups: Mapping[GroupUnit, CertainSpans],
+) -> dict[GroupUnit, dict[str, Interval]]:
     """Return the intervals in which the percentiles of each group lie, by group and unit. `spans` is SQL for the spans
     of all groups. Its column `doubtful` states whether a span's duration or group is in doubt."""
     wanted = {
@@ -301,7 +302,7 @@ def _quantiles(
         key=str,
     )  # fmt: skip
     lengths = dict(zip(inside, _at_ranks(engine, by, spans, inside), strict=True))
-    found: dict[_GroupUnit, dict[str, Interval]] = {}
+    found: dict[GroupUnit, dict[str, Interval]] = {}
     for key, each in groups.items():
         if key not in wanted:
             found[key] = dict.fromkeys(PERCENTILES, Interval(each.floor, None))
@@ -317,7 +318,7 @@ def _at_ranks(
     engine: Engine,
     by: Sequence[GroupKey],
     spans: RowCondition,
-    wanted: Sequence[tuple[_GroupUnit, int]],
+    wanted: Sequence[tuple[GroupUnit, int]],
 ) -> list[int]:
     """Return the durations that have the wanted ranks in their groups, in the order of `wanted`.
 
@@ -370,7 +371,7 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
         f'SELECT source, session, stream, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
-        f" FROM ({_MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
+        f" FROM ({MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
         ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
     )
     return engine.rows(sql, inside.values + reached.values)

@@ -87,7 +87,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line or the configuration is wrong."""
     INCOMPLETE = 3
-    """The caller required complete data, and events are missing."""
+    """The caller required complete data, and events are missing; or `tailrace diff` leaves a group undecided."""
     LOSS = 4
     """`tailrace run` or `tailrace import`: more events are missing than --max-loss allows, or the program was not
     traced."""

@@ -1,13 +1,15 @@
 """Define `tailrace stats` and `tailrace diff`, which count and measure spans.
 
-`stats` counts and measures spans by group. `diff` compares the spans of two runs; its exit code reports whether a group
-grew by more than a threshold.
+`stats` counts and measures spans by group. `diff` compares the spans of two runs, or of repeated runs; its exit code
+reports whether a group grew by more than a threshold.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
@@ -41,9 +43,10 @@ from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tailrace.analysis.comparison import FigureChange, Lacks
+    from tailrace.analysis.noise import Evident
     from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import Loaded
@@ -138,13 +141,15 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """One side of a comparison: a run, its statistics, and what is missing from it."""
+    """One run of a comparison, its statistics, and what is missing from it."""
 
     word: str
     """The store or certificate of the run, as the user spelled it on the command line."""
     statistics: list[SpanStatistics]
     whole: Completeness
     lacks: Lacks
+    evidence: Callable[[], Evident]
+    """Function that reads how much the compared figure of each group varies within the run."""
     console: Console
 
 
@@ -195,7 +200,43 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
     return side(*given[:5]), side(*given[5:])
 
 
-@click.command(epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after"))
+class SidesCommand(click.Command):
+    """A command whose operands are runs: those of A, `--`, and those of B. Without `--`, they are one of each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_OF_B] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+_OF_B = "tailrace.runs_of_b"
+
+
+def _runs(
+    context: click.Context, _argument: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the runs of A and those of B. Raise UsageError if they cannot be compared."""
+    a, b = given, context.meta.get(_OF_B)
+    if b is None:
+        if len(a) > 2:
+            raise click.UsageError("write `--` between the runs of A and those of B")
+        a, b = a[:1], a[1:]
+    if not a or not b:
+        raise click.UsageError("name at least one run for A and one for B")
+    if (len(a) == 1) != (len(b) == 1):
+        raise click.UsageError("give one run on each side, or at least two on each side")
+    option = next((word for word in b if word.startswith("-")), None)
+    if option is not None:
+        raise click.UsageError(f"write the option {option} before the runs, not behind `--`")
+    return a, b
+
+
+@click.command(
+    cls=SidesCommand,
+    epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after"),
+)
 @config_option
 @json_option("Print one JSON object for each group.")
 @sides_options
@@ -215,7 +256,7 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
     type=Percentage(),
     metavar="PERCENT",
     help="Exit with 1 if the figure of a group grew by more than this, as in 10%, or if a group is new, gone or unknown; "
-    "exit with 3 if loss leaves a group undecided.",
+    "exit with 3 if a group is undecided.",
 )
 @click.option(
     "--junit",
@@ -224,15 +265,24 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
     help="With --threshold: write a JUnit report with one test case for each group, for CI systems.",
 )
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Compare one run on each side as they are, as if nothing varied: for counts, and for simulated time.",
+)
 @complete_option
-@click.argument("a", metavar="A", shell_complete=complete_files)
-@click.argument("b", metavar="B", shell_complete=complete_files)
+@click.argument(
+    "paths",
+    metavar="A... [--] B...",
+    nargs=-1,
+    callback=_runs,
+    shell_complete=complete_files,
+)
 @click.pass_context
 def diff_command(
     context: click.Context,
     config: Path | None,
-    a: str,
-    b: str,
+    paths: tuple[tuple[str, ...], tuple[str, ...]],
     words: tuple[str, ...],
     figure: str,
     names: tuple[str, ...],
@@ -242,21 +292,33 @@ def diff_command(
     sides: tuple[Filters, Filters],
     as_json: bool,
     markdown: bool,
+    exact: bool,
     complete_only: bool,
 ) -> None:
-    """Compare the spans of two runs by name, or by other keys: those that grew most first.
+    """Compare the spans of two sides by name, or by other keys: those that grew most first.
 
-    A and B are each a store (directory or URL) or the certificate of a run. Both may be the same store with different
-    sessions, ranks or times. Where events are missing, a figure is an interval, as `stats` prints it, and so is its
-    change. A group has the spans with the same name or keys. Its verdict holds whatever the missing events were: `grew`
-    or `shrank` by more than the threshold (0 without --threshold), `same`, or `undecided`. A group that only B has is
-    `new`, and a group that only A has is `gone`, if nothing is missing from the other run; else it is `undecided`. A
-    group whose spans are all still open in one run is `unknown`.
+    Give one run on each side (`diff A B`), or repeat the runs (`diff A1 A2 A3 -- B1 B2 B3`). A run is a store (directory
+    or URL) or the certificate of a run. Both sides may be the same store with different sessions, ranks or times. The
+    options that select spans of A apply to each run of A. The figure of repeated runs is their geometric mean. A group
+    has the spans with the same name or keys.
+
+    The change of a group is an interval that allows for noise and for missing events. Noise is by how much the repeated
+    runs of each side differ among themselves. For one run on each side, it is estimated from the eighths of the run's
+    time, except for `count`, which is compared as it is. `self`, `min` and `max` need repeated runs. The intervals of
+    all groups together hold with a probability of 99 %.
+
+    A verdict holds for the whole interval: the figure `grew` or `shrank` by more than the threshold (0 without
+    --threshold), or it is the `same`, which is proved: it changed by at most the threshold. Otherwise the group is
+    `undecided`, with the reason. `noise`: the runs vary too much; more runs would decide. `loss`: missing events hide
+    the answer. `few spans`: one run on each side needs 30 spans of the group, and 5 on either side of a percentile (100
+    for p95), spread over its time. `some runs`: only some of the repeated runs have the group. A group that only B has
+    is `new`, and a group that only A has is `gone`, if nothing is missing from the other side; else it is `undecided`.
+    A group whose spans are all still open in one run is `unknown`.
 
     With --threshold, the command fails if a group has the verdict `grew`, `new`, `gone` or `unknown`. Standard error
     names each of these groups, and each undecided group. If there is no group to compare, this is an error. The last
-    lines state which events are missing from A and from B."""
-    from tailrace.analysis.comparison import changes
+    lines state which events are missing from each run. With --json, `because` is the reason why a group is undecided,
+    and `growth` has the ends of the interval: 0.1 is 10 percent more, and null is unbounded."""
     from tailrace.analysis.statistics import parse
 
     if junit is not None and threshold is None:
@@ -267,17 +329,18 @@ def diff_command(
         junit.unlink(
             missing_ok=True
         )  # a reader must not take an earlier report for the report of this comparison
+    if exact and len(paths[0]) > 1:
+        raise click.UsageError("--exact needs one run on each side")
     by = parse(words)
-    own = figure == "self"
-    runs = [
-        _read(config, path, by, filters, own=own, demand=complete_only)
-        for path, filters in zip((a, b), sides, strict=True)
-    ]
-    lacks = runs[0].lacks, runs[1].lacks
-    found = _named(changes(runs[0].statistics, runs[1].statistics, figure, lacks), names)
+    a, b = (
+        [_read(config, path, by, filters, figure, demand=complete_only) for path in side]
+        for side, filters in zip(paths, sides, strict=True)
+    )
+    found = _compared(a, b, figure, names, exact=exact)
     if threshold is not None and not any(each.growth is not None for each in found):
-        raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
-    report = DiffReport(runs, found, [key.word for key in by], figure, threshold or 0.0)
+        given = " and ".join(" ".join(side) for side in paths)
+        raise QueryError(f"no group has a {figure} in both {given}, so nothing was compared")
+    report = DiffReport((a, b), found, [key.word for key in by], figure, threshold or 0.0)
     if junit is not None:
         junit.write_bytes(report.junit())
     report.print("json" if as_json else "markdown" if markdown else "table")
@@ -290,15 +353,16 @@ def _read(
     path: str,
     by: Sequence[GroupKey],
     chosen: Filters,
+    figure: str,
     *,
-    own: bool,
     demand: bool,
 ) -> Run:
-    """Return the statistics of those spans of a store that `chosen` selects. If the user gave a certificate, only
-    sessions of its run are used.
+    """Return the statistics of those spans of a store that `chosen` selects, to compare a `figure`. If the user gave a
+    certificate, only sessions of its run are used.
 
     With `demand`, raise an error if events are missing.
     """
+    from tailrace.analysis.blocks import evidence
     from tailrace.analysis.comparison import may_lack
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
@@ -311,8 +375,27 @@ def _read(
     if demand:
         whole.demand(f"{GAPS} --store {store}")
     lacks = may_lack(engine, window, by, whole)
-    figures = statistics(engine, window, whole, by, self_time=own)
-    return Run(path, figures, whole, lacks, Console(engine))
+    figures = statistics(engine, window, whole, by, self_time=figure == "self")
+    within = partial(evidence, engine, window, by, figures, figure)
+    return Run(path, figures, whole, lacks, within, Console(engine))
+
+
+def _compared(
+    a: Sequence[Run], b: Sequence[Run], figure: str, names: Sequence[str], *, exact: bool
+) -> list[FigureChange]:
+    """Return the changes of the named groups; without names, of all groups. Allow for noise, unless `exact` is set."""
+    from tailrace.analysis.noise import RepeatedRuns, judged, judged_by_runs, repeated_changes
+
+    before, after = (
+        RepeatedRuns([run.statistics for run in side], [run.lacks for run in side])
+        for side in (a, b)
+    )
+    found = _named(repeated_changes(before, after, figure), names)
+    if exact:
+        return found
+    if len(a) == 1:
+        return judged(found, a[0].evidence(), b[0].evidence())
+    return judged_by_runs(found, before, after, figure)
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
@@ -335,9 +418,9 @@ def _of(change: FigureChange) -> str:
 
 
 class DiffReport(NamedTuple):
-    """The comparison of two runs, which `tailrace diff` prints as tables, JSON, Markdown or a JUnit report."""
+    """The comparison of two sides, which `tailrace diff` prints as tables, JSON, Markdown or a JUnit report."""
 
-    runs: Sequence[Run]
+    sides: tuple[Sequence[Run], Sequence[Run]]
     changes: Sequence[FigureChange]
     keys: Sequence[str]
     """The names of the keys by which spans are grouped, as users write them."""
@@ -351,6 +434,7 @@ class DiffReport(NamedTuple):
         """Return the verdict about a compared group of spans as a sentence."""
         figure, group = self.figure, _of(change)
         run = "A" if change.before is None else "B"
+        doubt = change.doubt(self.threshold)
         match self.verdict(change):
             case "new" | "gone" as verdict:
                 text = f"{group} is {verdict}: {run} has no span of it"
@@ -360,10 +444,16 @@ class DiffReport(NamedTuple):
                 text = (
                     f"{figure} of {group} was not compared: in one run, none of its spans has ended"
                 )
+            case "undecided" if doubt == "some runs":
+                text = f"{group} is undecided: only some runs of one side have spans of it"
             case "undecided" if change.before is None or change.after is None:
                 text = f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
-            case "undecided":
-                text = f"{figure} of {group} is undecided because of loss: {change.word}"
+            case "undecided" if doubt == "few spans":
+                text = f"{figure} of {group} is undecided because of few spans: repeat the runs, or use --exact"
+            case "undecided" if change.noise is not None and change.noise.doubt == "noise":
+                text = f"{figure} of {group} is undecided because of noise that these runs do not show: repeat them"
+            case "undecided" if doubt is not None:
+                text = f"{figure} of {group} is undecided {doubt.words}: {change.word}"
             case verdict:
                 text = f"{figure} of {group} {verdict} by {change.word}"
         return text
@@ -390,7 +480,9 @@ class DiffReport(NamedTuple):
         total = counted(len(self.changes), "group")
         counts = summary(self.changes, self.threshold)
         lines = [f"{total}: {counts}" if counts else total, *self._missing()]
-        console = self.runs[0].console
+        if len(self.sides[0]) == 1 and any(each.noise for each in self.changes):
+            lines.append(ONE_RUN)
+        console = self.sides[0][0].console
         if form == "table":
             console.figures([*self.keys, "unit", "verdict"], self._numbers, self._rows)
         else:
@@ -399,19 +491,29 @@ class DiffReport(NamedTuple):
             console.line(line if form == "table" else f"\n{_escaped(line)}")
 
     def _print_json(self) -> None:
+        from tailrace.analysis.comparison import ANY_GROWTH
+
         names = ["count_a", "count_b", f"{self.figure}_a", f"{self.figure}_b"]
         rows = []
         for each in self.changes:
             bounds = json.dumps(dict(zip("ab", each.bounds, strict=True)), separators=(",", ":"))
-            head = (*each.group, each.unit, self.verdict(each), each.word)
-            rows.append((*head, *_counts(each), each.from_, each.to, bounds))
-        texts = [*self.keys, "unit", "verdict", "change"]
-        self.runs[0].console.objects(texts, names, rows, nested=["bounds"])
+            head = (
+                *each.group,
+                each.unit,
+                self.verdict(each),
+                each.doubt(self.threshold),
+                each.word,
+            )
+            growth = json.dumps([_finite(end) for end in each.growths or ANY_GROWTH])
+            rows.append((*head, *_counts(each), each.from_, each.to, bounds, growth))
+        texts = [*self.keys, "unit", "verdict", "because", "change"]
+        console = self.sides[0][0].console
+        console.objects(texts, names, rows, nested=["bounds", "growth"])
         for line in self._missing():
             click.echo(f"tailrace: {line}", err=True)
 
     def _print_markdown(self) -> None:
-        console = self.runs[0].console
+        console = self.sides[0][0].console
         headings = [*self.keys, "unit", "verdict", *self._numbers]
         for row in (headings, *self._rows):
             cells = ("-" if cell is None else _escaped(printable(str(cell))) for cell in row)
@@ -450,18 +552,31 @@ class DiffReport(NamedTuple):
 
         return [
             (
-                *each.group, each.unit, self.verdict(each), *_counts(each),
+                *each.group, each.unit, self._verdict_words(each), *_counts(each),
                 *(side and interval_words(side)[self.figure] for side in (each.before, each.after)), each.word,
             )
             for each in self.changes
         ]  # fmt: skip
 
+    def _verdict_words(self, change: FigureChange) -> str:
+        doubt = change.doubt(self.threshold)
+        return self.verdict(change) if doubt is None else f"{self.verdict(change)}: {doubt}"
+
     def _missing(self) -> list[str]:
-        """Return a phrase for each of the two runs that states what is missing from it."""
+        """Return a phrase for each run that states what is missing from it."""
         return [
             printable(f"{letter} {run.word}: {run.whole.text}")
-            for letter, run in zip("AB", self.runs, strict=True)
+            for letter, side in zip("AB", self.sides, strict=True)
+            for run in side
         ]
+
+
+ONE_RUN = "one run on each side: noise that lasts as long as a run does not show; to be sure, repeat the runs"
+
+
+def _finite(end: float | None) -> float | None:
+    """Return the end of a growth. JSON has no infinity: return None."""
+    return None if end is None or math.isinf(end) else end
 
 
 def _counts(change: FigureChange) -> tuple[int | None, int | None]:

@@ -1,0 +1,248 @@
+"""Judge which changes between two runs are larger than noise.
+
+Two runs of an unchanged program differ. How much, is visible in two ways:
+
+- Repeated runs: each run is one measurement. The figures of the runs of a side differ by noise alone.
+- One run on each side: the run is cut into blocks of time, which are drawn with replacement again and again
+  (bootstrap). The figure differs between the draws by noise alone. Blocks, not spans, are drawn, because neighbouring
+  spans depend on one another. Noise that lasts as long as the whole run is invisible to this method.
+
+Both ways end in the mean and the variance of the logarithm of a figure for each side (`Evidence`), so that a growth is
+a difference. Its interval is that of Welch's t-test, which allows the two sides to vary differently. The intervals of
+all compared groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's correction). A
+verdict that holds for the whole interval is therefore a test: of a difference beyond the threshold, or of equivalence
+within it.
+
+If events are missing, the interval is that of the worst case: it is widened by the bounds of each run's figure, and by
+what these bounds allow the runs to differ in addition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from statistics import fmean, geometric_mean, variance
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from tailrace.analysis.bounds import FigureBounds, Interval
+from tailrace.analysis.comparison import (
+    Doubt,
+    FigureChange,
+    GrowthInterval,
+    Lacks,
+    NoisyGrowth,
+    changes,
+)
+from tailrace.analysis.statistics import FIGURES, GroupUnit, GroupValues, SpanStatistics
+
+CONFIDENCE = 0.99
+"""Probability with which the intervals of all groups of a comparison contain the true growths. Without a change, at
+most one comparison in 100 reports one."""
+
+
+class Evidence(NamedTuple):
+    """The logarithm of a figure of one group, as far as one side of a comparison shows it.
+
+    Without loss, `low` and `high` equal `mean`, and `slack` is 0. They are infinite if the figure has no bound."""
+
+    mean: float
+    """Mean over the side's runs, from their stored spans."""
+    low: float
+    high: float
+    """Least and greatest mean over the runs that the missing events allow."""
+    variance: float
+    """Variance of `mean`, from the stored spans."""
+    slack: float
+    """Greatest amount by which the missing events can increase the standard error of the mean."""
+    freedom: float
+    """Number of degrees of freedom of `variance`."""
+
+    @classmethod
+    def of_runs(
+        cls, values: Sequence[int], bounds: Sequence[Interval], resolution: int = 0
+    ) -> Self | None:
+        """Return the evidence of repeated runs. `values` and `bounds` have the figure of each run: its value by the
+        stored spans, and its interval.
+
+        `resolution` is the step of the clock: equal values may differ by less. Return None if a value has no logarithm."""
+        if min(values) <= 0:
+            return None
+        logs = [math.log(value) for value in values]
+        lows = [_log(each.low, -math.inf) for each in bounds]
+        highs = [_log(each.high, math.inf) for each in bounds]
+        count = len(values)
+        # A rounded value is evenly distributed around the true one.
+        rounding = fmean((resolution / value) ** 2 / 12 for value in values)
+        spread = [
+            max(high - log, log - low) for low, log, high in zip(lows, logs, highs, strict=True)
+        ]
+        slack = math.sqrt(sum(each * each for each in spread) / (count * (count - 1)))
+        return cls(
+            fmean(logs), fmean(lows), fmean(highs), (variance(logs) + rounding) / count, slack, count - 1
+        )  # fmt: skip
+
+    @classmethod
+    def of_one_run(
+        cls, value: int, bounds: Interval, variance: float, freedom: float
+    ) -> Self | None:
+        """Return the evidence of one run, whose blocks have shown the `variance` of the figure's logarithm. Return None
+        if the value has no logarithm."""
+        if value <= 0:
+            return None
+        low, high = _log(bounds.low, -math.inf), _log(bounds.high, math.inf)
+        return cls(math.log(value), low, high, variance, 0.0, freedom)
+
+
+def _log(value: int | None, unbounded: float) -> float:
+    return unbounded if value is None else math.log(value) if value > 0 else -math.inf
+
+
+def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
+    """Return the intervals in which the growth from side A to side B lies, except with the probability `error`."""
+    between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
+    by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
+    freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest
+    # Eighths, rounded down, are near enough, and the numbers occur again.
+    margin = student(math.floor(freedom * 8) / 8, error) * math.sqrt(between)
+    alone = _interval(b.mean - a.mean - margin, b.mean - a.mean + margin)
+    if (a.low, a.high, b.low, b.high) == (a.mean, a.mean, b.mean, b.mean):
+        return NoisyGrowth(alone, alone)
+    # The missing events may also change the number of degrees of freedom. The least possible number is assumed.
+    margin = student(fewest, error) * (math.sqrt(between) + math.hypot(a.slack, b.slack))
+    return NoisyGrowth(alone, _interval(b.low - a.high - margin, b.high - a.low + margin))
+
+
+def _interval(low: float, high: float) -> GrowthInterval:
+    """Return the relative growths for two differences of logarithms."""
+    most = math.expm1(high) if high < 700 else None
+    return GrowthInterval(max(math.expm1(low), -1.0) if low > -math.inf else -1.0, most)
+
+
+@lru_cache(maxsize=1024)
+def student(freedom: float, error: float) -> float:
+    """Return the t for which Student's distribution has the probability `error` outside of -t to t. `freedom` is the
+    number of degrees of freedom.
+
+    With t = sqrt(freedom) * tan(angle), the density is proportional to cos(angle) ** (freedom - 1)."""
+    angles = np.linspace(math.pi / 2, 0, 20_001)
+    density = np.cos(angles) ** (freedom - 1)
+    outside = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    angle = float(np.interp(error, outside / outside[-1], angles))
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+Evident = Mapping[GroupUnit, Evidence | Doubt]
+"""For each group that a side of a comparison has: its evidence, or why there is none."""
+
+
+def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
+    """Return the changes in view of noise. A group of only one side keeps its verdict, unless the repeated runs of this
+    side disagree about it."""
+    sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
+    compared = sum(
+        isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides
+    )
+    error = (1 - CONFIDENCE) / max(compared, 1)
+    return [
+        each._replace(noise=_noise(each, of_a, of_b, error))
+        for each, (of_a, of_b) in zip(found, sides, strict=True)
+    ]
+
+
+def _noise(
+    change: FigureChange, a: Evidence | Doubt | None, b: Evidence | Doubt | None, error: float
+) -> NoisyGrowth | None:
+    if isinstance(a, Evidence) and isinstance(b, Evidence):
+        return noisy_growth(a, b, error)
+    doubts = [side for side in (a, b) if isinstance(side, Doubt)]
+    if change.before is None or change.after is None:
+        doubts = [doubt for doubt in doubts if doubt is not Doubt.FEW]
+    return NoisyGrowth.unmeasured(doubts[0]) if doubts else None
+
+
+class RepeatedRuns(NamedTuple):
+    """The repeated runs of one side of a comparison: for each run, its statistics, and a function that returns whether
+    it may lack spans of a group."""
+
+    statistics: Sequence[Sequence[SpanStatistics]]
+    lacks: Sequence[Lacks]
+
+    def groups(self) -> dict[GroupUnit, list[SpanStatistics]]:
+        """Return the statistics of each group, from those runs that have it."""
+        found: dict[GroupUnit, list[SpanStatistics]] = {}
+        for run in self.statistics:
+            for each in run:
+                found.setdefault((each.group, each.unit), []).append(each)
+        return found
+
+    def lack(self, group: GroupValues, unit: str) -> bool:
+        """Return whether any of the runs may lack spans of a group."""
+        return any(lacks(group, unit) for lacks in self.lacks)
+
+
+def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[FigureChange]:
+    """Return the changes of a figure for all groups of two sides, as `changes` does, without a view to noise."""
+    before, after = ([_typical(runs) for runs in side.groups().values()] for side in (a, b))
+    return changes(before, after, figure, (a.lack, b.lack))
+
+
+def judged_by_runs(
+    found: Sequence[FigureChange], a: RepeatedRuns, b: RepeatedRuns, figure: str
+) -> list[FigureChange]:
+    """Return the changes in view of what the repeated runs of each side differ among themselves."""
+    sides = a.groups(), b.groups()
+    steps = {}
+    for key in {**sides[0], **sides[1]}:
+        values = {_value(each, figure) for side in sides for each in side.get(key, ())} - {None}
+        # Durations that differ are rounded to the clock's step, of which all of them are multiples.
+        exact = figure == "count" or len(values) == 1
+        steps[key] = 0 if exact else math.gcd(*(value or 0 for value in values))
+    evident = [
+        {key: _of_runs(runs, side, key, figure, steps[key]) for key, runs in groups.items()}
+        for side, groups in zip((a, b), sides, strict=True)
+    ]
+    return judged(found, *evident)
+
+
+def _of_runs(
+    runs: Sequence[SpanStatistics], side: RepeatedRuns, key: GroupUnit, figure: str, step: int
+) -> Evidence | Doubt:
+    if len(runs) < len(side.statistics):
+        return Doubt.LOSS if side.lack(*key) else Doubt.SOME
+    values = [_value(each, figure) for each in runs]
+    bounds = [each.bounds[figure] for each in runs]
+    known = [value for value in values if value is not None]
+    intervals = [interval for interval in bounds if interval is not None]
+    if len(known) < len(runs) or len(intervals) < len(runs):
+        return Doubt.LOSS  # The group is unknown, which says more.
+    return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
+
+
+def _value(each: SpanStatistics, figure: str) -> int | None:
+    value: int | None = getattr(each, FIGURES[figure])
+    return value
+
+
+def _typical(runs: Sequence[SpanStatistics]) -> SpanStatistics:
+    """Return the geometric means of several runs' figures of one group, and of their bounds."""
+    seen = [_mean(values) for values in zip(*(each.seen for each in runs), strict=True)]
+    bounds: FigureBounds = {}
+    for figure in FIGURES:
+        intervals = [interval for each in runs if (interval := each.bounds[figure]) is not None]
+        whole = len(intervals) == len(runs)
+        bounds[figure] = Interval(*map(_mean, zip(*intervals, strict=True))) if whole else None
+    group, unit = runs[0].group, runs[0].unit
+    return SpanStatistics._make((group, unit, *seen, bounds))
+
+
+def _mean(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    if len(known) == 1:
+        return known[0]
+    least = min(known)
+    return round(geometric_mean(known)) if least > 0 else round(fmean(known)) if least < 0 else 0
