@@ -13,6 +13,7 @@ from tailrace.analysis.comparison import ChangeVerdict, Doubt, GrowthInterval, N
 from tailrace.analysis.noise import (
     Evidence,
     RepeatedRuns,
+    judged,
     judged_by_runs,
     noisy_growth,
     repeated_changes,
@@ -153,6 +154,13 @@ def test_a_group_that_every_run_of_one_side_has_is_new_and_one_of_some_runs_is_n
     assert (found["new"].verdict(0), found["rare"].doubt(0)) == ("new", Doubt.SOME)
     found = {each.group[0]: each for each in compare(a, side(new, rare, lacks=True))}
     assert (found["new"].verdict(0), found["rare"].doubt(0)) == ("new", Doubt.LOSS)
+
+
+@pytest.mark.parametrize("doubt", [Doubt.NOISE, Doubt.FEW])
+def test_a_new_group_is_new_however_little_is_known_of_its_noise(doubt):
+    found = repeated_changes(side([]), side([group("new", 5)]), "max")
+    (found,) = judged(found, {}, {(("new",), "ns"): doubt})
+    assert found.verdict(0) == "new"
 
 
 @pytest.mark.parametrize("share", [PERCENTILES["p50"], PERCENTILES["p95"], None])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tailrace.query.completeness import Window
     from tailrace.query.engine import Engine
 
-Numbers = NDArray[np.float64]
+Reals = NDArray[np.float64]
 
 BLOCKS = 8
 
@@ -114,8 +114,8 @@ class Histogram(NamedTuple):
     `counts` has the number of spans: a row for each block of time, a column for each class of durations, in ascending
     order. `logs` has the logarithm of the middle of each class."""
 
-    counts: Numbers
-    logs: Numbers
+    counts: Reals
+    logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
         """Return the variance of the logarithm of a percentile, and its degrees of freedom. `share` is that of the
@@ -133,14 +133,14 @@ class Histogram(NamedTuple):
         of_block = float(logs.var(ddof=1)) * count * count / (count - 1)
         return of_block * LASTING, count - 1.0
 
-    def _quantiles(self, drawn: Numbers, share: float) -> Numbers:
+    def _quantiles(self, drawn: Reals, share: float) -> Reals:
         """Return the logarithm of a quantile of each draw. Durations within a class are taken to be evenly distributed."""
         sums = drawn.cumsum(axis=1)
         wanted = share * sums[:, -1]
         at = (sums < wanted[:, None]).sum(axis=1)
         draws = np.arange(len(drawn))
         within = 1 - (sums[draws, at] - wanted) / drawn[draws, at]
-        logs: Numbers = self.logs[at] + (within - 0.5) * math.log(2) / CLASSES
+        logs: Reals = self.logs[at] + (within - 0.5) * math.log(2) / CLASSES
         return logs
 
 

@@ -158,8 +158,8 @@ def _noise(
     if isinstance(a, Evidence) and isinstance(b, Evidence):
         return noisy_growth(a, b, error)
     doubts = [side for side in (a, b) if isinstance(side, Doubt)]
-    if change.before is None or change.after is None:
-        doubts = [doubt for doubt in doubts if doubt is not Doubt.FEW]
+    if change.before is None or change.after is None:  # `new` and `gone` do not depend on figures
+        doubts = [doubt for doubt in doubts if doubt in (Doubt.LOSS, Doubt.SOME)]
     return NoisyGrowth.unmeasured(doubts[0]) if doubts else None
 
 
@@ -217,7 +217,7 @@ def _of_runs(
     known = [value for value in values if value is not None]
     intervals = [interval for interval in bounds if interval is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
-        return Doubt.LOSS  # The group is unknown, which says more.
+        return Doubt.NOISE  # Beside a figure of the other side, the verdict is `unknown`.
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
 
 

@@ -446,6 +446,8 @@ class DiffReport(NamedTuple):
                 )
             case "undecided" if doubt == "some runs":
                 text = f"{group} is undecided: only some runs of one side have spans of it"
+            case "undecided" if change.absent:
+                text = f"{group} is undecided: only some runs of one side have spans of it, and events of the others are missing"
             case "undecided" if change.before is None or change.after is None:
                 text = f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
             case "undecided" if doubt == "few spans":
