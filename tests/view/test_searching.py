@@ -6,6 +6,7 @@ import pytest
 
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, gap, row, session
+from tests.view.viewer import Viewer
 
 TICKS = [0, 3, 3, 10, 1000, 1001, 50_000]
 NS = {"slow": 1_000_000, "odd": 1e9 / 3, "bare": 1}
@@ -32,9 +33,11 @@ def commits():
     return [list(rows())]
 
 
-@pytest.fixture
-def viewer(viewer_of, store):
-    return viewer_of("--store", store)
+@pytest.fixture(scope="module")
+def viewer(store):
+    viewer = Viewer("--store", store)
+    yield viewer
+    viewer.end()
 
 
 def axes(viewer):
