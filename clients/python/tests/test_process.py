@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -44,14 +45,17 @@ def received(collector):
     return [packet for at, packet in enumerate(found) if names[at] not in once & {*names[:at]}]
 
 
-def run(program, *arguments, code=0, **environ):
-    """Run a program with the client to its end."""
+PATIENT = str(Path(__file__).with_name("patient"))
+
+
+def run(program, *arguments, code=0, patient=True, **environ):
+    """Run a program with the client to its end. A patient one waits a minute at its exit, and not a second."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments],
-        env={"PYTHONPATH": ":".join(sys.path), **environ},
+        env={"PYTHONPATH": ":".join([PATIENT] * patient + sys.path), **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == code, ended.stderr
@@ -261,8 +265,8 @@ ENDS = {
     "in a thread that goes on": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "in the middle of many": "\nfor _ in range(10_000): t.event('more')",
     "with a span open": "span = t.span('open'); span.__enter__()",
-    "closed by itself": "t.close(); t.event('late')",
-    "closed twice": "t.close(); t.close()",
+    "closed by itself": "t.close(20); t.event('late')",
+    "closed twice": "t.close(20); t.close()",
     "connected twice": "t.connect(); t.event('again')",
 }
 
@@ -343,7 +347,7 @@ t.event("x")
 """
     place = [tmp_path / "socket"] * (scheme == "unix")
     with Answering(scheme, *place, every=0.3) as collector:
-        run(program, TAILRACE_ADDRESS=collector.address, TAILRACE_PURE=pure)
+        run(program, patient=False, TAILRACE_ADDRESS=collector.address, TAILRACE_PURE=pure)
         until(lambda: ended(collector) == [(301, True)])
 
 
@@ -356,7 +360,7 @@ import atexit
 atexit.register(lambda: [t.event("late") for _ in range(1000)])
 import tailrace_client as t
 """
-    run(program, TAILRACE_ADDRESS=address)
+    run(program, patient=False, TAILRACE_ADDRESS=address)
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
@@ -418,10 +422,11 @@ def test_a_sub_interpreter_can_be_ended_and_its_events_are_sent(answering, flush
 
 
 def test_a_process_does_not_wait_longer_at_its_end_than_it_says():
-    """Nobody listens; with the exit's own second it ends by itself, and the test's limit is 60."""
+    """Nobody listens; with the exit's own second it ends by itself, and the test's limit is 120."""
     with TcpCollector() as closed:
         address = closed.address
-    run("import tailrace_client as t; t.connect(); t.event('bye')", TAILRACE_ADDRESS=address)
+    program = "import tailrace_client as t; t.connect(); t.event('bye')"
+    run(program, patient=False, TAILRACE_ADDRESS=address)
 
 
 @pytest.mark.parametrize(
