@@ -17,6 +17,7 @@ LONGEST_WORDS = 2_500
 DEEPEST = 2
 """Number of times that a page is cut: into its sections, and these into theirs."""
 MARKDOWN = ".md"
+README = f"README{MARKDOWN}"
 INDEX = f"index{MARKDOWN}"
 PICTURES = frozenset({".png", ".svg"})
 LANGUAGES = {
@@ -135,8 +136,8 @@ def resolve(source: str, target: str) -> str:
     """Return the path in the repository to which a link of a page leads. The page of a folder is its README."""
     name = target.partition("#")[0]
     found = posixpath.normpath(posixpath.join(posixpath.dirname(source), name)) if name else source
-    if (ROOT / found / "README.md").exists():
-        return f"{found}/README.md"
+    if (ROOT / found / README).exists():
+        return f"{found}/{README}"
     if not (ROOT / found).exists():
         raise FileNotFoundError(f"{source}: a link leads to {found}, which does not exist")
     return found
@@ -158,10 +159,15 @@ def _read(source: str) -> str:
 
 
 def _place(source: str) -> str:
-    """Return the path on the site of a page of the repository. A README is the index of its folder."""
+    """Return the path on the site of a page of the repository.
+
+    A README has the name of its folder: Zensical shows an `index` as the title of its section, not among the pages.
+    """
     path = Path(source)
-    if path.name == "README.md":
-        return str(path.with_name(INDEX))
+    if source == README:
+        return INDEX
+    if path.name == README:
+        return f"{path.parent}{MARKDOWN}"
     return source if path.suffix == MARKDOWN else source + MARKDOWN
 
 
@@ -171,7 +177,7 @@ def _cut(place: str, source: str, text: str, depth: int = 0) -> Page:
     head, sections = split(text, 2)
     if len(text.split()) <= LONGEST_WORDS or depth == DEEPEST or not sections:
         return Page(place, source, title, text, [])
-    folder = place.removesuffix(INDEX).removesuffix(MARKDOWN).rstrip("/")
+    folder = place.removesuffix(MARKDOWN)
     parts = [
         _cut(f"{folder}/{anchor(_title(words))}{MARKDOWN}", source, promote(section), depth + 1)
         for words, section in sections

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from docs.site.markdown import anchor, anchors, promote, relink, spaced, split, targets
-from docs.site.pages import LONGEST_WORDS, MARKDOWN, Site, chapters, resolve, sources
+from docs.site.pages import INDEX, LONGEST_WORDS, MARKDOWN, README, Site, chapters, resolve, sources
 from tests.docs.pages import ROOT
 from tests.view.browser.conftest import browser  # noqa: F401 - a fixture
 from tests.view.browser.pages import SECONDS
@@ -41,6 +41,15 @@ def test_every_link_leads_to_a_heading(page):
 def test_the_site_has_every_page_but_those_for_developers():
     left_out = {page for page in PAGES if not page.startswith(("tests/", "docs/decisions/"))}
     assert left_out <= set(Site(NAVIGATION).pages)
+
+
+def test_no_page_is_hidden_behind_the_title_of_a_section():
+    """Zensical shows the page of a section's first `index` when a reader selects the section."""
+    site = Site(NAVIGATION)
+    pages = [site.pages[source] for source in sources(NAVIGATION)]
+    assert [page.source for page in pages if page.path.endswith(INDEX) and not page.parts] == [
+        README
+    ]
 
 
 def test_no_page_takes_longer_than_ten_minutes():
