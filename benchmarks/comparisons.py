@@ -37,6 +37,13 @@ def spread(side: Side, measure: str) -> Spread | None:
     return Spread.of(values) if values else None
 
 
+def middle_of_ours(case: Case, measure: str) -> float | None:
+    """Return the median of our figure in a case; None if it was not measured."""
+    ours = next((side for side in case.sides if side.role is Role.OURS), None)
+    found = spread(ours, measure) if ours else None
+    return found.middle if found else None
+
+
 def ratios(case: Case) -> Iterator[Ratio]:
     """Yield the ratios of our figures to those of the other sides, for measures that both have.
 

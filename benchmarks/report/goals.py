@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.comparisons import ratios, spread
+from benchmarks.comparisons import middle_of_ours, ratios, spread
 from benchmarks.measures import MEASURES, Better
 from benchmarks.report.tables import number, table
 from benchmarks.results import Case, Result, Results, Role
@@ -119,9 +119,7 @@ def _value(goal: Goal, case: Case) -> float | None:
             if each.other.role is Role.BASE and each.measure == goal.measure
         ]
         return base[0].spread.middle if base else None
-    ours = next((side for side in case.sides if side.role is Role.OURS), None)
-    found = spread(ours, goal.measure) if ours else None
-    return found.middle if found else None
+    return middle_of_ours(case, goal.measure)
 
 
 def _cells(found: _Found) -> list[str]:

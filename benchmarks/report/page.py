@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.report import goals, plots, tables
+from benchmarks.report import brief, goals, plots, tables
 from benchmarks.results import Machine, Result, Results
 
 PAGE = "performance.md"
 RESULTS = "performance/results.json"
 PLOTTED = ("rate", "cpu", "resident")
-"""Measures whose ratios are all drawn."""
+"""Measures whose ratios are all drawn. The page begins with the first plot."""
 
 _INTRODUCTION = """\
 # Performance
@@ -32,14 +32,11 @@ _UNDERSTATED = " The inputs were short: events a second are understated, since e
 def files(results: Results) -> dict[str, str]:
     """Return the content of the page and of its plots, by file name."""
     made: dict[str, str] = {}
-    lines = [_INTRODUCTION, "## Ratios", ""]
+    first, *others = ([*_ratios(results, measure, made)] for measure in PLOTTED)
+    lines = [*_INTRODUCTION.splitlines(), *_brief(results), *first, "", "## Ratios", ""]
     lines += tables.of_ratios(results)
-    for measure in PLOTTED:
-        drawn = plots.of_ratios(results, measure)
-        if drawn:
-            name = f"performance/ratios-{measure}.svg"
-            made[name] = drawn
-            lines += ["", f"![Ratios, {measure}]({name})"]
+    for drawn in others:
+        lines += drawn
     lines += goals.section(results)
     for key, result in results.found.items():
         lines += ["", *_section(key, result, made)]
@@ -52,6 +49,24 @@ def write(results: Results, directory: Path) -> None:
     results.save(directory / RESULTS)
     for name, text in files(results).items():
         (directory / name).write_text(text)
+
+
+def _brief(results: Results) -> Iterator[str]:
+    found = [*brief.sentences(results)]
+    if found:
+        yield ""
+        yield "In short, as medians on the machines that the sections name:"
+        yield ""
+        yield from (f"- {sentence}" for sentence in found)
+
+
+def _ratios(results: Results, measure: str, made: dict[str, str]) -> Iterator[str]:
+    drawn = plots.of_ratios(results, measure)
+    if drawn:
+        name = f"performance/ratios-{measure}.svg"
+        made[name] = drawn
+        yield ""
+        yield f"![Ratios, {measure}]({name})"
 
 
 def _section(key: str, result: Result, made: dict[str, str]) -> Iterator[str]:

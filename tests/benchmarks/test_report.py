@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.comparisons import Spread, ratios
 from benchmarks.places import CONFIGURATIONS, PUBLISHED
-from benchmarks.report import goals
+from benchmarks.report import brief, goals
 from benchmarks.report.page import PAGE, RESULTS, files, write
 from benchmarks.report.tables import number
 from benchmarks.results import Case, Result, Results, Role, Side
@@ -52,6 +52,21 @@ def test_results_survive_being_written(tmp_path):
 
 def test_no_results_make_a_page_without_figures(tmp_path):
     assert list(files(Results.load(tmp_path / "none.json"))) == [PAGE]
+
+
+def test_the_published_page_begins_with_ten_sentences_and_a_plot():
+    page = files(Results.load(PUBLISHED / RESULTS))[PAGE]
+    said = [*brief.sentences(Results.load(PUBLISHED / RESULTS))]
+    assert len(said) == len(brief.SENTENCES) == 10
+    beginning = page.partition("\n## ")[0]
+    assert all(f"- {sentence}\n" in beginning for sentence in said)
+    assert beginning.count("![") == 1
+
+
+def test_a_figure_that_was_not_measured_is_in_no_sentence():
+    said = [*brief.sentences(Results.load(SAMPLE / RESULTS))]
+    assert len(said) < len(brief.SENTENCES)
+    assert not any("None" in sentence for sentence in said)
 
 
 def test_an_absent_peer_is_named_with_what_installs_it():
