@@ -43,6 +43,12 @@ def test_the_site_has_every_page_but_those_for_developers():
     assert left_out <= set(Site(NAVIGATION).pages)
 
 
+def test_no_page_overwrites_another():
+    """Sections whose titles begin alike could become one file."""
+    paths = [path for path, _ in Site(NAVIGATION).files()]
+    assert len({path.casefold() for path in paths}) == len(paths) > 200
+
+
 def test_no_page_is_hidden_behind_the_title_of_a_section():
     """Zensical shows the page of a section's first `index` when a reader selects the section."""
     site = Site(NAVIGATION)
