@@ -34,8 +34,9 @@ def session(name, *, offset=0, **values):
     """Return a session row. The values are its attributes, except those with the name of a column. A row that the
     collector writes has a time."""
     columns = {key: values.pop(key) for key in ("source", "session", "format") if key in values}
-    stated = (values[key] for key in ("closed_at", "opened", "since") if key in values)
-    columns["time"] = next(stated, 1) if name in OWN_ROWS else None
+    if name in OWN_ROWS:
+        stated = (values.get(key) for key in ("closed_at", "opened", "since"))
+        columns["time"] = next((t for t in stated if isinstance(t, int) and t < 2**63), 1)
     return row("session", stream="", name=name, offset=offset, attributes=values, **columns)
 
 

@@ -189,8 +189,8 @@ class Session:
 
 
 class Answering:
-    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives. What
-    comes on a connection before an announcement belongs to the session None. No client may send anything there.
+    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives. The
+    session None has what came on a connection before an announcement. No client may send anything there.
 
     `lose(datagram number)` returns whether it never gets a datagram. With `context`, a server's TLS context, it is for
     `tls`. With `token`, it closes connections that do not send the token first; `refused` is their number.
