@@ -693,6 +693,7 @@ def test_a_greenlet_that_sleeps_through_a_fork_takes_no_call_of_the_childs(answe
 
     class Calls(queue.SimpleQueue):
         def get(self, timeout=None):
+            assert sender._calls is self, "it sleeps again"
             sender.forked()
             sender._asleep = sender._called = True
             sender._calls.put(None)
@@ -702,6 +703,22 @@ def test_a_greenlet_that_sleeps_through_a_fork_takes_no_call_of_the_childs(answe
     sender._sleep(1)
     assert sender._asleep
     assert sender._calls.qsize() == 1
+
+
+def test_a_greenlet_that_works_through_a_fork_takes_no_call_of_the_childs(
+    answering, emitters, monkeypatch
+):
+    sender = emitters(answering("tcp").address)._sender
+
+    def fork():
+        sender.forked()
+        sender._calls.put(None)
+
+    monkeypatch.setattr(sender, "_round", fork)
+    sender._run()
+    assert sender._calls.qsize() == 1
+    assert sender._idle
+    assert not sender._is_over
 
 
 @pytest.mark.parametrize("reached", [True, False])
