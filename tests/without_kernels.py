@@ -35,6 +35,7 @@ TWICE = {
     "tests/packaging/test_kernels.py": "which kernels run, or that none does",
     "tests/simulation": "clients, ingest and store in virtual time",
     "tests/query/test_moved.py": "ingests make the rows of each collector",
+    "tests/query/test_own_rows.py": "decoders and ingests make the rows of producers",
     "tests/sources": "sockets and the thread that reads them",
     "tests/store/test_arrow.py": "columns that become Arrow's",
     "tests/store/test_data_files.py": "columns that become files",
