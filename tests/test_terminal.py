@@ -6,12 +6,16 @@ import io
 import os
 import pty
 import re
+import sys
+import threading
+from contextlib import redirect_stderr
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tailrace.terminal import COLOUR, guarded, harmless, lines, unguarded
+from tailrace import terminal
+from tailrace.terminal import COLOUR, guarded, harmless, lines, unguarded, waiting
 
 OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -92,3 +96,67 @@ def test_what_leads_to_no_terminal_is_left_alone() -> None:
     stream = io.StringIO()
     assert guarded(stream) is stream
     assert unguarded(stream) is stream
+
+
+@pytest.fixture
+def errors():
+    """Return a terminal for standard error, and the end at which a person sees it.
+
+    pytest replaces standard error between a fixture and its test, so the test redirects it.
+    """
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        yield redirect_stderr(guarded(stream)), ours
+    os.close(ours)
+
+
+def seen(screen):
+    """Return what a terminal shows, once it shows something."""
+    return os.read(screen, 1000).decode()
+
+
+def test_a_call_that_takes_long_is_shown_until_it_ends(errors, monkeypatch) -> None:
+    monkeypatch.setattr(terminal, "FIRST_SECONDS", 0.0)
+    redirected, screen = errors
+    with redirected:
+        line = waiting("merging \x07", lambda: seen(screen))
+    assert line == "\r\x1b[Kmerging \\x07 ... 0 s"
+    assert seen(screen) == "\r\x1b[K"
+
+
+def test_the_line_is_cleared_when_the_call_fails(errors, monkeypatch) -> None:
+    monkeypatch.setattr(terminal, "FIRST_SECONDS", 0.0)
+    redirected, screen = errors
+
+    def fail():
+        seen(screen)
+        raise ZeroDivisionError
+
+    with redirected, pytest.raises(ZeroDivisionError):
+        waiting("merging", fail)
+    assert seen(screen) == "\r\x1b[K"
+
+
+def test_a_call_that_is_short_shows_nothing(errors) -> None:
+    redirected, screen = errors
+    with redirected:
+        assert waiting("merging", lambda: 7) == 7
+        sys.stderr.write("next\n")
+    assert seen(screen) == "next\r\n"
+
+
+def test_without_a_terminal_a_call_is_not_shown(monkeypatch) -> None:
+    monkeypatch.setattr(terminal, "FIRST_SECONDS", 0.0)
+    with redirect_stderr(io.StringIO()) as shown:
+        assert waiting("merging", threading.active_count) == threading.active_count()
+    assert shown.getvalue() == ""
+
+
+def test_a_call_needs_no_thread(errors, monkeypatch) -> None:
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    redirected, _ = errors
+    with redirected:
+        assert waiting("merging", lambda: 7) == 7

@@ -3,6 +3,8 @@
 Names, attributes, paths and error messages come from outside. A control character may clear the screen, change
 the window title, or make the terminal send input. A character that changes the direction of text makes one name
 look like another. The module escapes such characters as Python does.
+
+`waiting` shows on a terminal that a command works.
 """
 
 from __future__ import annotations
@@ -11,7 +13,18 @@ import codecs
 import io
 import re
 import sys
-from typing import BinaryIO, TextIO, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar, cast
+
+if TYPE_CHECKING:
+    from threading import Event
+
+T = TypeVar("T")
+
+FIRST_SECONDS = 2.0
+"""Time (seconds) after which `waiting` first shows a line."""
+EVERY_SECONDS = 0.5
+_CLEAR = "\r\x1b[K"
 
 COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
 """Escape sequences that may pass to the terminal: the colours and the bold type of Tailrace's own output."""
@@ -65,6 +78,45 @@ def unguarded(stream: TextIO) -> TextIO:
     move the cursor."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
+
+
+def waiting(what: str, call: Callable[[], T]) -> T:
+    """Return the result of a call. If it takes longer than `FIRST_SECONDS`, show on the terminal of standard error what
+    the command does (`what`), and for how long; clear this line at the end.
+
+    If standard error is not a terminal, show nothing.
+    """
+    if not sys.stderr.isatty():
+        return call()
+    import threading  # noqa: PLC0415 - `tailrace --help` needs none
+
+    ended = threading.Event()
+    showing = threading.Thread(target=_show, args=(what, unguarded(sys.stderr), ended), daemon=True)
+    try:
+        showing.start()
+    except (
+        RuntimeError
+    ):  # A limit of the system allows no further thread. The call does not need it.
+        return call()
+    try:
+        return call()
+    finally:
+        ended.set()
+        showing.join()
+
+
+def _show(what: str, terminal: TextIO, ended: Event) -> None:
+    seconds = FIRST_SECONDS
+    if ended.wait(seconds):
+        return
+    while True:
+        terminal.write(f"{_CLEAR}{printable(what)} ... {seconds:.0f} s")
+        terminal.flush()
+        if ended.wait(EVERY_SECONDS):
+            break
+        seconds += EVERY_SECONDS
+    terminal.write(_CLEAR)
+    terminal.flush()
 
 
 def _text(out: io.BufferedIOBase) -> TextIO:

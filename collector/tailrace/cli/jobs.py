@@ -7,6 +7,7 @@ with the table, or compares the files of a store with their checksums.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from tailrace.cli.options import (
 )
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
+from tailrace.terminal import waiting
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -123,9 +125,15 @@ def merge_command(
 
     clock = SystemClock()
     found = merging.found(directories)
-    recovered = {store for store in found if merging.finish(store, config, clock)}
-    merged = []
-    for each in merging.merge(found, into, loaded.config.store, clock):
+    recovered = waiting(
+        "finishing the stores of killed collectors",
+        lambda: {store for store in found if merging.finish(store, config, clock)},
+    )
+    merged: list[MergedStore] = []
+    merges = iter(merging.merge(found, into, loaded.config.store, clock))
+    while each := waiting(
+        f"merging store {len(merged) + 1} of {len(found)}", lambda: next(merges, None)
+    ):
         merged.append(each)
         if not as_json:
             more = ", after its collector was killed" if each.store in recovered else ""
@@ -133,7 +141,10 @@ def merge_command(
     engine = Engine(str(into))
     try:
         logs = [read(directory) for directory in merging.rank_logs(into)]
-        certificate = certificates.certify(str(into.absolute()), logs, engine)
+        certificate = waiting(
+            "certifying the job",
+            lambda: certificates.certify(str(into.absolute()), logs, engine),
+        )
         if private:
             signatures().sign(certificate, private)
         path = certificates.write(certificate, into / "job.json")
@@ -309,7 +320,7 @@ def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
     from tailrace.store.verify import verify
 
     store = store_path(loaded.config)
-    found = verify(store, loaded.config.store.options)
+    found = waiting("verifying files", lambda: verify(store, loaded.config.store.options))
     if as_json:
         document = {"store": store, **msgspec.structs.asdict(found)}
         click.echo(msgspec.json.encode(document).decode())
@@ -341,9 +352,10 @@ def _verify_certificate(
     try:
         if isinstance(certificate, jobs.JobCertificate):
             logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
-            found = jobs.differences(certificate, logs, engine)
+            differences = partial(jobs.differences, certificate, logs, engine)
         else:
-            found = certificates.differences(certificate, engine)
+            differences = partial(certificates.differences, certificate, engine)
+        found = waiting("verifying the certificate", differences)
         if key is not None or certificate.signature:
             found += signatures().differences(certificate, key)
     finally:

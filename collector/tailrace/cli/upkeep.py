@@ -10,6 +10,7 @@ from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import LockedError
+from tailrace.terminal import waiting
 from tailrace.units import counted
 
 
@@ -63,13 +64,16 @@ def upkeep_command(
 
     path = store_path(loaded.config)
     try:
-        report = upkeep.run(
-            path,
-            loaded.config.store,
-            clock=SystemClock(),
-            everything=everything,
-            clock_is_right=clock_is_right,
-            number=number,
+        report = waiting(
+            "merging files and removing old ones",
+            lambda: upkeep.run(
+                path,
+                loaded.config.store,
+                clock=SystemClock(),
+                everything=everything,
+                clock_is_right=clock_is_right,
+                number=number,
+            ),
         )
     except LockedError as error:
         if not if_free:
@@ -80,7 +84,10 @@ def upkeep_command(
     made_sidecars = 0
     # Write roll-ups only for a local store. For a store at a URL, the viewer computes them on its own host.
     if is_local(path):
-        made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
+        made_sidecars = waiting(
+            "making roll-ups",
+            lambda: sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path))),
+        )
     if as_json:
         click.echo(msgspec.json.encode(report))
         return
