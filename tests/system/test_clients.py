@@ -354,31 +354,50 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
 BEHIND_THE_EXIT = {
     "an exit function": """
 import atexit, sys
-atexit.register(lambda: [trace.event(sys.argv[1]) for _ in range(300)])
+atexit.register(lambda: [trace.event(sys.argv[1]) for _ in range(int(sys.argv[2]))])
 import tailrace_client as trace
 """,
     "destructors": """
 import sys, tailrace_client as trace
 class Destroyed:
     def __del__(self, event=trace.event, name=sys.argv[1]): event(name)
-destroyed = [Destroyed() for _ in range(300)]
+destroyed = [Destroyed() for _ in range(int(sys.argv[2]))]
 """,
 }
 
 
+@pytest.mark.parametrize(
+    ("events", "is_stopped"), [(300, False), (50, True)], ids=["daemon answers", "daemon stopped"]
+)
 @pytest.mark.parametrize("program", BEHIND_THE_EXIT.values(), ids=BEHIND_THE_EXIT)
-def test_many_events_behind_the_clients_exit_are_all_there(collector, start, program):
-    """A daemon answers after its commit, so the client can wait for the answers to a few of them only."""
-    program += "trace.connect(); trace.event(sys.argv[1]); print(0, 301, True, 0)"
+def test_events_behind_the_clients_exit_are_all_there(
+    collector, start, program, events, is_stopped
+):
+    """A daemon answers after its commit, so the client can wait for the answers to a few of them only. A daemon that is
+    stopped answers none of them. It reads later what the kernel holds: of a unix socket, some 140 events."""
+    program += """
+trace.connect(); trace.event(sys.argv[1]); print(trace.flush(30), flush=True)
+sys.stdin.readline()
+print(0, 1 + int(sys.argv[2]), True, 0)
+"""
     collector.start()
-    programs = [start(transport, transport, program) for transport in TRANSPORTS]
+    programs = [start(transport, transport, program, events) for transport in TRANSPORTS]
     for each in programs:
-        each.process.wait(60)
+        assert each.process.stdout.readline() == "True\n"
+    if is_stopped:
+        collector.process.send_signal(signal.SIGSTOP)
+    try:
+        for each in programs:
+            each.tell()
+        for each in programs:
+            each.process.wait(60)
+    finally:
+        collector.process.send_signal(signal.SIGCONT)
     check_whole(collector, programs)
     goodbyes = defaultdict(list)
     for row in collector.rows(["source", "name", "attributes"]):
         if row["name"] == "tailrace.goodbye":
             goodbyes[row["source"]].append(json.loads(row["attributes"])["streams"]["1"])
     assert {source: max(numbers) for source, numbers in goodbyes.items()} == dict.fromkeys(
-        TRANSPORTS, 301
+        TRANSPORTS, 1 + events
     )

@@ -271,16 +271,16 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Send the goodbye as `close` does, but stay open for events that exit functions emit later. A second call has no
-        effect."""
-        if self._is_late:
+        """Send the goodbye as `close` does, but stay open for events that exit functions emit later. If the collector
+        does not answer in time, do not wait for answers to these events either. A second call has no effect."""
+        if self._is_late or self._closed:
             return
         deadline = time.monotonic() + seconds
-        if self._end_all(deadline):
-            self._is_late = True
-            self._end_thread(deadline)
-        else:
-            self.close(max(0.0, deadline - time.monotonic()))
+        if not self._end_all(deadline):
+            self._lock.run(self._link.end_unanswered, time.monotonic() + _LOOK_SECONDS)
+            self._late_seconds = _SENDING_SECONDS
+        self._is_late = True
+        self._end_thread(deadline)
 
     def _end_all(self, deadline: float) -> bool:
         """Send all recorded events, and a goodbye after them. Return whether all were delivered."""
