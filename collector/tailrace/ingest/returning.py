@@ -82,7 +82,7 @@ class Earlier(NamedTuple):
     of: Present | Departure
 
 
-class StreamEnd(NamedTuple):
+class _End(NamedTuple):
     """The end of a stream in a session that a new session may continue."""
 
     of: Present | Departure
@@ -223,21 +223,21 @@ class Departures:
         present = () if epoch is None else self._present.get((host, epoch), ())
         return not present or (len(present) == 1 and present[0].name == asks)
 
-    def _ends(self, stream: str, host: str, epoch: int | None, oldest: int) -> Iterator[StreamEnd]:
+    def _ends(self, stream: str, host: str, epoch: int | None, oldest: int) -> Iterator[_End]:
         """Yield the ends of the stream `stream` in all sessions that have it, newest first. Leave out sessions with
         another epoch, and sessions that ended before the time `oldest`."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
                 if end := session.end_of(stream):
-                    yield StreamEnd(session, session.name, *end, known=True)
+                    yield _End(session, session.name, *end, known=True)
         for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):
             if departure.left < oldest:
                 break
             known = epoch is not None and departure.epoch is not None
             if not known or epoch == departure.epoch:
                 end = departure.streams[stream]
-                yield StreamEnd(departure, departure.session, *end, known=known)
+                yield _End(departure, departure.session, *end, known=known)
 
 
 class Siblings:

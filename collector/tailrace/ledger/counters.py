@@ -556,8 +556,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     counters.release()
     streams.clear()
     counters.marks.count = 0
-    state.seen = state.missing = state.tails = state.never_sent = 0
-    state.unnumbered_before = 0
+    state.seen = state.missing = state.tails = state.never_sent = state.unnumbered_before = 0
     counters.windows.forget()
     return events
 
