@@ -104,48 +104,6 @@ def test_what_was_discarded_last_is_missing_once_over_two_connections(log):
     assert ingest.account("s").missing == 2
 
 
-def unnumbered(rows):
-    """Return the net number of discarded events that gaps without a number report, by session."""
-    found = Counter()
-    for row in (*of(rows, "gap"), *of(rows, "heal")):
-        if attributes(row).get("detail") == "unnumbered":
-            sign = 1 if row["kind"] == "gap" else -1
-            found[row["session"]] += sign * attributes(row)["count"]
-    return dict(+found)
-
-
-def test_what_was_discarded_unnumbered_is_missing_once_over_three_connections(log):
-    """The producer states its total on each connection, once before a number shows that it continues."""
-    total = heph_report((1, 0, 20), discarded={"full": 27})
-    first = log.open()
-    log.data(first, EPOCH + total)
-    log.close(first, "reset")
-    second = log.open()
-    log.data(second, EPOCH + heph_report(discarded={"full": 27}))
-    log.tick(3)
-    log.data(second, heph_goodbye({"1": 20}, more=True))
-    log.close(second, "reset")
-    third = log.open()
-    log.data(third, EPOCH + events(20) + heph_report(discarded={"full": 30}))
-    ingest, rows = check(log)
-    assert unnumbered(rows) == {f"session{first}": 7, f"session{third}": 3}
-    assert ingest.account("s").missing == 30
-
-
-def test_what_was_discarded_unnumbered_is_missing_once_beside_a_connection_that_looks_alive(log):
-    total = heph_report((1, 0, 20), discarded={"full": 27})
-    first = log.open()
-    log.data(first, EPOCH + total)
-    second = log.open()
-    log.data(second, EPOCH + events(20))
-    log.tick(3)
-    log.close(first, "reset")
-    log.data(second, heph_report(discarded={"full": 30}))
-    ingest, rows = check(log)
-    assert unnumbered(rows) == {f"session{first}": 7, f"session{second}": 3}
-    assert ingest.account("s").missing == 30
-
-
 def test_a_report_that_comes_first_counts_from_where_an_earlier_connection_left_the_stream(log):
     first = log.open()
     log.data(first, EPOCH + events(0, 1))
@@ -327,9 +285,9 @@ def test_the_newest_sessions_that_had_a_stream_are_looked_at():
     find = {"bits": 32, "epoch": None, "limits": limits, "now": 50, "host": "h"}
     for n in range(20):
         departures.add(Departure(f"s{n}", "h", n, None, {"1": (10_000 * n + 1, 5)}), limits)
-    assert departures.find("1", 150_001, 5, **find)[:2] == ("s15", 150_001)
-    assert departures.find("1", 40_001, 5, **find)[:2] == ("s4", 40_001)
-    assert departures.find("1", 30_001, 5, **find)[:2] == ("s19", None)
+    assert departures.find("1", 150_001, 5, **find) == ("s15", 150_001)
+    assert departures.find("1", 40_001, 5, **find) == ("s4", 40_001)
+    assert departures.find("1", 30_001, 5, **find) == ("s19", None)
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -341,7 +299,7 @@ def test_what_is_forgotten_is_found_no_more(most):
         departures.add(Departure(f"s{n}", "h", 0, None, {str(n): (5, 5), "x": (5, 5)}), limits)
     found = [departures.find(str(n), 5, 5, **find) for n in range(5)]
     assert [bool(each) for each in found] == [n >= 5 - most for n in range(5)]
-    assert departures.find("x", 5, 5, **find)[:2] == ("s4", 5)
+    assert departures.find("x", 5, 5, **find) == ("s4", 5)
 
 
 def test_a_session_of_another_host_is_no_earlier_one():
@@ -350,7 +308,7 @@ def test_a_session_of_another_host_is_no_earlier_one():
     find = {"bits": 32, "epoch": None, "limits": limits, "now": 1}
     assert departures.find("1", 5, 5, host="10.0.0.2", **find) is None
     assert departures.find("2", 5, 5, host="10.0.0.1", **find) is None
-    assert departures.find("1", 5, 5, host="10.0.0.1", **find)[:2] == ("a", 5)
+    assert departures.find("1", 5, 5, host="10.0.0.1", **find) == ("a", 5)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +426,7 @@ def test_an_event_looks_at_few_open_connections_that_have_its_stream():
     _Open.asked = 0
     limits = LedgerConfig()
     found = known.find("0", 7, 0, bits=32, host="h", epoch=5, limits=limits, now=0, asks="1000")
-    assert found[:2] == ("0998", 7)
+    assert found == ("0998", 7)
     assert _Open.asked == 16
     others = [other.name for other in known.beside(newest, "h", 5, "0")]
     assert others == [f"{number:04}" for number in range(968, 1000, 2)]

@@ -66,12 +66,6 @@ class Present(Protocol):
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Record that `numbers` of a stream arrived in another session, so that this session does not lack them."""
 
-    @property
-    def unnumbered(self) -> int:
-        """Return how many events the producer discarded without a sequence number, according to this session and the
-        sessions before it. This needs time for each stream."""
-        ...
-
 
 class Earlier(NamedTuple):
     """An earlier session that had the stream of a new session's event. If the event continues the stream, `next` is the
@@ -79,19 +73,6 @@ class Earlier(NamedTuple):
 
     session: str
     next: int | None
-    of: Present | Departure
-
-
-class _End(NamedTuple):
-    """The end of a stream in a session that a new session may continue."""
-
-    of: Present | Departure
-    session: str
-    next: int
-    mark: int
-    """Fingerprint of the stream's last event."""
-    known: bool
-    """Whether the session is known to have the epoch of the new session."""
 
 
 class Departures:
@@ -148,7 +129,9 @@ class Departures:
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
-            return any(e.known and e.next >= following and e.session != asks for e in ends)
+            return any(
+                known and end >= following and session != asks for session, (end, _), known in ends
+            )
 
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
@@ -205,14 +188,14 @@ class Departures:
             return None
         least = 1 << bits
         oldest = now - limits.resume_time.ns
-        for end in self._ends(stream, host, epoch, oldest):
-            if end.session == asks:
+        for session, (following, last), known in self._ends(stream, host, epoch, oldest):
+            if session == asks:
                 continue
-            ahead = (count - end.next) % (1 << bits)
-            most = 1 << (bits - 1) if end.known else limits.reorder_events
-            if ahead < min(most, least) and not far_before(mark, end.mark):
-                nearest, least = Earlier(end.session, end.next, end.of), ahead
-            newest = newest or Earlier(end.session, None, end.of)
+            ahead = (count - following) % (1 << bits)
+            most = 1 << (bits - 1) if known else limits.reorder_events
+            if ahead < min(most, least) and not far_before(mark, last):
+                nearest, least = Earlier(session, following), ahead
+            newest = newest or Earlier(session, None)
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
@@ -223,21 +206,23 @@ class Departures:
         present = () if epoch is None else self._present.get((host, epoch), ())
         return not present or (len(present) == 1 and present[0].name == asks)
 
-    def _ends(self, stream: str, host: str, epoch: int | None, oldest: int) -> Iterator[_End]:
-        """Yield the ends of the stream `stream` in all sessions that have it, newest first. Leave out sessions with
-        another epoch, and sessions that ended before the time `oldest`."""
+    def _ends(
+        self, stream: str, host: str, epoch: int | None, oldest: int
+    ) -> Iterator[tuple[str, tuple[int, int], bool]]:
+        """Yield the sessions with the stream `stream`, newest first. Each item contains the session's name, the next
+        number and the last fingerprint of its stream, and whether the session is known to have the epoch `epoch`. Leave
+        out sessions with another epoch, and sessions that ended before the time `oldest`."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
                 if end := session.end_of(stream):
-                    yield _End(session, session.name, *end, known=True)
+                    yield session.name, end, True
         for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):
             if departure.left < oldest:
                 break
             known = epoch is not None and departure.epoch is not None
             if not known or epoch == departure.epoch:
-                end = departure.streams[stream]
-                yield _End(departure, departure.session, *end, known=known)
+                yield departure.session, departure.streams[stream], known
 
 
 class Siblings:
@@ -279,15 +264,6 @@ class Siblings:
         """Record that `numbers` of a stream arrived in another session, and are not missing in this producer run."""
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
-
-    @property
-    def unnumbered(self) -> int:
-        """Return how many events the producer discarded without a sequence number, according to the incarnation
-        (producer run) and the sessions before it. Discarded events behind a stream's last event have numbers, but are
-        not missing yet."""
-        state, end_of = self._counters.state, self._counters.numbers.end_of
-        ahead = sum(end[0] - s.next for name, s in state.streams.items() if (end := end_of(name)))
-        return max(0, self._counters.unnumbered - ahead) + state.unnumbered_before
 
     # Methods that call other sessions of the same producer
 
@@ -332,8 +308,6 @@ class Siblings:
         if earlier.session not in state.continues:
             state.continues.append(earlier.session)
             self._own.session("continue", {"continues": earlier.session}, now)
-            counted = self._counters.state
-            counted.unnumbered_before = max(counted.unnumbered_before, earlier.of.unnumbered)
         if self._departures.continued(earlier.session, stream, self._host):
             self._own.heal_cut(earlier.session)
         return earlier.next
@@ -354,7 +328,5 @@ class Siblings:
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []
-            departure = Departure(
-                self.name, self._host, now, self._state.epoch, streams, left, self.unnumbered
-            )
+            departure = Departure(self.name, self._host, now, self._state.epoch, streams, left)
             self._departures.add(departure, self._sender.limits)

@@ -204,14 +204,13 @@ class Counters:
         tell.
 
         The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
-        each of them may belong to a discarded event, and the events that earlier sessions reported. Streams without
-        checked numbers may contain more of these events. If there are such streams, return at most the number that is
-        already reported."""
+        each of them may belong to a discarded event. Streams without checked numbers may contain more of these events.
+        If there are such streams, return at most the number that is already reported."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
         shown = state.missing + sum(stream.base for stream in state.streams.values())
-        unnumbered = max(0, state.never_sent - shown - state.unnumbered_before)
+        unnumbered = max(0, state.never_sent - shown)
         unknown = state.unfollowed or state.others or state.tails_refused
         if unknown or not all(stream.counted for stream in state.streams.values()):
             return min(unnumbered, state.unnumbered)
@@ -556,7 +555,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     counters.release()
     streams.clear()
     counters.marks.count = 0
-    state.seen = state.missing = state.tails = state.never_sent = state.unnumbered_before = 0
+    state.seen = state.missing = state.tails = state.never_sent = 0
     counters.windows.forget()
     return events
 
