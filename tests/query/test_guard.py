@@ -80,6 +80,9 @@ READING_ELSEWHERE = [
     "FROM read_parquet('{file}')",
     "FROM parquet_scan('{directory}/*/*')",
     "FROM query('SELECT 1')",
+    'WITH "events/_delta_log/*[1é].json" AS (SELECT 1) FROM "events/_delta_log/*[1É].json"',
+    'WITH "{directory}/_delta_log/*[1k].json" AS (SELECT 1) FROM "{directory}/_delta_log/*[1\u212a].json"',
+    "SELECT json_serialize_plan('SELECT current_setting(''temp_directory'')', optimize := true)",
 ]
 
 
@@ -104,6 +107,7 @@ def tree_of(engine, sql):
         ("WITH a AS (FROM b), b AS (FROM events) FROM a", False),  # `b` is not yet the selection
         ("WITH b AS (SELECT 1) FROM b, (WITH c AS (FROM b) FROM c), c", False),  # nor still `c`
         ("WITH a AS (COPY (SELECT 1) TO 'x') SELECT 1", False),
+        ('WITH "é" AS (SELECT 1) FROM "É"', False),  # DuckDB compares them as different names
         ("WITH RECURSIVE a AS (SELECT 1 UNION ALL FROM a) FROM a", False),
         ("SUMMARIZE events", False),
         ("SHOW TABLES", False),
@@ -139,6 +143,11 @@ def test_an_error_names_the_line_of_the_statement(engine, sql):
     for read in (engine.ask, engine.ask_arrow):
         with pytest.raises(QueryError, match=r"LINE 2: .*::INT"):
             read(sql)
+
+
+def test_an_error_of_a_count_names_the_line_of_the_statement(engine):
+    with pytest.raises(QueryError, match=r"LINE 2: .*::INT"):
+        engine.count("SELECT 1 FROM events\nWHERE name::INT = 1")
 
 
 @pytest.mark.parametrize("sql", WRITING + READING_ELSEWHERE)

@@ -169,7 +169,11 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
     if statement.explains:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
-    return int(connection.execute(counting, statement.parameters).fetchall()[0][0])
+    try:
+        return int(connection.execute(counting, statement.parameters).fetchall()[0][0])
+    except duckdb.Error as error:
+        error.args = (message(error),)
+        raise
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:

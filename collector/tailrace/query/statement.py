@@ -45,10 +45,12 @@ OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
 memory.
 """
 
-REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
+REVEALING = frozenset(
+    {"CURRENT_SETTING", "GETVARIABLE", "JSON_SERIALIZE_PLAN", "QUERY", "QUERY_TABLE"}
+)
 """Names of functions that a statement of a user must not call.
 
-They reveal paths of the table or of this process, or run another statement that was not checked.
+They reveal paths of the table or of this process, or plan or run another statement that was not checked.
 """
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
@@ -222,6 +224,11 @@ def message(error: Exception) -> str:
     return _LINE.sub(lambda line: f"LINE {int(line[1]) - 1}:", str(error))
 
 
+def _folded(name: str) -> str:
+    """Return a name with its letters A to Z in lower case. DuckDB compares names in this form: é and É differ."""
+    return name.encode().lower().decode()
+
+
 def reads_only_views(tree: SyntaxNode) -> bool:
     """Return whether a statement only selects rows from views for users, and from other such selections that it names.
 
@@ -241,13 +248,13 @@ def reads_only_views(tree: SyntaxNode) -> bool:
         if kind is not None and "class" not in node and str(kind) not in _SELECTING:
             return False
         if kind == "BASE_TABLE":
-            path = [name.lower() for name in node["qualified_name"]["path"]]
+            path = [_folded(name) for name in node["qualified_name"]["path"]]
             if len(path) != 1 or path[0] not in named:
                 return False
         # A name of a WITH clause stands for its selection only in what follows the clause's entry.
         for entry in (node.get("cte_map") or {}).get("map", ()):
             waiting.append((entry["value"], named))
-            named |= {entry["key"].lower()}
+            named |= {_folded(entry["key"])}
         waiting += [(child, named) for key, child in node.items() if key != "cte_map"]
     return True
 
@@ -321,13 +328,13 @@ def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
             bounded[id(table)] = _region(node["where_clause"], table, parameters)
     found = []
     for table in tables:
-        path = [name.lower() for name in table["qualified_name"]["path"]]
+        path = [_folded(name) for name in table["qualified_name"]["path"]]
         if path[-1] in READING and len(path) == 1:
             if id(table) not in bounded:
                 return None
             found.append(bounded[id(table)])
         elif not (
-            path[0] in _TABLES_ONLY | {name.lower() for name in named}
+            path[0] in _TABLES_ONLY | {_folded(name) for name in named}
             if len(path) == 1
             else path[0] == "part" and path[1] in _PARTS_ONLY
         ):
@@ -435,9 +442,9 @@ def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
     """
     if node["type"] != "COLUMN_REF":
         return None
-    *of, name = (each.lower() for each in node["column_names"])
-    alias = (table["alias"] or table["table_name"]).lower()
-    view = table["qualified_name"]["path"][-1].lower()
+    *of, name = (_folded(each) for each in node["column_names"])
+    alias = _folded(table["alias"] or table["table_name"])
+    view = _folded(table["qualified_name"]["path"][-1])
     return name if name in READING.get(view, ()) and of in ([], [alias]) else None
 
 
