@@ -162,6 +162,16 @@ def test_a_newer_table_is_read_with_a_warning_if_it_has_our_columns(
     assert "newer Tailrace (schema 2; this one knows 1)" in caplog.text
 
 
+def test_a_table_whose_comments_were_changed_is_written_further(
+    written, open_table, numbered, root, seqs
+):
+    DeltaTable(str(root)).alter.set_column_metadata(
+        "seq", {"comment": "another text"}, post_commithook_properties=NO_HOOKS
+    )
+    commit(open_table(), numbered("s", 10, 5), 200)
+    assert seqs() == list(range(15))
+
+
 @pytest.mark.parametrize("stated", ["", "0", "-1", "two"])
 def test_what_is_no_version_is_no_table_of_ours(written, open_table, store, say_schema, stated):
     say_schema(stated)

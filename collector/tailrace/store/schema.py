@@ -91,8 +91,14 @@ def check_writable(table: DeltaTable) -> None:
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
-    if partitions != ["day"] or table.schema() != SCHEMA:
+    if partitions != ["day"] or _shape(table.schema()) != _shape(SCHEMA):
         raise _other_columns(table, version)
+
+
+def _shape(columns: Schema) -> list[tuple[str, object, bool]]:
+    """Return what the rows of a table depend on. The comments of columns are only for users of other engines: another
+    version of Tailrace may word them differently, and a catalog may change them."""
+    return [(field.name, field.type, field.nullable) for field in columns.fields]
 
 
 def check_readable(table: DeltaTable) -> None:
