@@ -367,8 +367,8 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether `file` is a copy of the file `other`: `other` begins with all content of `file`, and the paths
-        or the metadata files beside both show that they are one stream."""
+        """Return whether `file` is a copy of the file `other`. This is so if `other` begins with all content of `file`,
+        and both have the same stream, as their paths or their metadata files show."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False

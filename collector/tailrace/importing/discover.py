@@ -238,8 +238,8 @@ def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
 
 
 def _has_trace_name(file: str, formats: Sequence[Format]) -> bool:
-    """Return whether the name of a file is typical of traces of one of the formats. The name without the suffix of a
-    packed file counts, too."""
+    """Return whether the name of a file is typical of traces of one of the formats. For a compressed
+    file, also judge the name without the suffix of the compression."""
     return any(
         (each.files.has_own_names and each.files.stream(name)) or _ending(name) == each.suffix
         for each in formats

@@ -523,8 +523,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return a `Rest` with the reason `unfollowed`: no source follows the file since the time `now` (Unix ns). If
-    `before` has this reason, return `before`, which has the earlier time."""
+    """Return the statement (`Rest`) that a file is assumed not to grow, because no source follows it since the time
+    `now` (Unix ns). If `before` states the same, return `before`, which has the earlier time."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

@@ -108,8 +108,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Asked(NamedTuple, Generic[T]):
     """The answers of a store's running collectors, by the name of the collector.
 
-    `unasked` states which collectors did not answer, or may run although this process cannot see them, and why. It is
-    "" if there are none. `here` has the identities of the collectors whose directories are on this host."""
+    `unasked` is a text for users. It names the collectors that did not answer, and those that this process cannot
+    see but that may run, with the reasons. If there are no such collectors, it is "". `here` has the identities of the collectors whose directories are on this host."""
 
     answers: dict[str, T]
     unasked: str

@@ -439,7 +439,7 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
         far = (far[0], bytes(len(near[1])))
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    # If `ours` is bound to all addresses, use the peer's host: the peer is on this host, too.
+    # A socket that is bound to all addresses has no address of its own. Use the peer's, since both are on this host.
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM

@@ -49,7 +49,7 @@ class IdsState(msgspec.Struct):
     `following`: the highest id seen, plus 1.
     `firsts`, `lasts`: the first and the last id of each missing range.
     `believed`: whether a missing id still proves a missing event.
-    `returned`: whether an id has come twice or was below 1 since the last gap record about repeated ids."""
+    `returned`: whether an id was repeated, or was below 1, and no gap record has reported this yet."""
 
     following: int = 1
     firsts: list[int] = []

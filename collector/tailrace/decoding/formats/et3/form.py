@@ -364,8 +364,8 @@ line in a removed range does not take its part of the reported gap back."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """A range of clock times for which no entry or exit has come: the first and the last time, the reason of their gap,
-    and the number of entries and exits that were reported as missing."""
+    """A range of clock times for which no entry or exit has arrived. `first` and `last` bound the range. `reason` is the
+    reason of the gap that reports it, and `claimed` is the number of missing entries and exits in that gap."""
 
     first: int
     last: int

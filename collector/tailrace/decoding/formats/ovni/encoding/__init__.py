@@ -129,7 +129,8 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # If the table has no line for the host, the record has other lines, maybe truncated.
+                # The file of clock offsets may have no line for this host. The record then has lines of other hosts, and the
+                # last of them may be cut.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""
