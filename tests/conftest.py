@@ -22,8 +22,8 @@ from tests.system.collector import Collector
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A configuration of the person who runs the tests is no part of them. Nothing is below this path.
-os.environ["XDG_CONFIG_HOME"] = os.devnull
+# A configuration of the person who runs the tests is no part of them. This directory does not exist.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 # Some shells let background processes ignore Ctrl-C, and then the programs that tests interrupt would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -85,6 +85,23 @@ def test_what_cannot_be_told_is_not_complete(runs):
     ]
 
 
+def test_a_trace_that_would_not_show_each_loss_is_not_complete(runs):
+    """Releases of DFTracer up to 2.0.2 number other records, too, and an aggregate takes the numbers of its calls."""
+    for name in ("v200_py_brackets", "v203_agg_phC", "v220_service_counters", "v210_py_brackets"):
+        shutil.copy(VECTORS / f"dftracer/traces/{name}.pfw.gz", runs)
+    header = '{"type":"header","version":"2.0","metadata":{}}'
+    record = '{"clk":2,"type":"record","name":"add","record_type":"x","id":1,"parent_id":null,"description":"","data":{}}'
+    totals = '"total_records":1,"total_events":0,"total_annotations":0'
+    for name, words in {"none": "", "one": ',"total_records":1', "all": f",{totals}"}.items():
+        (runs / f"{name}.jets").write_text(f'{header}\n{record}\n{{"type":"footer"{words}}}\n')
+    found = json.loads(verdict("--json", runs))["traces"]
+    assert {Path(each["path"]).name for each in found if each["verdict"] == "complete"} == {
+        "all.jets", "v210_py_brackets.pfw.gz",
+    }  # fmt: skip
+    assert {each["verdict"] for each in found} == {"complete", "no_known_loss"}
+    assert len(found) == 7
+
+
 def test_no_trace_at_all_is_not_complete(runs):
     assert verdict(runs, code=3) == "cannot be told, because there is no trace\n"
     verdict(runs / "nowhere", code=2)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from importlib.util import find_spec
 
 import pytest
 
@@ -58,6 +59,13 @@ print("worked")
 """
 
 
+def need(*modules):
+    """Skip the test unless these modules are installed. Import none of them: eventlet would then warn at each later fork
+    of this process, which fails other tests."""
+    if not all(map(find_spec, modules)):
+        pytest.skip(f"pip install {' '.join(modules)}")
+
+
 @pytest.fixture
 def collector(kind, tmp_path):
     with Answering(kind, tmp_path / "socket" if kind == "unix" else None) as opened:
@@ -70,7 +78,7 @@ def collector(kind, tmp_path):
 )
 def test_a_program_of_greenlets_runs_and_loses_nothing(library, when, kind, collector):
     module = "eventlet" if library == "eventlet" else "gevent"
-    pytest.importorskip(module, reason=f"pip install {module}")
+    need(module)
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, when, PATCHES[library]],
         env={
@@ -110,8 +118,7 @@ def test_a_service_answers_all_requests_and_ends_when_it_is_asked_to(
     workers, preload, tmp_path, collector
 ):
     """gunicorn imports the application before it forks, with `--preload`, and its workers replace threads afterwards."""
-    pytest.importorskip("gunicorn", reason="pip install gunicorn gevent")
-    pytest.importorskip("gevent", reason="pip install gunicorn gevent")
+    need("gunicorn", "gevent")
     (tmp_path / "served.py").write_text(APPLICATION)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -161,7 +168,7 @@ assert os.waitpid(child, 0)[1] == 0
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
 def test_the_greenlet_that_sends_ends_in_a_forked_child(kind, collector):
     """A fork copies greenlets, unlike threads."""
-    pytest.importorskip("gevent", reason="pip install gevent")
+    need("gevent")
     collector.mute = True
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING, PATCHES["gevent without queues"]],

@@ -55,8 +55,29 @@ BLIND = {
     "heph": "the end of a stream may be missing, which Heph does not show",
     "et3": "the end may be missing, which ET3 does not show",
     "ovni": "ovni does not count events, so only unreadable bytes and a missing end show",
+    "dftracer": "numbers show no loss in files of releases up to 2.0.2, of aggregated calls, or in a part of a run",
+    "jets": "a loss of lines of which no footer has the total may not show",
 }
-"""For each format, the losses that its traces cannot show. A trace of such a format is never called complete."""
+"""For each format, the losses that its traces cannot show. A trace is called complete only if `PROVED` selects it."""
+
+PROVED = """
+SELECT source, session
+FROM (
+  SELECT source, session, format, name, kind = 'session' AS is_fact, attributes,
+    try_cast(attributes ->> '$.id' AS BIGINT) AS number
+  FROM events
+  WHERE format IN ('dftracer', 'jets')
+)
+GROUP BY source, session, format
+HAVING CASE format
+  WHEN 'dftracer' THEN count(number) = count(DISTINCT number) AND count(number) = max(number) - min(number) + 1
+    AND count(number) FILTER (is_fact AND name = 'start') = 1 AND count(number) FILTER (is_fact AND name = 'end') = 1
+  WHEN 'jets' THEN bool_or(is_fact AND name = 'footer' AND json_exists(attributes, '$.totals.total_records')
+    AND json_exists(attributes, '$.totals.total_events') AND json_exists(attributes, '$.totals.total_annotations'))
+END
+"""
+"""SQL that selects the sessions whose traces would show each loss: DFTracer's if each number from the begin of the run to
+its end came once, and those of JETS if a footer has the totals of all kinds of lines."""
 
 
 class Verdict(NamedTuple):
@@ -73,6 +94,8 @@ class Verdict(NamedTuple):
     """Reasons, in words, why an unknown number of events is missing, or why it is unknown whether any are missing."""
     same_as: str = ""
     """If this file is a copy, the path of the file with the same content; otherwise empty."""
+    shows_each_loss: bool = False
+    """Whether the trace would show each loss, so that it is complete if nothing is missing."""
 
     @property
     def word(self) -> Literal["complete", "incomplete", "unknown", "no_known_loss"]:
@@ -80,7 +103,7 @@ class Verdict(NamedTuple):
             return "incomplete"
         if self.unknown:
             return "unknown"
-        return "no_known_loss" if self.format in BLIND else "complete"
+        return "complete" if self.shows_each_loss else "no_known_loss"
 
     @property
     def text(self) -> str:
@@ -100,9 +123,10 @@ class Verdict(NamedTuple):
             return ". ".join(filter(None, (events if self.missing else "", names, more)))
         if unknown:
             return f"cannot be told, because {unknown}"
-        if blind := BLIND.get(self.format):
-            return f"nothing known to be missing, {counted(self.events, 'event')} ({blind})"
-        return f"complete, {counted(self.events, 'event')}"
+        if self.shows_each_loss:
+            return f"complete, {counted(self.events, 'event')}"
+        blind = BLIND.get(self.format, "its format may not show each loss")
+        return f"nothing known to be missing, {counted(self.events, 'event')} ({blind})"
 
     @property
     def members(self) -> dict[str, object]:
@@ -122,7 +146,7 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     configuration. Formats are recognised by the first bytes.
 
     Prints one line for each file or ovni run. If nothing is missing, the line is `complete`, or `nothing known to be
-    missing` if the format does not show every loss. If anything is missing, it has the numbers of missing events and of
+    missing` if the file would not show every loss. If anything is missing, it has the numbers of missing events and of
     missing names, with the reasons. Otherwise it is `cannot be told`, with the reason. For a copy, it names the file
     with the same content. A table of the ten most frequent span names follows. It has for each figure the interval in
     which the true value lies, whatever the missing spans were (see `stats`).
@@ -222,6 +246,7 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
             names[source, session] += count
         else:
             missing_of.setdefault((source, session), Counter())[reason] += count
+    proved = set(engine.rows(PROVED))
     whole: dict[str, list[SessionSummary]] = {}
     for each in sessions:
         run = runs.get((each.source, each.session)) if each.format == "ovni" else None
@@ -237,8 +262,9 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
         if not events:
             reasons.add("it has no event")
         verdict = Verdict(
-            path, parts[0].format, events, dict(+missing), lost_names, tuple(sorted(reasons))
-        )
+            path, parts[0].format, events, dict(+missing), lost_names, tuple(sorted(reasons)),
+            shows_each_loss=all((part.source, part.session) in proved for part in parts),
+        )  # fmt: skip
         found |= dict.fromkeys((part.path for part in parts), verdict)
     return found
 
