@@ -16,13 +16,13 @@ PLOTTED = ("rate", "cpu", "resident")
 _INTRODUCTION = """\
 # Performance
 
-For users who ask what Tailrace costs. `make bench` measures the real daemon beside others that get the same bytes, and writes this page from what it found;
+For users who ask what Tailrace costs. `make bench` measures the collector and other programs on the same input, and writes this page from the results;
 nobody edits it. [benchmarks](../benchmarks/README.md) says how to measure on your machine, and what each word here means.
 
 Figures of one machine say little about another. **Read the ratios**: both sides ran in turns on the same machine, within the same minutes. Each line
-has the least, the middle and the greatest of several runs. A peer is a program that people use instead. Each promises less: none of them finds what is
-missing, or stores each event exactly once across kills. Each section says what they do. A reference does the least that physics asks for, such as
-draining a socket into nothing.
+has the minimum, median and maximum of several runs. A peer is an alternative program or library. Where none reads the format, it is a Python loop that stores
+nothing. No peer finds out which events are missing, or stores each event exactly once across kills. Each section describes its peers. A reference does only
+the unavoidable part of the work, such as reading a socket and discarding the bytes (`socket drained`), or writing ready rows (`rows written`).
 """
 
 

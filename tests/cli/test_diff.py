@@ -68,7 +68,7 @@ def test_a_run_that_lacks_events_leaves_undecided_what_they_may_change(before, a
     said = exact(before, after, "--figure", "total", "--threshold", "5%", "--name", "step", code=1)
     assert "tailrace: total of step grew by at least +6.7%" in said
     said = exact(before, after, "--figure", "total", "--threshold", "9%", "--name", "step", code=3)
-    assert "tailrace: total of step is undecided because of loss: at least +6.7%" in said
+    assert "tailrace: total of step is undecided because of loss; change: at least +6.7%" in said
     said = exact(before, after, "--threshold", "20%", "--name", "step", "--name", "gone", code=3)
     assert "tailrace: gone is undecided: B has no span of it, and events of B are missing" in said
 
@@ -227,7 +227,7 @@ def test_repeated_runs_show_what_is_noise(tmp_path):
     assert last == f"B {b[0]}: nothing is known to be missing"
     said = run("diff", "--threshold", "20%", *a, "--", *b, code=3)
     assert said.splitlines() == [
-        "tailrace: p95 of step is undecided because of noise: +18.5% to +21.3%"
+        "tailrace: p95 of step is undecided because of noise; change: +18.5% to +21.3%"
     ]
     run("diff", "--threshold", "5%", *a, "--", *a)
 
@@ -265,7 +265,7 @@ def test_a_gap_in_one_of_the_runs_hides_the_answer(tmp_path):
     report = tmp_path / "report.xml"
     said = run("diff", "--threshold", "5%", "--junit", report, *a, "--", *b, lossy, code=3)
     assert said.splitlines() == [
-        "tailrace: p95 of step is undecided because of loss: cannot be told"
+        "tailrace: p95 of step is undecided because of loss; change: cannot be told"
     ]
     (case,) = ElementTree.parse(report).getroot()  # noqa: S314 - our own file
     assert [kind.tag for kind in case] == ["skipped"]
@@ -284,9 +284,9 @@ def test_one_run_on_each_side_is_judged_by_its_blocks_of_time(tmp_path):
     assert 0.25 < step["growth"][0] < 0.3 < step["growth"][1] < 0.35
     assert (once["verdict"], once["because"]) == ("undecided", "few spans")
     text = run("diff", "--threshold", "5", "--name", "step", a, a).decode()
-    assert "noise that lasts as long as a run does not show" in text
+    assert "cannot show noise that lasts as long as a run" in text
     said = run("diff", "--figure", "max", "--threshold", "5", "--name", "step", a, b, code=3)
-    assert "noise that these runs do not show: repeat them" in said
+    assert "noise cannot be estimated from these runs; repeat the runs" in said
 
 
 @pytest.mark.parametrize(

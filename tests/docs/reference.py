@@ -123,7 +123,7 @@ def _call(function):
 
 
 PLACES = (
-    "Commands read one file. Each place is used only if the places before it name no file:",
+    "Commands read one configuration file, from the first of these places that names one:",
     "",
     "1. the option `--config FILE` (`/dev/null` means built-in defaults)",
     "2. the environment variable `TAILRACE_CONFIG`",
@@ -141,7 +141,7 @@ def _configuration():
         "",
         *PLACES,
         "",
-        "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.",
+        "An environment variable can set each key: `TAILRACE_STORE_PATH` sets `store.path`, and `TAILRACE_SOURCES_NAME_LISTEN` sets `listen` of the source `name`.",
         "",
         "`kill -HUP` makes the daemon reload the file. If anything is wrong, the former configuration stays, and the log, /status and",
         "`tailrace_config_reload_success` say so. The column `reload` says when a changed key takes effect: at once, for new sessions, or",

@@ -308,12 +308,12 @@ def diff_command(
     all groups together hold with a probability of 99 %.
 
     A verdict holds for the whole interval: the figure `grew` or `shrank` by more than the threshold (0 without
-    --threshold), or it is the `same`, which is proved: it changed by at most the threshold. Otherwise the group is
-    `undecided`, with the reason. `noise`: the runs vary too much; more runs would decide. `loss`: missing events hide
-    the answer. `few spans`: one run on each side needs 30 spans of the group, and 5 on either side of a percentile (100
-    for p95), spread over its time. `some runs`: only some of the repeated runs have the group. A group that only B has
-    is `new`, and a group that only A has is `gone`, if nothing is missing from the other side; else it is `undecided`.
-    A group whose spans are all still open in one run is `unknown`.
+    --threshold), or it is the `same`: it changed by at most the threshold. Otherwise the group is `undecided`, with the
+    reason. `noise`: the runs vary too much; more runs may decide. `loss`: missing events hide the answer. `few spans`:
+    one run on each side needs 30 spans of the group, and 5 on either side of a percentile (100 for p95), spread over
+    its time. `some runs`: only some of the repeated runs have the group. A group that only B has is `new`, and a group
+    that only A has is `gone`, if nothing is missing from the other side; else it is `undecided`. A group whose spans
+    are all still open in one run is `unknown`.
 
     With --threshold, the command fails if a group has the verdict `grew`, `new`, `gone` or `unknown`. Standard error
     names each of these groups, and each undecided group. If there is no group to compare, this is an error. The last
@@ -451,11 +451,11 @@ class DiffReport(NamedTuple):
             case "undecided" if change.before is None or change.after is None:
                 text = f"{group} is undecided: {run} has no span of it, and events of {run} are missing"
             case "undecided" if doubt == "few spans":
-                text = f"{figure} of {group} is undecided because of few spans: repeat the runs, or use --exact"
+                text = f"{figure} of {group} is undecided: too few spans to estimate noise; repeat the runs, or use --exact"
             case "undecided" if change.noise is not None and change.noise.doubt == "noise":
-                text = f"{figure} of {group} is undecided because of noise that these runs do not show: repeat them"
+                text = f"{figure} of {group} is undecided: noise cannot be estimated from these runs; repeat the runs"
             case "undecided" if doubt is not None:
-                text = f"{figure} of {group} is undecided {doubt.words}: {change.word}"
+                text = f"{figure} of {group} is undecided {doubt.words}; change: {change.word}"
             case verdict:
                 text = f"{figure} of {group} {verdict} by {change.word}"
         return text
@@ -573,7 +573,9 @@ class DiffReport(NamedTuple):
         ]
 
 
-ONE_RUN = "one run on each side: noise that lasts as long as a run does not show; to be sure, repeat the runs"
+ONE_RUN = (
+    "one run on each side cannot show noise that lasts as long as a run; repeat the runs to be sure"
+)
 
 
 def _finite(end: float | None) -> float | None:
