@@ -15,6 +15,11 @@ from tests.ingest.test_machine import attributes
 from tests.simulation.play import Play
 from tests.simulation.traces import CLASS, TRACES
 from tests.simulation.violation import demand
+from tests.simulation.writers import File
+
+CLOCK_STEPS = 100
+"""More than the time (ns) between the end of a file and the beginning of the file for which it was emptied. Each look at
+the simulated clock takes a nanosecond."""
 
 
 def check(
@@ -58,8 +63,20 @@ def _check_names(play: Play, told: Mapping[str, set[int]], of_trace: Mapping[int
     files = play.yard.files
     for trace, session in of_trace.items():
         beside = TRACES[files[trace].trace.format].beside
-        places = {beside(path) for path in files[trace].paths}
+        places = {beside(path) for path in _paths(files[trace], files)}
         for number in told.get(session, ()):
             writer = files[number].trace
             there = writer.ended and beside(writer.path) in places
             demand(there, "a document from elsewhere", (trace, number))
+
+
+def _paths(file: File, files: Mapping[int, File]) -> set[str]:
+    """Return the paths that a file's inode had, including the paths from before the file was emptied."""
+    emptied = (
+        other
+        for other in files.values()
+        if other.gone == "emptied"
+        and other.inode == file.inode
+        and other.begun < other.gone_at <= file.begun < other.gone_at + CLOCK_STEPS
+    )
+    return set(file.paths).union(*(_paths(other, files) for other in emptied))

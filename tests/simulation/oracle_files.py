@@ -355,6 +355,10 @@ def _check_course(play: Play, file: File, session: Session) -> None:
         others = (other for other in play.yard.files.values() if other is not file)
         reused = any(file.inode in {other.inode, other.unpacked} for other in others)
         reasons = set().union(*REASONS.values()) if reused or file.copied else REASONS[file.gone]
+        if close["file"]["inode"] not in {file.inode, file.unpacked}:
+            reasons = reasons | {
+                "rewritten"
+            }  # The session went on with a file that turned out to be no copy.
         demand(close["closed"] in reasons, "another end", (id_, file.gone, close))
         about = close["file"]
         content = file.trace.content[: about["size"]]

@@ -282,6 +282,17 @@ def test_what_another_collector_has_acknowledged_is_not_called_discarded():
     assert queue.unreachable(lacking) == ([Range(1, 5, 6)], [Range(1, 0, 5), Range(1, 6, 8)])
 
 
+def test_events_that_the_answer_released_beside_given_up_ones_are_in_no_report():
+    """The first collector has given up one of 0 to 4, and nobody knows which. It has acknowledged 5 to 9."""
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 2), chunk(2, 3), chunk(5, 5)])
+    sent(queue)
+    queue.settle(Answer(0, {1: 5}, given_up={1: 1}), given_up={1})
+    queue.settle(Answer(0, {1: 10}, given_up={1: 1}))
+    lacking = Answer(0, {1: 12}, {1: [Range(1, 0, 12)]})
+    assert queue.unreachable(lacking) == ([Range(1, 10, 12)], [Range(1, 5, 10)])
+
+
 def test_only_so_many_spans_of_what_was_acknowledged_are_remembered():
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(2 * n, 1) for n in range(_SPANS_MAX + 2)])

@@ -169,6 +169,25 @@ async def test_a_packed_file_that_is_begun_again_is_no_copy_of_the_one_before(
     assert intake.sessions[0].closed == "replaced"
 
 
+async def test_a_packed_copy_that_has_just_begun_is_of_the_file_that_is_there(
+    autojump_clock, followed, files, intake, settle
+):
+    """The session of the file before is still open. It begins like the new file, which gzip packs."""
+    await followed(TEXT)
+    (files / "a").unlink()
+    files.write("a", TEXT[:200] + b"the next")
+    await trio.sleep(1.5)
+    whole = gzip.compress(TEXT[:100], 0) + packed(TEXT[100:200] + b"the next")
+    files.write("a.gz", whole[:80])
+    await trio.sleep(LINGER)
+    files.append("a.gz", whole[80:])
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT, TEXT[:200] + b"the next"]
+    assert [session.closed for session in intake.sessions] == ["replaced", None]
+    assert intake.sessions[1].state.facts.path == str(files / "a.gz")
+
+
 async def test_a_copy_waits_for_as_long_as_its_original_is_there(
     autojump_clock, followed, files, intake, settle
 ):
@@ -465,6 +484,25 @@ async def test_documents_come_first_and_at_the_end(
     await settle()
     assert intake.sessions[0].documents == {"stream.json": b"{more}"}
     assert intake.sessions[0].closed == "deleted"
+
+
+async def test_documents_beside_a_new_path_belong_to_the_content_there(
+    streams, autojump_clock, follow, files, intake, settle
+):
+    """A stream moves. Before the source finds it, the next program empties it and writes its own document."""
+    files.write("run/thread.1/stream.obs", TEXT)
+    files.write("run/thread.1/stream.json", b"{}")
+    tail = follow(format="streams")
+    await settle()
+    await tail.stop()
+    (files / "run").rename(files / "moved")
+    files.write("moved/thread.1/stream.obs", TEXT[::-1])
+    files.write("moved/thread.1/stream.json", b"{next}")
+    tail.start()
+    await settle()
+    assert intake.contents == [TEXT, TEXT[::-1]]
+    assert [session.documents["stream.json"] for session in intake.sessions] == [b"{}", b"{next}"]
+    assert [session.closed for session in intake.sessions] == ["rewritten", None]
 
 
 async def test_a_packed_copy_that_is_found_before_the_file_it_copies_waits_for_it(

@@ -225,6 +225,9 @@ class Queue:
         self.forgotten = Forgotten()
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
+        self._doubtful: dict[int, list[tuple[int, int]]] = {}
+        """Ranges that an answer released and of which the collector has given up some events. The answer does not state
+        which."""
         self.lost_at = inf
         """The position (bytes) of the first event that is lost and cannot be sent again; infinity if there is none."""
         self._room = room
@@ -370,8 +373,11 @@ class Queue:
         self._packets.clear()
         self._withdraw(_LAST)
 
-    def settle(self, answer: Answer) -> tuple[bool, Sequence[Range]]:
-        """Release the chunks that are durable according to an answer. Send the missing ones again.
+    def settle(
+        self, answer: Answer, given_up: Collection[int] = ()
+    ) -> tuple[bool, Sequence[Range]]:
+        """Release the chunks that are durable according to an answer. Send the missing ones again. In the streams
+        `given_up`, some of the released events are not durable: the collector has given them up.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
         hole is also missing, unless it was already sent again and may be on its way. If the beginning of a chunk is
@@ -380,27 +386,27 @@ class Queue:
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):
-                self._settle(item, item.chunk.next)
+                self._settle(item, given_up)
             else:
                 again.append(item)
         waiting = len(again)
-        self._shorten([*again, *islice(self._new, 1)], answer)
+        self._shorten([*again, *islice(self._new, 1)], answer, given_up)
         kept: deque[_Item] = deque()
         for item in self._kept:
             chunk = item.chunk
             if answer.has(*chunk[1:]):
-                self._settle(item, chunk.next)
+                self._settle(item, given_up)
             elif item.turn < answer.turn or (answer.lacks(*chunk[1:]) and not item.repeated):
                 item.repeated = True
                 again.append(item)
-                self._shorten([item], answer)
+                self._shorten([item], answer, given_up)
             else:
                 kept.append(item)
         self._wait(again, kept)
         lost = self._lost(self.forgotten.settle(answer))
         return len(again) > waiting or bool(lost), lost
 
-    def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
+    def _shorten(self, items: Iterable[_Item], answer: Answer, given_up: Collection[int]) -> None:
         """Remove the durable events at the beginning of chunks that are to be sent."""
         for item in items:
             chunk = item.chunk
@@ -408,20 +414,21 @@ class Queue:
             durable = min([answer.below.get(chunk.stream, 0), *holes])
             if item.is_packet or not chunk.first < durable < chunk.next:
                 continue
-            self._note_durable(chunk.stream, chunk.first, durable)
+            self._note_settled(chunk.stream, chunk.first, durable, given_up)
             item.chunk = chunk.behind(durable)
             size = len(chunk.data) - len(item.chunk.data)
             self.kept_bytes -= size if item.turn >= 0 else 0
             self._release(size)
 
-    def _settle(self, item: _Item, durable: int) -> None:
-        self._note_durable(item.chunk.stream, item.chunk.first, durable)
+    def _settle(self, item: _Item, given_up: Collection[int]) -> None:
+        self._note_settled(item.chunk.stream, item.chunk.first, item.chunk.next, given_up)
         self._let_go(item)
 
-    def _note_durable(self, stream: int, first: int, next_: int) -> None:
-        """Record an acknowledged range of a stream. At most `_SPANS_MAX` ranges of a stream are remembered; those with
-        the lowest numbers are forgotten."""
-        spans = self._durable.setdefault(stream, [])
+    def _note_settled(self, stream: int, first: int, next_: int, given_up: Collection[int]) -> None:
+        """Record an acknowledged range of a stream; it is doubtful if the collector has given up events of the stream.
+        At most `_SPANS_MAX` ranges of a stream are remembered; those with the lowest numbers are forgotten."""
+        noted = self._doubtful if stream in given_up else self._durable
+        spans = noted.setdefault(stream, [])
         while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
             first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
             del spans[-1]
@@ -431,7 +438,8 @@ class Queue:
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
         """Return those parts of an answer's holes that the client can no longer send and that are not on their way. The
         first list has events that the client discarded, because the collector lacks a report of them. The second list
-        has events that another collector has acknowledged. At most `_UNREACHABLE_MAX` parts are examined."""
+        has events that another collector has acknowledged. Neither list has doubtful events. At most `_UNREACHABLE_MAX`
+        parts are examined."""
         discarded: list[Range] = []
         durable: list[Range] = []
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
@@ -447,7 +455,8 @@ class Queue:
                 continue  # The answer names holes of this stream, but not its acknowledged number.
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
-            spans = sorted(ours + self.forgotten.spans(stream))
+            unknown = [*self.forgotten.spans(stream), *self._doubtful.get(stream, ())]
+            spans = sorted(ours + unknown)
             for hole in holes:
                 yield from _without(hole, spans)
 

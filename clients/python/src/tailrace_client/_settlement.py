@@ -193,8 +193,7 @@ class Losses:
         """Apply an answer to the queue: release the durable events, and count the lost ones. Return whether events are
         missing."""
         queue = self._queue
-        self._give_up_some(answer)
-        missing, lost = queue.settle(answer)
+        missing, lost = queue.settle(answer, self._give_up_some(answer))
         self._discards.lose(lost)
         self._name(lost)
         # The collector may ask again for discarded events, because their report was lost.
@@ -251,16 +250,18 @@ class Losses:
         if has_room and (report := self._discards.report(now)):
             self._queue.packet(report)
 
-    def _give_up_some(self, answer: Answer) -> None:
+    def _give_up_some(self, answer: Answer) -> set[int]:
         """Count events as discarded that the collector has given up, or whose numbers it does not check. No report
-        contains these events, because the collector has reported them itself."""
-        for stream, events in answer.given_up.items():
-            if self._discards.give_up(stream, events):
-                self._queue.lose_some(stream)
+        contains these events, because the collector has reported them itself. Return the streams of which the collector
+        has given up more events than before."""
+        grown = {s for s, events in answer.given_up.items() if self._discards.give_up(s, events)}
+        for stream in grown:
+            self._queue.lose_some(stream)
         chunks, ranges = self._queue.abandon(answer.uncounted)
         for chunk in chunks:
             self._discards.count(chunk, "uncounted")
         self._discards.lose(ranges, "uncounted")
+        return grown
 
     def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
         """Queue reports about ranges of events: they were discarded, or with `elsewhere`, another collector has

@@ -314,7 +314,7 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
         return True
     if file.is_proven:
         return True
-    if file.unchanged(now) < SETTLED or file.is_ahead_of(other):
+    if now - file.location.changed_at < SETTLED or file.is_ahead_of(other):
         return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
     return catalog.proves(file, other)
 
@@ -462,6 +462,19 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):
         other.look(now)
-        if other.size and file.may_have_copy(other, other.head()):
+        if not other.size or not file.may_have_copy(other, other.head()):
+            continue
+        if not _may_repeat_another(catalog, file, other):
             return other
     return None
+
+
+def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
+    """Return whether `copy` has too few bytes to be recognised as a copy of the removed file `file`, and another file,
+    which still exists, begins alike. gzip may just be writing `copy` from that file. Raise OSError if `copy` cannot be
+    read."""
+    head = copy.head()
+    if relation(file.handoff.content.head, head) == "same":
+        return False
+    others = (other for other in catalog.relatives(file) if other is not copy)
+    return any(other.location.gone is None and _is_alike(other, head) for other in others)

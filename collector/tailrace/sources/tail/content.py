@@ -22,6 +22,7 @@ from tailrace.sources.tail.identity import (
     Trail,
     follows_on,
     judge,
+    relation,
 )
 from tailrace.sources.tail.inflate import (
     DOUBT_MAX,
@@ -269,6 +270,8 @@ class Compressed:
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
         left = self._known.offset - skipped.offset
         skipped.add(data[:left])
+        if relation(self._known.head, skipped.head) == "other":
+            return "other"
         if skipped.offset < self._known.offset:
             return b""
         self._skipped = None

@@ -66,8 +66,7 @@ class CopyProof:
 
     @property
     def content_size(self) -> int | None:
-        """Return the size (bytes) of the whole content; None before its checksum is computed, or if the content is
-        damaged."""
+        """Return the content's size (bytes); None until its checksum is computed, and if the content is damaged."""
         return self._content.offset if isinstance(self._content, Trail) else None
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
@@ -129,6 +128,8 @@ class Followed:
         self._confirmed = False
         self._written_at: int | None = None
         """The file's modification time (Unix ns), as the last check found it."""
+        self._is_moved = False
+        """Whether the next check must pass on the documents beside the file's new path."""
         self._touched = False
         """Whether the file's modification time has changed but not its size, so that bytes which were read may have
         been overwritten."""
@@ -230,6 +231,10 @@ class Followed:
             elif self._touched:
                 self._touched = False
                 self._part.begin_check()
+        if self._is_moved and self.location.gone is None:
+            # If the path had got other content, the check has ended the session, to which the documents do not belong.
+            self._is_moved = False
+            self.handoff.documents(self.location.path)
         return replaced
 
     def recognises(self, path: str) -> bool:
@@ -260,7 +265,7 @@ class Followed:
         self.location, self.size = other.location, other.size
         self._resting.is_followed()
         self.handoff.tell(self.facts)
-        self.handoff.documents(self.location.path)
+        self._is_moved = True
 
     def _has_read(self, fd: int, path: str) -> bool:
         """Return whether the open file with the descriptor `fd` and the path `path` is the file that this session has
@@ -299,7 +304,7 @@ class Followed:
         """Record that a search has found the file at `path`; report a new path to the daemon."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
-        self.handoff.documents(path)
+        self._is_moved = True
 
     def wait_for(self, event: FileEvent) -> None:
         """Record that the file is not followed for now, because of `event`: it may be a copy of another file, or
@@ -309,10 +314,6 @@ class Followed:
             self._forget_originals()
         elif self.waited_from is None:
             self.waited_from = self._desk.clock.monotonic()
-
-    def unchanged(self, now: float) -> float:
-        """Return for how many seconds no check has found a change of the file."""
-        return now - self.location.changed_at
 
     def shadow(self, ended: Trail) -> None:
         """Begin to read the file only to compare it with `ended`, the content of an ended file that has the same first
