@@ -116,6 +116,26 @@ def test_a_report_that_comes_first_counts_from_where_an_earlier_connection_left_
     assert ingest.account("s").missing == 1
 
 
+@pytest.mark.parametrize("more", [0, 5])
+@pytest.mark.parametrize("connections", [2, 3])
+def test_what_was_discarded_without_a_number_is_missing_once_over_connections(
+    log, more, connections
+):
+    """The client repeats its total on each connection. Before the last one, it discards `more` events."""
+    for n in range(connections):
+        last = n == connections - 1
+        total = {"full": 27 + more * last}
+        end = heph_goodbye({"1": 20}, discarded=total) if last else b""
+        session = log.open()
+        log.data(session, EPOCH + heph_report((1, 0, 20), discarded=total) * (not n) + end)
+        log.close(session, "eof" if last else "reset")
+    ingest, rows = check(log)
+    found = [attributes(row) for row in gap_rows(rows)]
+    unnumbered = sum(each["count"] for each in found if each.get("detail") == "unnumbered")
+    assert unnumbered == 7 + more
+    assert ingest.account("s").missing == 27 + more
+
+
 def test_what_is_lost_between_two_connections_is_a_gap_of_just_that(log):
     first = log.open()
     log.data(first, events(*range(1000)))

@@ -135,6 +135,12 @@ class Departures:
 
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
+    def unnumbered(self, earlier: str, stream: str, host: str) -> int:
+        """Return how many discarded events without a sequence number the gaps of the ended session `earlier` report, and
+        of the sessions that it continues. `stream` is a stream of the session."""
+        known = reversed(self._of.get((host, stream), ()))
+        return next((each.unnumbered for each in known if each.session == earlier), 0)
+
     def continued(self, earlier: str, stream: str, host: str) -> bool:
         """Record that a later session continues the stream `stream` of the session `earlier`, whose connection broke.
         Return True if this was the last stream of `earlier` that no session continued."""
@@ -308,6 +314,9 @@ class Siblings:
         if earlier.session not in state.continues:
             state.continues.append(earlier.session)
             self._own.session("continue", {"continues": earlier.session}, now)
+        counters = self._counters.state
+        before = self._departures.unnumbered(earlier.session, stream, self._host)
+        counters.unnumbered_before = max(counters.unnumbered_before, before)
         if self._departures.continued(earlier.session, stream, self._host):
             self._own.heal_cut(earlier.session)
         return earlier.next
@@ -328,5 +337,9 @@ class Siblings:
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []
-            departure = Departure(self.name, self._host, now, self._state.epoch, streams, left)
+            counters = self._counters.state
+            departure = Departure(
+                self.name, self._host, now, self._state.epoch, streams, left,
+                counters.unnumbered + counters.unnumbered_before,
+            )  # fmt: skip
             self._departures.add(departure, self._sender.limits)

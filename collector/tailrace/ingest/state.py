@@ -173,6 +173,9 @@ class Departure(msgspec.Struct, array_like=True):
     cut: list[str] = []
     """Streams of a session with a broken connection that no later session has continued yet. When this list becomes
     empty, the gap of unknown size that was reported for the session is taken back."""
+    unnumbered: int = 0
+    """Number of discarded events that gaps without a sequence number report, in this session and in the sessions that
+    it continues."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):

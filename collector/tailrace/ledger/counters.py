@@ -204,13 +204,13 @@ class Counters:
         tell.
 
         The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
-        each of them may belong to a discarded event. Streams without checked numbers may contain more of these events.
+        each of them may belong to a discarded event. Also subtract what gaps of earlier sessions report. Streams without checked numbers may contain more of these events.
         If there are such streams, return at most the number that is already reported."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
         shown = state.missing + sum(stream.base for stream in state.streams.values())
-        unnumbered = max(0, state.never_sent - shown)
+        unnumbered = max(0, state.never_sent - shown - state.unnumbered_before)
         unknown = state.unfollowed or state.others or state.tails_refused
         if unknown or not all(stream.counted for stream in state.streams.values()):
             return min(unnumbered, state.unnumbered)
@@ -555,7 +555,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     counters.release()
     streams.clear()
     counters.marks.count = 0
-    state.seen = state.missing = state.tails = state.never_sent = 0
+    state.seen = state.missing = state.tails = state.never_sent = state.unnumbered_before = 0
     counters.windows.forget()
     return events
 

@@ -236,6 +236,9 @@ class CountersState(msgspec.Struct):
     """Number of events that, according to the client, it discarded without sending them."""
     unnumbered: int = 0
     """Number of discarded events that gaps without a sequence number report."""
+    unnumbered_before: int = 0
+    """Number of such events that gaps of earlier sessions of the same producer report. The producer's total includes
+    them."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
