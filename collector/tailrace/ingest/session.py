@@ -459,7 +459,7 @@ class SessionFile:
         skip the bytes of the hole."""
         own.loss(self._state, loss)
         if self._state.file:
-            self._state.file.pass_over(loss.skip)
+            self._state.file.lose(loss)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:

@@ -203,6 +203,8 @@ class FileState(msgspec.Struct):
     part: bytes = b""
     """The parts of a document (such as a metadata file) that were received, while further parts of it are still
     missing."""
+    unread: bool = False
+    """Whether the source has reported the unread end of the file as lost. The source then closes the session."""
     crc: int | None = None
     """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part
     of the file."""
@@ -213,10 +215,12 @@ class FileState(msgspec.Struct):
             self.crc = checksum(self.crc, data, self.offset)
         self._go_on(data)
 
-    def pass_over(self, size: int) -> None:
-        """Update `offset`, `head` and `last` after a hole of `size` bytes in the file, which reads as zeros."""
-        self._go_on(bytes(min(size, HEAD)))
-        self.offset += size - min(size, HEAD)
+    def lose(self, loss: FileLoss) -> None:
+        """Update `offset`, `head` and `last` after a hole in the file, which reads as zeros. Set `unread` if the loss is
+        the end of the file."""
+        self._go_on(bytes(min(loss.skip, HEAD)))
+        self.offset += loss.skip - min(loss.skip, HEAD)
+        self.unread |= loss.detail == "unread" and not loss.stated
 
     def _go_on(self, data: bytes) -> None:
         self.offset += len(data)

@@ -112,7 +112,7 @@ class Recorder:
     def loss(self, number: int, loss: FileLoss) -> None:
         session = self._session(number)
         session.losses.append(loss)
-        session.state.pass_over(loss.skip)
+        session.state.lose(loss)
         if self.keeps_holes:
             session.content += bytes(loss.skip)
 

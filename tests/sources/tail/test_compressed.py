@@ -12,7 +12,7 @@ import trio
 from tailrace.sources.tail import watch
 from tailrace.sources.tail.content import RAW_MAX
 from tailrace.sources.tail.location import System
-from tailrace.spool.payloads import FileLoss, Member
+from tailrace.spool.payloads import FileLoss, FileState, Member
 
 LINES = b"".join(b'{"id":%d}\n' % (n * 7919) for n in range(40_000))
 PIECES = [LINES[at : at + 30_000] for at in range(0, len(LINES), 30_000)]
@@ -65,6 +65,36 @@ async def test_and_is_what_it_is_when_the_file_is_gone(
     (files / "a").unlink()
     await settle()
     assert intake.contents == [b"\x1f"]
+
+
+async def test_after_a_kill_before_the_first_byte_the_content_decides_again(
+    autojump_clock, followed, files, intake, settle
+):
+    """The session was stored and its first bytes were not. Meanwhile the file was written anew, packed."""
+    tail = await followed(b"plain")
+    await tail.stop()
+    session = intake.sessions[0]
+    session.state, session.content = FileState(session.state.facts), bytearray()
+    files.write("a", gzip.compress(b"packed"))
+    await tail.restart()
+    await settle()
+    assert intake.contents == [b"packed"]
+
+
+async def test_after_a_kill_between_a_loss_and_the_end_the_session_ends(
+    autojump_clock, followed, files, intake, settle
+):
+    """The file was emptied before it was read. The session has this loss, and its end was not stored."""
+    tail = await followed(b"plain")
+    await tail.stop()
+    session = intake.sessions[0]
+    session.state, session.content = FileState(session.state.facts), bytearray()
+    intake.loss(0, FileLoss(detail="unread", size=5))
+    files.write("a", gzip.compress(b"packed"))
+    await tail.restart()
+    await settle()
+    assert intake.contents == [b"", b"packed"]
+    assert [each.closed for each in intake.sessions] == ["replaced", None]
 
 
 async def test_after_a_restart_it_is_inflated_from_the_last_member(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from tailrace.sources.tail.content import RAW_MAX, beginning, fingerprint
-from tailrace.spool.payloads import FileFacts, FileState
+from tailrace.spool.payloads import FileFacts, FileLoss, FileState
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)
 FILES = settings(
@@ -69,7 +69,7 @@ def test_holes_are_passed_over_and_counted(tmp_path):
     with file.open("rb") as there:
         begin = os.lseek(there.fileno(), 0, os.SEEK_HOLE)
     state = as_read((b"begin" * 1000).ljust(begin, b"\0"))
-    state.pass_over(2**20 - begin)
+    state.lose(FileLoss(detail="hole", size=2**20 - begin))
     state.read(b"end")
     found = fingerprint(str(file), [begin, begin + 1])
     assert (found.size, found.crc) == (state.offset, state.crc)

@@ -145,13 +145,13 @@ class Followed:
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
-        """Return a file whose session an earlier run of the daemon left open. It has no path until a search finds the
-        file again."""
+        """Return the file of a session that an earlier run of the daemon left open. A search finds the file's path."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
         file.handoff = Handoff.resumed(desk, number, state)
-        file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
+        if state.offset or facts.member:
+            file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
         file._resting = Resting(desk, facts.rest)
         file.location.lose_path("deleted", now)
         return file

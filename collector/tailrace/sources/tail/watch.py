@@ -155,9 +155,13 @@ class Watch:
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue sessions whose files no source follows at present. The next search finds the files again."""
+        """Continue sessions whose files no source follows at present. The next search finds the files again. End a
+        session whose file was lost: the daemon was killed before it had stored the session's end."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
+            if state.unread:
+                file.handoff.end(file.location.path, "replaced")
+                continue
             self._turns.take(file)
             self._catalog.add(file, self._clock.monotonic())
 
