@@ -137,7 +137,8 @@ def members(
 
 @cache
 def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the keys of a struct's fields and the key of its type."""
+    """Return the keys that the JSON of a struct type has: those of the fields, and the key for the name of the type, if
+    any."""
     tag = type_.__struct_config__.tag_field
     return type_.__struct_fields__ if tag is None else (tag, *type_.__struct_fields__)
 

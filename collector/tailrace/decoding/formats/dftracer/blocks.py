@@ -60,8 +60,9 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     def _usual(self) -> bool:
         """Return whether the compiled kernel may read from the next byte on.
 
-        The kernel may do so if a line begins there, no split record waits for further lines, and no record of the
-        current process needs the Python decoder."""
+        The kernel may do so if a line begins there, no split record (one that newlines in a string have split into
+        lines) waits for its next line, and no record of the current process needs the Python decoder.
+        """
         return (
             self._lines.between
             and not self._held
@@ -70,8 +71,9 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Pass the lines that begin at `at` to the compiled kernel, and append its blocks to `found`. Return the number
-        of rows in these blocks, and the position after their lines."""
+        """Pass the lines that begin at `at` to the compiled kernel, and append the blocks that the kernel makes of them
+        to `found`. Return the number of rows in these blocks, and the position after the lines in them.
+        """
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

@@ -64,8 +64,8 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
-"""Maximum number of attempts to read the lines of a split record as one record. If the last attempt fails, too, the
-lines become malformed."""
+"""Maximum number of attempts to read lines as one record that newlines in a string have split. If the last attempt
+fails, too, the lines become malformed."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 """The bytes that may stand before a record, and the bytes that may stand after a record, in a JSON array. Commas may
@@ -221,8 +221,8 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line that `read_usual` cannot read. Return whether the line belongs to a split record that waits for
-        further lines.
+        """Read a line that `read_usual` cannot read. Return whether the line belongs to a split record (one that
+        newlines in a string have split into lines) and the next line is needed.
         """
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
@@ -238,8 +238,8 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """Read a line that does not continue a split record. If the line is not valid JSON, keep it as a possible first
-        line of a split record.
+        """Read a line that does not continue a split record, that is, a record that newlines in a string have split
+        into lines. If the line is not valid JSON, keep it as a possible first line of a split record.
         """
         self._slow += 1
         record = _record_of(line)
@@ -297,7 +297,8 @@ class DFTracerDecoder:
     # Methods that join the lines of a record that newlines in a string have split
 
     def _continues(self, line: bytes) -> bool:
-        """Return whether a line may be the next line of the split record whose first lines wait."""
+        """Return whether a line may be the next line of a record that newlines in a string have split into lines, and
+        whose first lines wait."""
         return (
             len(self._held) + len(line) <= self._hold_max
             and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
@@ -305,7 +306,7 @@ class DFTracerDecoder:
         )
 
     def _join(self, unreadable: str) -> None:
-        """Try to read the waiting lines of a split record as one record."""
+        """Try to read the waiting lines as one record that newlines in a string have split into lines."""
         record = _record_of(self._held)
         if record.endswith(b"}"):
             self._tried += 1
@@ -318,7 +319,8 @@ class DFTracerDecoder:
             self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
-        """Add the waiting lines of a split record as one malformed record."""
+        """Add the waiting lines as one malformed record, because they do not form a record that newlines in a string
+        have split."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)

@@ -50,7 +50,8 @@ class ProcessesState(msgspec.Struct):
     """The state of all processes of a file, by number, ordered by their last records.
 
     `following`: the number of the next new process.
-    `rest`: the number under which all further processes count as one, or None if there are no such processes."""
+    `rest`: the number of the process that stands for all processes beyond `PROCESSES_MAX`, and for evicted processes,
+    or None if there are none."""
 
     following: int = 1
     rest: int | None = None
@@ -151,7 +152,7 @@ class Processes:
         return self._newest.get(process.pid) == number and process.run.usual
 
     def only(self, pid: str) -> bool:
-        """Return whether all processes of the file have this PID."""
+        """Return whether all processes of the file have the PID `pid`."""
         return all(each.pid == pid for each in self._all.values())
 
     def run(self, number: int) -> TracedRun:
@@ -167,12 +168,12 @@ class Processes:
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
     def await_settling(self) -> None:
-        """Note that `TracedRun.settle` must be called for the run of the current process."""
+        """Remember that the gaps in the current process's run must be reported soon (`TracedRun.settle`)."""
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
-        """Return the numbers of the processes that `await_settling` has noted since the last call. The current process
-        comes first.
+        """Return the numbers of the processes for which `await_settling` was called since the last call of `take_due`.
+        The current process comes first.
         """
         due, self._due = self._due, set()
         return self._in_turn(due)

@@ -265,7 +265,7 @@ class TracedRun:
 
     @property
     def clocked(self) -> bool:
-        """Whether a record has stated the unit of time."""
+        """Whether a record has stated the unit of the run's times."""
         return self._state.told
 
     @property
@@ -277,13 +277,13 @@ class TracedRun:
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the clock for a session record: it counts from 1970 in the run's unit of time. Note that the unit is
-        stated."""
+        """Return the clock for a session record: it counts from 1970 in the run's unit of time. Remember that a record
+        states the unit."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
     def spells(self, phase: str) -> None:
-        """Note how the record that states the unit of time spells its field `ph`, given as JSON text."""
+        """Remember how the record that states the unit of time spells its field `ph`, given as JSON text."""
         self._state.phase = "X" if phase.startswith('"') else "1"
 
     @property
@@ -327,7 +327,7 @@ class TracedRun:
         self._state.counts = False
 
     def unfinished(self) -> None:
-        """Note that the file begins with the two blanks that release 1.0 replaces by "[" when the tracer finishes."""
+        """Remember that the file begins with the two blanks that release 1.0 replaces by "[" when the run finishes."""
         self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
@@ -405,7 +405,7 @@ class TracedRun:
 
     @property
     def claims(self) -> bool:
-        """Whether gaps were reported whose events may still arrive."""
+        """Whether the run has reported gaps whose events may still arrive."""
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:

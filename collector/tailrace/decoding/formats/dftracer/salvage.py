@@ -159,8 +159,8 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """Note the flaw (broken rule) of a comma before a closing bracket if `mark`, the text at the current position,
-        is a comma.
+        """If `mark`, the text at the current position, is a comma, add the flaw (broken rule) of a comma before a
+        closing bracket to the record's flaws.
         """
         self.flaws |= {COMMA} if mark == "," else set()
 

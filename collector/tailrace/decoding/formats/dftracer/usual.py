@@ -127,8 +127,8 @@ def read_usual(
     at `offset`.
 
     Pass each unusual line to the function `other`, which reads the line and returns whether it belongs to a split
-    record that waits for further lines. While a split record waits, pass all lines to `other`. `waits`: whether a split
-    record waits before the first line."""
+    record (one that newlines in a string have split into lines) whose next line is needed. While a split record waits,
+    pass all lines to `other`. `waits`: whether a split record waits before the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -164,11 +164,12 @@ class _UsualReading:
         self._run, self._own, self._host, self._other_phase = _own(processes)
         self._ids: list[int] = []
         self._shows = False
-        """Whether a record has a number as `ph`. Only releases that number their events by `id` write `ph` as a number.
+        """Whether one of the records read since the last call of `stop` has a number as `ph`. Only releases that number
+        their events by `id` write `ph` as a number.
         """
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
-        """Add the record of a line. Return False, without a new record, if the line is unusual."""
+        """Add the record of a line. Return False, without a new record, if the line is unusual (has no frequent shape)."""
         _, text, _, more, spelling = found
         name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
@@ -227,7 +228,7 @@ class _UsualReading:
         return True
 
     def stop(self) -> None:
-        """Pass the ids collected so far to the current run."""
+        """Pass the event ids that were read since the last call to the current run (program execution)."""
         self._run.came(self._ids, counts=self._shows)
         self._ids, self._shows = [], False
 

@@ -155,7 +155,7 @@ def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str |
 
 
 def _of_et1(record: Record, members: LineMembers) -> str:
-    """Return a line that exists only in the ET1 form."""
+    """Return the line of a record that only ET1, the ancestor of ET3, writes."""
     name = str(record.name)
     keys, letter = next((key[1], each) for key, each in LETTERS_OF_ET1.items() if key[0] == name)
     said = members | {"object": _object(record), "thread": int(record.stream or 0)}

@@ -79,7 +79,7 @@ were a time, so many successive lines would be missing, which does not occur."""
 
 
 class OtherFormError(ValueError):
-    """Signals that the form of a line differs from the form of its trace."""
+    """Signals that the form of a line differs from the form of its trace: lines end with a clock or with a thread."""
 
 
 LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
@@ -173,7 +173,8 @@ class Votes:
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
-        """Take the next line of the trace. Return the form of the trace if this line shows it, otherwise None."""
+        """Take the next line of the trace. Return the form of the trace (lines end with a clock or with a thread) if
+        this line shows it, otherwise None."""
         if line.kind == "et1":
             return AGENT
         letter = line.fields[0] if line.kind == "event" else ""

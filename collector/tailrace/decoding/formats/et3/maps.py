@@ -230,7 +230,7 @@ class MapNames:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Store names of one sort. Return the keys and names that are new or have changed."""
+        """Store names of one sort (classes, methods or fields). Return the keys and names that are new or have changed."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
@@ -312,6 +312,6 @@ FILES = Files(
     stream=_is_trace,
     documents=_documents,
     recognises=_recognises,
-    # 16 MiB, because large programs have many names
+    # Maximum size of a document (a file with names): 16 MiB, because large programs have many names
     document_max=16 * 2**20,
 )

@@ -55,8 +55,8 @@ class BodyLayout(NamedTuple):
 
 
 _layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
-_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # All layouts take at most about 8 MiB of memory.
-_texts: Memo[bytes, str] = Memo(8192, 64)  # The cache of texts takes at most about 2 MiB.
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # All stored layouts take at most about 8 MiB of memory.
+_texts: Memo[bytes, str] = Memo(8192, 64)  # This cache takes at most about 2 MiB of memory.
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
@@ -154,7 +154,9 @@ _i64 = Struct(">q").unpack_from
 _f64 = Struct(">d").unpack_from
 
 
-_memo: Memo[bytes, Body] = Memo(8192, 256)  # The cache takes at most about 8 MiB of memory.
+_memo: Memo[bytes, Body] = Memo(
+    8192, 256
+)  # The cache of results of `read_body` takes at most about 8 MiB of memory.
 recall = _memo.get
 """Return the cached result of `read_body` for a body, or None if the cache does not have it."""
 
@@ -234,7 +236,9 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     return f"{{{','.join(fields)}}}", None if types else values
 
 
-@lru_cache(8192)  # The cache takes at most about 4 MiB, because most names are short.
+@lru_cache(
+    8192
+)  # The cache of this function takes at most about 4 MiB of memory, because most names are short.
 def _head(raw: bytes) -> tuple[str, int]:
     """Return the name of an attribute as a JSON key with a colon, and the type of its value. `raw` is the encoded name
     and type.

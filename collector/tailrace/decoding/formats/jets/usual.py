@@ -279,7 +279,9 @@ def _number(id_: int | str | UnsetType | None) -> int | None:
 _numbers: Memo[str, int] = Memo(4096, 256)
 _recall_number = _numbers.get
 
-_memo: Memo[str, str] = Memo(4096, 256)  # The cache takes at most about 4 MiB of memory.
+_memo: Memo[str, str] = Memo(
+    4096, 256
+)  # The cache of lines' attributes takes at most about 4 MiB of memory.
 _recall = _memo.get
 
 

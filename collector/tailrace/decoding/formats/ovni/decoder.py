@@ -346,7 +346,8 @@ class OvniDecoder:
         return noted
 
     def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
-        """Read adjacent late events from `at` to `stop`. Their clocks must not decrease."""
+        """Read adjacent late events (events between `OU[` and `OU]`) from `at` to `stop`. Their clocks must not
+        decrease."""
         offset = self._state.offset + at
         part = self._waiting[at:stop]
         at = 0

@@ -153,8 +153,8 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the names in the metadata's `ovni.mark`: titles of types and labels of values. The keys are "TYPE" and
-    "TYPE:VALUE".
+    """Return the names in the metadata's `ovni.mark`: the titles of mark types and the labels of mark values. The keys
+    are "TYPE" and "TYPE:VALUE".
     """
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None

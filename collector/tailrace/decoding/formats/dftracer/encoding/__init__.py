@@ -135,7 +135,7 @@ def _members(text: str | None) -> Texts:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return the fields of a record as JSON texts by key, in the order in which the record's release writes them.
+    """Return the fields of a record as JSON texts by key, in the order of the tracer's release that wrote the record.
 
     `texts` has the record's attributes. `phases` has the release's spellings of `ph`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}

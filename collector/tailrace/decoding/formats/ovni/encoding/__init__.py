@@ -1,8 +1,8 @@
 """Turn ovni records back into streams, byte for byte, and into the documents of the streams.
 
 The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose
-streams are written. If no line matches a host, the table gets the first lines of the original table
-(`DocumentsState.others`).
+streams are written. If the original table had no line for a host, the written table gets the first lines of the
+original table, which a record contains (`DocumentsState.others`).
 
 With `repair`, the encoder leaves out streams without events, and events that ovni's tools refuse: events of an earlier
 run or of a fork, events whose clock goes back, and unknown or damaged events. It also writes the missing ends of spans
@@ -129,8 +129,8 @@ class OvniEncoder:
             mine = [msgspec.json.decode(about["line"])] if "line" in about else []
             for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
                 columns = line.split()
-                # The file of clock offsets may have no line for this host. The record then has lines of other hosts, and the
-                # last of them may be cut.
+                # The file of clock offsets may have no line for this host. The session record then has lines of other
+                # hosts, and the last of these lines may be cut off.
                 if len(columns) == COLUMNS:
                     self._trace.lines[columns[1]] = line
         return b""

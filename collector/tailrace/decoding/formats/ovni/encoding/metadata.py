@@ -38,7 +38,7 @@ class Loom(msgspec.Struct):
     used: set[int] = set()
 
     def declare(self, cpus: object) -> None:
-        """Add the CPUs in the metadata of one thread to `declared`."""
+        """Add the CPUs that the metadata of one thread lists to the loom's `declared` CPUs."""
         for cpu in cpus if isinstance(cpus, list) else ():
             about = cpu if isinstance(cpu, dict) else {}
             index, physical = about.get("index"), about.get("phyid")
@@ -46,7 +46,7 @@ class Loom(msgspec.Struct):
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
-        """Add the CPU index that an event contains to `used`."""
+        """Add the CPU index in an event to the loom's `used` indexes."""
         if 0 <= index < CPUS_MAX:
             self.used.add(index)
 
