@@ -146,7 +146,7 @@ class Paces:
             self._others[session] = pace.source
 
     def over(self, session: str) -> None:
-        """Forget a session that has ended."""
+        """Stop measuring the clock of a session that has ended."""
         self._followed.pop(session, None)
         self._others.pop(session, None)
 

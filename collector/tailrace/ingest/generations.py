@@ -73,7 +73,7 @@ class Generations:
         """Return whether an incarnation (producer run) waits for late events. During the wait, the spool needs timer
         entries (ticks), because a tick ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
-            return False  # fast path for the most frequent case
+            return False  # the most frequent case: no incarnation is previous or of another process
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
@@ -275,7 +275,8 @@ class Generations:
         new.finish(f"resumes {old.state.name}", {}, now)
 
     def _is_shared(self, incarnation: Incarnation) -> bool:
-        """Return whether an incarnation (producer run) belongs to an announced session that has further connections."""
+        """Return whether an incarnation (producer run) belongs to an announced session that has connections besides
+        this one."""
         id_ = incarnation.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 

@@ -242,8 +242,8 @@ class Incarnation:
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store refused bytes in the quarantine, because their host began too many sessions. Write a gap row with an
-        unknown number of missing events."""
+        """Store bytes in the quarantine that the ingest refuses, because the host that sent them began too many
+        sessions. Write a gap row with an unknown number of missing events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:
@@ -347,7 +347,8 @@ class Incarnation:
 
     def silent(self, since: int) -> bool:
         """Return whether no event has arrived after the time `since` (Unix ns). Return False if the ledger does not
-        follow all streams, because the times of their last events are then unknown."""
+        check the numbers of all streams, because the times of their last events are then unknown.
+        """
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 

@@ -181,13 +181,14 @@ def whose(host: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Return the address in a peer's name, without the port that differs between its connections."""
+    """Return the address in a peer's name (`ADDRESS:PORT`), without the port. Each connection of a host has another
+    port."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer
 
 
 def host_that_begins(peer: str) -> str:
-    """Return the key under which the sessions of a peer are counted (see `whose`)."""
+    """Return the key under which the sessions that a peer's host begins are counted (see `whose`)."""
     return whose(host_of(peer))
 
 

@@ -33,12 +33,13 @@ class SessionStatement(Enum):
     example, whether an epoch is the first one."""
 
     NONE = auto()
-    """No epoch, header or session id."""
+    """The record has no epoch, header or session id."""
     HEADER = auto()
-    """A header that arrives after records of the current incarnation (producer run) and is not its own header."""
+    """A header that arrives after records of the current incarnation (producer run) and does not belong to these
+    records."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """An epoch. The current incarnation (producer run) has none."""
+    """An epoch. The current incarnation (producer run) has no epoch yet."""
     OTHER_EPOCH = auto()
     """An epoch that differs from the epoch of the current incarnation (producer run)."""
     PREVIOUS_EPOCH = auto()
@@ -46,7 +47,8 @@ class SessionStatement(Enum):
     OVER_EPOCH = auto()
     """The epoch of an incarnation (producer run) that accepts no further events."""
     LATE_EPOCH = auto()
-    """An unknown epoch that is older than the current one, but recent enough that its datagrams may still arrive."""
+    """An unknown epoch that is older than the current one, but recent enough that datagrams of its producer run may
+    still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
     """A new session id. The current incarnation (producer run) has no session id."""
@@ -67,8 +69,8 @@ class Standing(Enum):
     EMPTY = auto()
     """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
-    """It is uncertain whether the current incarnation (producer run) is a new one or the previous one (see the module's
-    text)."""
+    """It is uncertain whether the current incarnation (producer run) is a new one or the previous one of the producer;
+    the next event decides."""
     FITS = auto()
     """The record (epoch, header or session id) fits the current incarnation (producer run), because the next event may
     belong to this incarnation. Records whose `Course` does not depend on the next event have this value, too."""

@@ -167,7 +167,7 @@ class OwnRows:
 
     def finding(self, finding: Finding, session: str = "") -> None:
         """Write the row of a finding: a gap row, or a heal row (which takes a reported gap back). The row belongs to
-        this incarnation (producer run) or, if `session` is given, to this earlier session."""
+        this incarnation (producer run) or, if `session` is given, to that earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}

@@ -214,7 +214,8 @@ class SpanRows:
         self.watch_begins()
 
     def take(self, chunk: Sequence[Records], now: int) -> None:
-        """Match records of a producer that numbers no events but gives ids to spans, and write the rows."""
+        """Match end records to begin records by id, and write the rows. Use this for a producer that gives ids to
+        spans, but no numbers to events."""
         kinds: Counter[str] = Counter()
         for records in chunk:
             kinds.update(records.kinds)

@@ -51,7 +51,8 @@ class Sender(NamedTuple):
 
 
 class Present(Protocol):
-    """The interface to another open session of the same producer, whose epoch is known."""
+    """The interface through which one session uses another open session of its producer. The epoch of both sessions is
+    known."""
 
     @property
     def name(self) -> str: ...
@@ -95,7 +96,7 @@ class Departures:
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
-        """Remove an open session, if it is known."""
+        """Remove a session from the open sessions. Do nothing if it is not among them."""
         present = self._present.get((host, epoch), [])
         if session in present:
             present.remove(session)
@@ -103,8 +104,9 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the other open sessions of the same producer that have received events of the stream `stream`, sorted
-        by name. If there are more than `_LOOKED_AT`, return only the newest ones."""
+        """Return the open sessions, besides `session`, with the same host and epoch that have received events of the
+        stream `stream`, sorted by name. If there are more than `_LOOKED_AT`, return only the newest ones.
+        """
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]

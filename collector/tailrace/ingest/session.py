@@ -326,7 +326,7 @@ class Session:
     # Methods that end the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Write a row about the end of the session's file as it was when the daemon stopped, if one is needed.
+        """Write a row about the end of the session's file when the daemon stops, if needed (see `SessionFile.stopped`).
         `is_alike` is whether another file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
 

@@ -182,7 +182,7 @@ class Spans:
 
     @property
     def room(self) -> int:
-        """Return how many more spans may be open at once."""
+        """Return how many spans more may be open at once before the limit on open spans is reached."""
         return max(0, self._limit - len(self.open))
 
     def matched(

@@ -194,8 +194,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     previous: IncarnationState | str | None = None
     """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
-    """Number of bytes to add to `place`, to get the offset in the bytes of the current incarnation (producer run),
-    which may have received bytes on other connections."""
+    """Number of bytes to add to `place` (the offset in this session's input), to get the offset in the bytes of the
+    current incarnation (producer run), which may have received bytes on other connections."""
     epochs: dict[int, str] = {}
     """By epoch, the name of the incarnation (producer run) that stated the epoch."""
     restarts: int = 0
