@@ -145,7 +145,7 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop following `count` streams, so that other sessions can follow streams.
+        """Stop following (checking the sequence numbers of) `count` streams, so that other sessions can follow streams.
 
         Begin with the streams without an event for the longest time. Their later events are not counted.
         """
@@ -153,19 +153,20 @@ class PlaceHolder(Protocol):
 
 
 class Shares:
-    """Counts how many streams each session of a source follows. `source_streams_max` limits their number."""
+    """Counts how many streams each session of a source follows (checks the sequence numbers of). `source_streams_max`
+    limits their number."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by the number of streams that they follow.
-
-        It is None until the source first reaches `source_streams_max`, because few sources ever do.
+        """Sessions by the number of streams that they follow (check the sequence numbers of). It is None until the
+        source first reaches `source_streams_max`, because few sources ever do.
         """
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add `count`, which may be negative, to the number of streams that a session follows."""
+        """Add `count`, which may be negative, to the number of streams that a session follows (checks the sequence
+        numbers of)."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -192,12 +193,12 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return the number of streams that a session follows."""
+        """Return the number of streams that a session follows (checks the sequence numbers of)."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return how many streams each session may follow if all sessions, including `newcomer`, share `places` streams
-        equally.
+        """Return how many streams each session may follow (check the sequence numbers of) if all sessions, including
+        `newcomer`, share `places` streams equally.
         """
         return places // (len(self._held) + (newcomer not in self._held))
 
@@ -210,7 +211,8 @@ class Shares:
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session that follows the most streams; among several, the one with the first name.
+        """Return the session that follows (checks the sequence numbers of) the most streams; among several, the one
+        with the first name.
 
         Raise KeyError if no session follows a stream.
         """
@@ -230,7 +232,7 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     ranges: int = msgspec.field(default=0, name="remembered_gaps")
     forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
-    """Number of streams that the source has followed so far, including streams that it no longer follows."""
+    """Number of streams whose sequence numbers the source has checked so far, even if it no longer does."""
     uncounted_sessions: int = 0
     """Number of open sessions with streams whose events are not counted, because a limit on streams is reached."""
     mixed: bool = False
@@ -262,7 +264,7 @@ class Commons:
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the `streams` streams that a session still follows after a restart of the daemon."""
+        """Count the `streams` streams whose sequence numbers a session still checks after a restart of the daemon."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
@@ -279,7 +281,7 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Record that a session no longer follows `count` of its streams."""
+        """Record that a session no longer follows (checks the sequence numbers of) `count` of its streams."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 

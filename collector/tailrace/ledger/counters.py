@@ -66,7 +66,7 @@ if TYPE_CHECKING or active():
     from tailrace.ledger._observe import InOrder, hear
 
 UNFOLLOWED_MAX = 64
-"""Maximum number of streams that a session remembers by name although it does not follow them."""
+"""Maximum number of streams that a session remembers by name although it does not check their sequence numbers."""
 
 
 class Unfollowed:
@@ -129,7 +129,8 @@ _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
-"""Memory (bytes) of a followed stream, excluding its marks (fingerprints of events) and its ranges of missing numbers.
+"""Memory (bytes) of a stream whose sequence numbers are checked, excluding its marks (fingerprints of events) and its
+ranges of missing numbers.
 """
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
@@ -298,8 +299,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # Write the kernel's state of a known stream back to `table`. Write all streams back for a new one, because
-            # the session may have to stop checking another stream.
+            # Write the kernel's state of a known stream back to `table`. Write all streams back if the stream is new,
+            # because the session may have to stop checking another stream.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:

@@ -78,7 +78,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in datagrams that were recognised as duplicates."""
     unreported: int = 0
-    """Number of malformed records that `explained` does not contain yet."""
+    """Number of malformed records that do not explain a record missing from a footer's total yet (see `explained`)."""
     explained: dict[str, int] = {}
     """For each kind, the number of missing records that a footer's total shows and that arrived malformed. The gap row
     of the footer leaves them out, because the malformed records have gap rows of their own."""

@@ -363,7 +363,8 @@ class SplitRuns:
         return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
-        """Yield the runs with the same PID whose host is equal or unknown, including the run itself, newest first."""
+        """Yield `run` and all runs that may be of the same process: those with its PID whose host is equal or unknown.
+        The newest come first."""
         others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
         return (other for other in others if _same(other.host, run.host))
 

@@ -242,7 +242,7 @@ class Statements:
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
-    """Cut the sorted `ranges` before the first and after the last number of `said`.
+    """Cut the sorted `ranges` before the first and after the last number of the range `said`.
 
     Return those parts that lie in `said`.
     """
