@@ -56,12 +56,12 @@ class FileSystem:
         os.close(fd)
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Return up to `size` bytes at `offset`; fewer at the end of the file."""
+        """Return up to `size` bytes of an open file at `offset`; fewer at the end of the file."""
         return os.pread(fd, size, offset)
 
     def written(self, fd: int) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) that contain data, in order; all other bytes of the
-        file are zero."""
+        """Return the byte ranges (start, end) of an open file that contain data, in order; all other bytes of the file
+        are zero."""
         # A file system that does not support holes reports one range.
         ranges, end, size = [], 0, os.fstat(fd).st_size
         while end < size:
@@ -76,14 +76,16 @@ class FileSystem:
         return ranges
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write all bytes of `data` at `offset`, or only the first of them. Return the number of bytes written."""
+        """Write all bytes of `data`, or only the first of them, to an open file at `offset`. Return the number of bytes
+        written."""
         return os.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def allocate(self, fd: int, size: int) -> None:
-        """Reserve disk space until the file has `size` bytes. New bytes at the end of the file read as zeros."""
+        """Reserve disk space for an open file until it has `size` bytes. New bytes at the end of the file read as
+        zeros."""
         os.posix_fallocate(fd, 0, size)
 
     def size(self, fd: int) -> int:
@@ -94,7 +96,7 @@ class FileSystem:
         os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
-        """Write the file's bytes and size to disk."""
+        """Write an open file's bytes and size to disk."""
         os.fdatasync(fd)
 
     def lock(self, fd: int) -> None:
@@ -152,7 +154,7 @@ _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block, which changes `path`, to FullError, LostError or SyncError."""
+    """Convert an OSError in the `with` block, which changes `path`, to FullError, LostError or SyncError."""
     try:
         yield
     except OSError as error:
@@ -166,7 +168,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block, which opens `path`, to FullError if no file descriptor is free."""
+    """Convert an OSError in the `with` block, which opens `path`, to FullError if no file descriptor is free."""
     try:
         yield
     except OSError as error:
@@ -177,8 +179,8 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block, which opens `path`, to FullError, LostError or SyncError. Raise FullError if no
-    file descriptor is free."""
+    """Convert an OSError in the `with` block, which opens `path`, to FullError, LostError or SyncError. Raise FullError
+    if no file descriptor is free."""
     with writing(path), waiting(path):
         yield
 
@@ -187,7 +189,7 @@ class Disk:
     """A file system on which the spool's write operations raise FullError, LostError or SyncError (see the
     module).
 
-    Read-only operations and direct calls of `files` raise OSError."""
+    Read-only operations and direct calls of `files`, the `FileSystem`, raise OSError."""
 
     def __init__(self, files: FileSystem) -> None:
         self.files = files
@@ -202,10 +204,9 @@ class Disk:
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Sync a directory at the end of the block, so that names created, changed or removed in the block are
-        on disk.
-
-        If no file descriptor is free, raise FullError before the block runs, so that nothing has changed."""
+        """Sync a directory at the end of the `with` block, so that names created, changed or removed in the block are
+        on disk. If no file descriptor is free, raise FullError before the block runs, so that nothing has changed.
+        """
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:
@@ -247,7 +248,7 @@ class Disk:
                     self.files.truncate(fd, size)
 
     def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
-        """Write all of `data` at `offset`. After a FullError, the file may contain a part of `data`."""
+        """Write all of `data` to an open file at `offset`. After a FullError, the file may contain a part of `data`."""
         view = memoryview(data)
         with writing(path):
             while view:
@@ -296,7 +297,7 @@ class Disk:
 
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
-        """Open a file for reading within the block. Raise OSError if it cannot be opened."""
+        """Open a file for reading within the `with` block. Raise OSError if it cannot be opened."""
         fd = self.files.open(path)
         try:
             yield fd

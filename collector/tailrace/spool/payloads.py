@@ -99,7 +99,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def skip(self) -> int:
         """Return the size of a hole in the file, which the session's file reader must skip. Return 0 for any other
-        loss, or if `stated`."""
+        loss, or if `stated` is true (the file is a copy without the hole)."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 

@@ -151,7 +151,7 @@ class Segment:
             raise owned.lost(self.path)
 
     def offset(self, position: int) -> int:
-        """Return the offset in the segment's file of a log position."""
+        """Return the offset of a log position in the segment's file."""
         return HEADER_SIZE + position - self.first
 
     def bytes_at(self, position: int, size: int) -> bytes:
@@ -159,13 +159,13 @@ class Segment:
         return self.disk.read(self.path, size, self.offset(position))
 
     def written(self) -> list[tuple[int, int]]:
-        """Return the ranges of positions at which the file contains data, in order. All other bytes are zero."""
+        """Return the ranges of positions at which the segment's file contains data, in order. All other bytes are zero."""
         before = HEADER_SIZE - self.first
         ranges = [(start - before, end - before) for start, end in self.disk.written(self.path)]
         return [(max(start, self.first), end) for start, end in ranges if end > self.first]
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Decode entries from `position` on, at most up to `stop`, in about `size` bytes.
+        """Decode the entries in about `size` bytes from `position` on, at most up to `stop`.
 
         Read more than `size` bytes if the first entry is longer."""
         size = min(max(size, HEAD_SIZE), stop - position)
@@ -198,7 +198,7 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Open or create the file, and preallocate at least `size` bytes. An existing file keeps its content.
+        """Open or create the spare file, and preallocate at least `size` bytes. An existing file keeps its content.
 
         If the disk has no room, raise FullError and remove the file.
         """
@@ -216,7 +216,7 @@ class Spare(NamedTuple):
         return cls(path, fd, size, disk)
 
     def become(self, header: Header) -> SegmentWriter:
-        """Turn the file into the newest segment: write its header, then give it the segment's name.
+        """Turn the spare file into the newest segment: write its header, then give it the segment's name.
 
         Both are on disk when this method returns."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
@@ -291,12 +291,12 @@ class SegmentWriter:
         segment.size = max(segment.size, segment.offset(segment.end))
 
     def seal(self) -> None:
-        """Truncate the file after its last entry, and close it. The next segment must already exist."""
+        """Truncate the segment's file after the last entry, and close it. The next segment must already exist."""
         self._truncate()
         self.close()
 
     def cut(self) -> None:
-        """Truncate the file after its last entry, and sync the file."""
+        """Truncate the segment's file after the last entry, and sync it."""
         self._truncate()
         self._disk.sync_file(self._fd, self.segment.path)
 

@@ -109,14 +109,15 @@ class Spool:
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end
-        """The position at which the next entry is appended."""
+        """The log position at which the next entry is appended."""
         self.shortage: str | None = None
         """The reason why the disk has no room for the next segment or for entries in memory; None if the disk
         has room."""
         self.dirty = Flag()
-        """Set by each entry that is appended. The sync loop clears it before it syncs."""
+        """Flag that each appended entry sets. The sync loop clears it before it syncs."""
         self.urgent = Flag()
-        """Set while the next sync should begin early, because more than `SYNC_EARLY` bytes or a task wait for it."""
+        """Flag that is set while the next sync should begin early, because more than `SYNC_EARLY` bytes or a task wait
+        for it."""
         self.timeline = Timeline(clock, recovery.time_ns)
         """The clock from which appended entries get their times. It never goes back."""
         self._segment_size = segment_size
@@ -381,11 +382,11 @@ class Spool:
             with waiting(segment.path):
                 found = segment.scan(position, limit, end)
         except OSError as error:
-            # Raise ValueError instead if the segment was released meanwhile.
+            # Raise ValueError, not StoreError, if the segment was released meanwhile.
             self._segment_at(position)
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
-            # The segment's file may have been reused for another segment.
+            # The segment's file may have been reused for another segment. Raise ValueError in this case.
             self._segment_at(position)
             raise self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
         return found.entries
@@ -405,7 +406,8 @@ class Spool:
         return segment.end
 
     def _forget(self, position: int) -> None:
-        """Drop the entries below `position` from `_recent`. The caller must hold `_lock`."""
+        """Drop the entries below `position` from `_recent`, the durable entries in memory. The caller must hold
+        `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
 
     def _fitting(self, entries: list[Entry], start: int) -> int:
