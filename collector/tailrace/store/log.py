@@ -235,7 +235,8 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        # Inode of the journal, and the offset behind the last line whose version was added to `_noted`
+        # Inode of the journal, and the offset behind the last line whose version was added to `_noted` (the versions
+        # that the journal has)
         self._seen = 0, 0
         self._noted: set[int] = set()
 
@@ -344,7 +345,8 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read the lines that were added to the journal since the last call. Add their versions to `_noted`."""
+        """Read the lines that were added to the journal since the last call. Add their versions to `_noted`, the
+        versions that the journal has."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())

@@ -53,7 +53,8 @@ If the position is None, it returns whether the spool has all rows that the coll
 """
 
 Others = Mapping[str, Refills]
-"""For each other collector, by its spool's identity, a function that returns whether the spool can give rows again."""
+"""For each other collector, by its spool's identity, a function that returns whether the spool still has all rows from
+a given position on."""
 
 
 class EndRepair(NamedTuple):
@@ -109,8 +110,8 @@ class EndOfLog:
                 # in the table again.
                 removed.clear()
             elif version in broken:
-                # The log entry of `version` is damaged, but the removal of the versions from this one on would lose
-                # rows. The removal of the versions from a lower one on may lose none.
+                # The log entry of `version` is damaged, but removing it and all later versions would lose rows. To
+                # remove lower versions, too, may lose none.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)

@@ -134,7 +134,7 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
     Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        # With True, the library accepts only table properties that Delta itself defines.
+        # If this were true, the library would accept only table properties that Delta itself defines.
         raise_if_not_exists=False,
         post_commithook_properties=NO_HOOKS,
     )

@@ -179,8 +179,8 @@ class Table:
         """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        # The epoch of this collector in the table. Before this instance's first commit, it is that of an earlier
-        # instance.
+        # The epoch (Unix ns) in the table of the collector instance that committed last under this collector's name.
+        # Before this instance's first commit, this is the epoch of an earlier instance.
         self._fence: int | None = None
         self._unsure = False  # whether the table may contain a commit whose write failed
         self._prepared: list[PreparedRows] = []

@@ -89,7 +89,8 @@ class Turn(Protocol):
         ...
 
     def give_back(self) -> None:
-        """End the lease that an upkeep held whose process has ended. Raise StoreError or FullError if that fails."""
+        """End the lease of an upkeep whose process has ended without giving the lease back. Raise StoreError or
+        FullError if that fails."""
         ...
 
     def read(self) -> UpkeepState: ...

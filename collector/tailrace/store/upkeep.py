@@ -209,8 +209,8 @@ class UpkeepReport(msgspec.Struct):
     """The results of one upkeep.
 
     `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run,
-    with reasons. `held` explains why days older than `retention_age` are kept. `damaged` has a message for each file
-    that was set aside.
+    with reasons. `held` explains why days older than `retention_age` are kept. `damaged` has a message for each damaged
+    file that was replaced by gap rows.
     """
 
     busy: str = ""
@@ -370,8 +370,8 @@ class _Upkeep:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                # Without this option, the library would refuse to remove files after `REMOVED_HOURS`, because the
-                # table's retention time `REMOVED_RETENTION` is longer.
+                # If the library enforced the table's retention time, it would refuse to remove files after
+                # `REMOVED_HOURS`, because `REMOVED_RETENTION` is longer.
                 enforce_retention_duration=False,
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
@@ -384,7 +384,8 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the data files for which `chosen` returns True with their checksums. Set damaged files aside.
+        """Compare the data files for which `chosen` returns True with their checksums. Replace damaged files by gap
+        rows.
 
         Do nothing for a table at a URL, because an object store has its own checksums.
         """
@@ -428,7 +429,8 @@ class _Upkeep:
     def _note(self, root: Path, versions: range) -> None:
         """Add to the journal the versions that a step of the upkeep has written.
 
-        Also add the checksum of each new file, and its number of rows in each group.
+        Also add the checksum of each new file, and its number of rows in each group (equal source, format, session,
+        stream and kind).
         """
         journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
