@@ -73,13 +73,13 @@ class Finding(NamedTuple):
     detail: str | None = None
     """Word for the observation that shows the loss, such as `no_end` if a stream has no end."""
     offset: int | None = None
-    """Offset of the loss in the session's bytes; None for the offset at which the session is now."""
+    """Offset of the loss in the session's bytes; None stands for the end of the bytes that the session has decoded so
+    far."""
     last: int | None = None
-    """Last missing number, if some numbers between `seq` and `last` are not missing. `events` numbers are missing.
-
-    It is None if each number from `seq` to `seq` + `events` - 1 is missing."""
+    """Last missing number of a gap in which some numbers are not missing: `events` of the numbers from `seq` to `last`
+    are missing. None if all numbers from `seq` to `seq` + `events` - 1 are missing."""
     estimate: bool = False
-    """Whether it is estimated how many of the missing events have this reason."""
+    """Whether the number of missing events with this reason is an estimate."""
 
 
 class Account(msgspec.Struct):

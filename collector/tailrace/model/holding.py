@@ -56,13 +56,13 @@ class Evicted(StrEnum):
     NUMBERS = "numbers"
     """A file's event numbers and process numbers.
 
-    If event numbers are evicted, gaps in them are no longer reported. If process numbers are evicted, the further
-    records of all processes go to one session.
+    If event numbers are evicted, gaps in them are no longer reported. If process numbers are evicted, later records of
+    different processes go to one session.
     """
 
 
 ASKED_MAX = 65536
-"""Maximum number of keys without a known name that one input remembers.
+"""Maximum number of keys without a known name that the decoder of one input remembers.
 
 Events refer to these keys, but their names have not arrived or were evicted.
 """
@@ -76,15 +76,15 @@ class Holding(Protocol):
 
     what: Evicted
     evicted: int
-    """Number of entries that were evicted to save memory, and that no row has reported yet."""
+    """Number of this container's entries that were evicted to save memory, and that no row has reported yet."""
 
     @property
     def held(self) -> int:
-        """Return the approximate memory (bytes) of all entries."""
+        """Return the approximate memory (bytes) of all entries of this container."""
         ...
 
     def give_way(self, size: int) -> None:
-        """Evict entries, oldest first, until `size` bytes are free or no entry is left."""
+        """Evict entries of this container, oldest first, until `size` bytes are free or no entry is left."""
         ...
 
 

@@ -44,13 +44,13 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def column(self, name: str) -> Values:
-        """Return a column of the rows. `name` is one of the table's columns in `ROW`."""
+        """Return one column of these rows. `name` is one of the table's columns in `ROW`."""
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
 
     def columns(self) -> tuple[Values, ...]:
-        """Return all columns of the rows, in the order of `ROW`."""
+        """Return all columns of these rows, in the order of `ROW`."""
         block = self.block
         return (
             block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,
@@ -74,7 +74,7 @@ class Part(NamedTuple):
     rows: Rows
 
     def column(self, name: str) -> list[Any]:
-        """Return a column of the rows as a list. `name` is one of the table's columns in `ROW`."""
+        """Return one column of these rows as a list. `name` is one of the table's columns in `ROW`."""
         if isinstance(self.rows, BlockRows):
             return self.rows.block.column(self.rows.column(name))
         return self.rows[ROW.index(name)]
@@ -100,7 +100,7 @@ class Batch:
 
     def __init__(self) -> None:
         self.day = 0
-        """Day of the rows that come next (days since 1970-01-01)."""
+        """Day of the rows that are added next (days since 1970-01-01)."""
         self._clear()
 
     def _clear(self) -> None:
@@ -134,11 +134,11 @@ class Batch:
 
     @property
     def some(self) -> bool:
-        """Return whether a commit would have rows to write."""
+        """Return whether the next commit of this batch may have rows to write."""
         return bool(self.size or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Call `write` once at the next `take`, so that it adds rows of the spans that are still open then."""
+        """Schedule one call of `write` for the next `take`. The call adds rows of the spans that are still open then."""
         self._last[write] = None
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
@@ -146,7 +146,7 @@ class Batch:
         self.quarantined.append(QuarantinedBytes(session, at, frame))
 
     def take(self) -> Batch:
-        """Return all that was collected since the last call, and begin anew."""
+        """Return a batch with all rows and unreadable bytes that were added since the last call, and empty this batch."""
         for write in self._last:
             write()
         self._last = {}

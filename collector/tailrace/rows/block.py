@@ -123,7 +123,8 @@ Values = Integers | Words | Texts | None
 class Block(NamedTuple):
     """A sequence of ordinary events, as packed columns, that covers `length` bytes of the input.
 
-    The covered bytes are contiguous, except that events of other processes may lie between them.
+    The covered bytes are contiguous. An exception is a block with the events of one process: events of other processes
+    may lie between them.
 
     The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON
     without white space around their names. If an event has a flaw, its attributes begin with `$flaw`, as in a

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 class Column(NamedTuple):
     name: str
-    type: str  # one of date, string, long, timestamp
+    type: str  # the column's type: date, string, long or timestamp
     nullable: bool
     meaning: str
 
@@ -63,8 +63,8 @@ OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
 """Names of the session rows that the collector itself writes.
 
 A producer may write session rows with the same names and any attributes. Only the collector's rows have a `time` and no
-`start`: a record of a producer without a `start` gets a `time` only if it has no bytes, and the decoder alone names such
-a record."""
+`start`. A session row from a producer's record without a `start` has no `time` either. An exception is a record of size
+0, but the decoder chooses its name, and uses none of these names."""
 
 IS_OWN = f"""(
   kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})
