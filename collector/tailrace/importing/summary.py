@@ -124,7 +124,7 @@ def summary(
 
 
 def _of(wanted: set[str]) -> RowCondition:
-    """Return the condition that a row belongs to one of the wanted sessions. `wanted` must not be empty."""
+    """Return the SQL condition that a row belongs to one of the wanted sessions. `wanted` must not be empty."""
     return RowCondition(f"part.root(session) IN ({', '.join(map(quote, sorted(wanted)))})")
 
 

@@ -112,8 +112,8 @@ class SnapshotReader:
             return answer
 
     def refresh(self) -> bool:
-        """Replace the snapshot by the newest one, and ask the collectors again. Return whether the new snapshot is
-        newer than the one before.
+        """Replace the snapshot by the newest one, and ask the running collectors again which events may still arrive.
+        Return whether the new snapshot is newer than the one before.
         """
         with self._alone():
             before = self.version

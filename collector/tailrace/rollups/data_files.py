@@ -101,7 +101,7 @@ class FileCache:
                 "threads": THREADS,
                 # Let DuckDB return the memory of finished statements to the system soon.
                 "allocator_background_threads": True,
-                # Each of these threads keeps some memory of finished statements, so use few threads.
+                # Each thread keeps some memory of finished statements, so use few threads.
                 "async_threads": THREADS,
                 "temp_directory": spill,
             }

@@ -122,7 +122,7 @@ def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
 
 
 def numbers(column: pa.ChunkedArray, null: float = 0) -> NDArray[Any]:
-    """Return a column of numbers or truth values as an array, with `null` in the place of missing values."""
+    """Return a column of numbers or truth values as an array, with the value `null` in place of missing values."""
     filled = column.fill_null(null) if column.null_count else column
     found: NDArray[Any] = filled.to_numpy()
     return found

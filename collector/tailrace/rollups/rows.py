@@ -95,7 +95,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows as columns. Replace the dictionary code of each text by a number from `texts`."""
+        """Return the rows as columns. Replace the dictionary code of each text by the number of this text in `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
