@@ -105,7 +105,7 @@ class FileDecoder(Decoder, Protocol):
         ...
 
     def document(self, name: str, data: bytes, /) -> list[Record]:
-        """Read a new or changed document that describes the stream of this decoder.
+        """Read a new or changed document (such as a metadata file) that describes the stream of this decoder.
 
         `name` is one of the names that `Files.documents` returns. `data` is the document's whole content, which may be
         empty or half-written. Return records of size 0 at the current offset of the stream. The caller may pass
@@ -292,7 +292,8 @@ class FileEncoder(Encoder, Protocol):
         ...
 
     def documents(self) -> dict[str, bytes]:
-        """Return the contents of the documents that describe the stream, by name (`Files.documents`).
+        """Return the contents of the documents (such as metadata files) that describe the stream, by name
+        (`Files.documents`).
 
         The caller calls `documents` after all streams of one `Files.group` are closed. If two encoders return the same
         document, the first one is used."""

@@ -49,7 +49,8 @@ class IdsState(msgspec.Struct):
     `following`: the highest id seen, plus 1.
     `firsts`, `lasts`: the first and the last id of each missing range.
     `believed`: whether a missing id still proves a missing event.
-    `returned`: whether an id was repeated, or was below 1, and no gap record has reported this yet."""
+    `returned`: whether an id came a second time, or was below 1, and no gap record has reported this yet.
+    """
 
     following: int = 1
     firsts: list[int] = []
@@ -273,7 +274,8 @@ class TracedRun:
         """Whether the compiled kernel may read the run's events of the most frequent shape.
 
         Python must read the events while the unit of time is unknown, or while events of a reported gap may still
-        arrive. Such an event needs a heal record, which takes its part of the gap back."""
+        arrive. Such an event needs a heal record, which subtracts the event from the reported gap.
+        """
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
@@ -290,8 +292,9 @@ class TracedRun:
     def other_phase(self) -> str:
         """The spelling of `ph` whose complete events need the Python decoder: "1", "X", or "" for neither.
 
-        While it is unknown whether ids number the events, the spelling decides it. An event whose spelling differs from
-        that of the record with the unit of time therefore keeps its `ph` as an attribute."""
+        While it is unknown whether ids number the events, the spelling in an event decides this. An event whose
+        spelling differs from that of the record with the unit of time therefore keeps its `ph` as an attribute.
+        """
         if self._state.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self._state.phase, "")
@@ -409,8 +412,8 @@ class TracedRun:
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record for an event that was reported as missing, otherwise an empty list. The heal takes the
-        event's part of the reported gap back. The event's bytes stop at `offset`.
+        """Return a heal record for an event that was reported as missing, otherwise an empty list. The heal subtracts
+        the event from the reported gap. The event's bytes stop at `offset`.
 
         Call `heals` before `saw`, because `saw` removes the event's id from the missing ids."""
         number = reading.id or 0

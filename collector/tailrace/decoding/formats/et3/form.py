@@ -30,10 +30,10 @@ decoder cannot recognise a new run of the program.
 entries and exits: they have the times 1, 2, 3, ... and any other line has the time of the previous entry or exit. The
 number of missing entries and exits is therefore exact, except at the end of a trace. The number of other missing lines
 is unknown (docs/formats/et3.md). A jump from t to u means that u-t-1 entries and exits are missing. At the beginning of
-a trace, their gap has the reason `late_join`. Any other line with a time greater than the clock shows missing lines,
-too. A time of 1 after other times begins a new run of the program. Any other earlier time is `late` if it was missing,
-otherwise a `repeated_time`. A late line takes its part of the reported gap back. Late and repeated lines do not change
-the stack.
+a trace, the gap that reports them has the reason `late_join`. Any other line with a time greater than the clock shows
+missing lines, too. A time of 1 after other times begins a new run of the program. Any other earlier time is `late` if
+it was missing, otherwise a `repeated_time`. A late line is subtracted from the reported gap. Late and repeated lines do
+not change the stack.
 
 An unreadable line itself counts as missing. At a jump of the clock, the unreadable lines since the last readable line
 are therefore subtracted from the number of missing lines.
@@ -361,7 +361,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 HOLES_MAX = 256
 """Maximum number of stored ranges of missing clock times. Beyond the maximum, the oldest ranges are removed. A late
-line in a removed range does not take its part of the reported gap back."""
+line in a removed range is not subtracted from the reported gap."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
@@ -380,10 +380,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     time: the current clock.
     begun: whether the clock was seen. Becomes false if the beginning of the trace was removed (`hole`).
     unread: the number of unreadable lines since the clock reached `time`.
-    holes: the ranges of missing clock times. If a line with such a time comes late, a heal record takes its part of the
-        reported gap back.
-    other: the last field of the last entry or exit that had the other form (a thread); -1 if only lines of other kinds
-        had this form; None if no line had this form."""
+    holes: the ranges of missing clock times. If a line with such a time comes late, a heal record subtracts the line
+    from the reported gap. other: the last field of the last entry or exit that had the other form (a thread); -1 if
+    only lines of other kinds had this form; None if no line had this form."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0

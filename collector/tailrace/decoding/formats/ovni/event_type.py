@@ -54,7 +54,7 @@ class EventType(NamedTuple):
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the channel of an event whose fields have these values. An end matches only begins of its channel.
+        """Return the channel of an event whose fields have the given values. An end matches only begins of its channel.
         Each type of marks, which the program defines, is a separate channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 

@@ -85,7 +85,7 @@ def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | st
 
 
 def plain_payload(flags: int) -> int:
-    """Return the size (bytes) of the payload of an event with these flags. The event must not be a jumbo."""
+    """Return the size (bytes) of the payload of an event with the given flags. The event must not be a jumbo."""
     low = flags & 0xF
     return low + 1 if low else 0
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number, and maximum size (bytes) of each, of the stored beginnings: that of the stream, and those of the
-thread's last few buffers. Events that a fork has copied are found among the stored events."""
+"""Maximum number of stored beginnings, and maximum size (bytes) of each. A beginning is the first events of the stream,
+or of one of the thread's last few buffers. Events that a fork has copied are found among the stored events.
+"""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """MCVs (model, category and value) of the events that change the state of the thread."""

@@ -1,7 +1,8 @@
 """Track the open spans of an ovni stream that is being encoded, and write the missing end events.
 
 The ends of open spans are written in the reverse order of the begins, with the stream's latest clock. If the thread is
-paused, an event resumes it. If the thread has begun, an event ends it.
+paused at the end of the stream, an added event resumes it. If the thread has begun and not ended, an added event ends
+it.
 """
 
 from __future__ import annotations
