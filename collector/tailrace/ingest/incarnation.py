@@ -322,7 +322,7 @@ class Incarnation:
     # Methods that check whether an event belongs to this incarnation (producer run)
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether one of these events cannot belong to this incarnation (producer run): its number shows a
+        """Return whether one of the given events cannot belong to this incarnation (producer run): its number shows a
         restart, or a different event arrived under this number."""
         counters = self.counters
         return counters is not None and any(

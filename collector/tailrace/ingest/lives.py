@@ -293,8 +293,9 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
     (ns) by the producer's clock.
 
     The latest possible end is now plus the lead of the producer's clock over the collector's clock. If both epochs are
-    known, the events of both incarnations determine the lead. Return `CANNOT` for an event with a later end. Otherwise,
-    only the events of the later incarnation determine the lead. Return `UNKNOWN` for an event with a later end."""
+    known, the events of both incarnations determine the lead, and an event with a later end gets `CANNOT`. If an epoch
+    is unknown, only the events of the later incarnation determine the lead, and an event with a later end gets
+    `UNKNOWN`."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)

@@ -218,8 +218,8 @@ class OwnRows:
         """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
         Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events; 0 if it
-        is unknown, or if no event is missing. If `go_on`, no further event is missing, for example because the bytes
-        continue earlier unreadable bytes that have a gap row."""
+        is unknown, or if no event is missing. If `go_on` is true, no further event is missing, for example because the
+        bytes continue earlier unreadable bytes that have a gap row."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -259,7 +259,7 @@ class OwnRows:
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
-        """Store unreadable bytes in the session's quarantine file. Return the attributes of their gap row."""
+        """Store unreadable bytes in the session's quarantine file. Return the attributes of the gap row about them."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records

@@ -131,7 +131,7 @@ class RecordRows:
         end_offsets: Values = None,
     ) -> None:
         """Write the rows of a block of decoded records. `seqs` are the sequence numbers of events. `depths` and
-        `end_offsets` are values of spans."""
+        `end_offsets` are the depths and end offsets of the rows that are spans."""
         if block.flaw is not None:
             flaws = Counter(block.flaw.list(block.rows))
             add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})

@@ -288,8 +288,8 @@ class Siblings:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Pass the numbers of the received, missing and discarded events of these streams to the producer's other open
-        sessions. These sessions then do not lack the numbers."""
+        """Pass the numbers of the received, missing and discarded events of the given streams to the producer's other
+        open sessions. These sessions then do not lack the numbers."""
         epoch = self._state.epoch
         if epoch is None:
             return

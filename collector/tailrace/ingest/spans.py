@@ -260,7 +260,8 @@ class Spans:
         columns[DEPTH][i] = begun.depth
 
     def _leave(self, id_: int, span: OpenSpan) -> None:
-        """Remove an open span whose end is no longer expected. If its begin has no row, it gets one at the next commit."""
+        """Remove an open span whose end is no longer expected. If the begin has no row yet, the next commit writes a
+        row for it."""
         del self.open[id_]
         self._texts -= span.texts
         if not span.written:
