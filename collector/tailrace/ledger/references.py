@@ -58,7 +58,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     unresolved: dict[int, None] = {}
     """The ids that were reported as missing most recently, at most `references_max`.
 
-    If a record with such an id arrives, its gap is taken back (a heal)."""
+    If a record with such an id arrives, the gap that reports the id is taken back (a heal)."""
     given_up: int = 0
     """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
@@ -146,7 +146,8 @@ class References:
         """Count `records` received records of a kind. If an earlier footer's total showed that records of this kind are
         missing, take as many of them back from the reported gap (a heal).
 
-        `ids` are the records' ids. Leave out records whose id was reported as missing: `define` writes their heals."""
+        `ids` are the records' ids. Leave out records whose id was reported as missing, because `define` takes the gaps
+        for such ids back."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records

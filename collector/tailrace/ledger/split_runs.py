@@ -11,7 +11,7 @@ file contains both beginning and end, its decoder reports the missing ids, and o
 Operating systems reuse PIDs. Therefore a piece belongs to a run only if the PIDs and the hosts are equal, the run
 contains none of the piece's ids, and no event of the piece or the run has a higher id and an earlier time than an event
 of the other. If several runs fit, a run with an id next to those of the piece is preferred. If several runs still fit,
-the piece is joined with none and keeps its gaps. A piece without a host name fits any host.
+the piece is joined with none, and the gaps before and after it stay. A piece without a host name fits any host.
 
 A host gives a PID to one process at a time. Therefore a piece that shares ids with a run also belongs to this run if
 both were written at the same time. If the host is unknown, the piece must have exactly the ids and times of a piece of
