@@ -290,7 +290,7 @@ class Spool:
 
         Raise FullError if the disk has no room; no entry is lost then, and the caller may retry.
         Raise SyncError if the disk failed; the entries beyond `durable` are lost then. Raise
-        LostError if no later start would find the entries (see `check`).
+        LostError if no later start of the daemon would find the entries (see `check`).
         """
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
@@ -327,8 +327,8 @@ class Spool:
                 self._rotate(self.timeline.now())
 
     def check(self) -> None:
-        """Raise LostError if the directory or a segment was removed, renamed or replaced, because
-        no later start would find its entries.
+        """Raise LostError if the directory or a segment was removed, renamed or replaced, because no later start of the
+        daemon would find its entries.
 
         Raise StoreError if the lock's file was removed and cannot be created again. Any thread may
         call this method."""
