@@ -2,7 +2,7 @@
 
 The lost rows of a file are determined from the first available of three sources:
 
-1. The journal, for files that upkeep wrote.
+1. The journal (the second record of the table's files), for files into which upkeep merged other files.
 
 2. The rows that the file still contains, if they agree with the rest of the table: there are as many rows as the Delta
 log states, and other files or the statistics in the Delta log contain the same sessions. Each stream gets a gap with
@@ -72,7 +72,7 @@ class LostEvents(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return source, format and session of all rows in these data files of the table in `root`.
+    """Return source, format and session of all rows in the given data files of the table in `root`.
 
     Skip unreadable files.
     """

@@ -329,7 +329,7 @@ def discard(root: Path, added: list[Add]) -> None:
 
 
 def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
-    """Write a version of the table that adds these data files. Raise the Delta library's exceptions if that fails."""
+    """Write a version of the table that adds the given data files. Raise the Delta library's exceptions if that fails."""
     table.create_write_transaction(
         [_action_of(add) for add in added],
         "append",

@@ -44,7 +44,8 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 clean-up: the library never syncs."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that a start syncs and validates, because their writers may not have synced them yet.
+"""Number of newest versions that a starting collector syncs and validates, because their writers may not have synced
+them yet.
 
 Each writer may leave one version unsynced. An upkeep (a process that merges and cleans up) may leave two, because it
 syncs after each step and a vacuum adds two versions. If a store has many collectors, `unsynced_max` returns a higher

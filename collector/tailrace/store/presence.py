@@ -12,19 +12,20 @@ the file is missing.
 `Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
 locks in the store's directory:
 
-- `writers.lock`: every collector holds this lock, shared, from start to end. If a start obtains an exclusive lock, no
-  other process may write. The directory itself is locked in the same way, for the case that the file is removed.
-- `start.lock`: one start at a time holds this lock until the table is repaired. If a start finds other collectors in
-  the store, the table is already repaired: the first of them did so.
+- `writers.lock`: every collector holds this lock, shared, from start to end. If a starting collector obtains an
+  exclusive lock, no other process may write. The directory itself is locked in the same way, for the case that the file
+  is removed.
+- `start.lock`: one starting collector at a time holds this lock until the table is repaired. If it finds other
+  collectors in the store, the table is already repaired: the first of them did so.
 
-A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can damage
-the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it removes damaged
-files from the table while collectors write.
+A starting collector that is not alone need not repair the table: a killed process leaves a consistent table. A power
+cut can damage the table, but ends all collectors, so the next collector to start is alone. Upkeep handles damage by the
+disk: it removes damaged files from the table while collectors write.
 
 `RunningMarks` are files that show which collectors run on a store on this host. For a collector that does not run, they
 show whether all its received data is in the table. An `Introduction` in a collector's directory has the path of its
-spool. The table identifies a collector by the identity of its spool. A start that repairs the table needs the spools of
-all collectors whose rows it removes (see `recovery`).
+spool. The table identifies a collector by the identity of its spool. A starting collector that repairs the table needs
+the spools of all collectors whose rows it removes (see `recovery`).
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def locked_again(path: Path, operation: int) -> int:
     Return the new descriptor.
 
     Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process has
-    locked the new file first. The other process is often a start that will be refused soon, because the spool is still
-    locked.
+    locked the new file first. The other process is often a starting collector, which soon ends because the spool is
+    still locked.
     """
     try:
         make_way(path)
@@ -107,7 +108,8 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a file in `directory`. If another process holds it, entering raises LockedError.
+    """A context manager that locks a file in `directory`. If another process holds the lock, entering raises
+    LockedError.
 
     With `wait`, entering waits for the lock instead; this is meant for locks that are held for seconds. If a directory
     `whole` is given, it is locked as well, without a file: its lock remains if the lock file is removed.
@@ -217,7 +219,7 @@ class Entrance:
         """Let other collectors start on the store. Call this once the table is repaired."""
         if self.alone:
             # Change the exclusive lock to a shared one. The lock is free for a moment, but no other process can take
-            # it: a start needs `start.lock` first.
+            # it: a starting collector needs `start.lock` first.
             for fd in self._fds:
                 # Ignore the error of file systems that cannot lock directories.
                 with suppress(OSError):
@@ -232,8 +234,8 @@ class Entrance:
         `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
         """
         try:
-            # Lock the directory itself first. While another collector creates a removed lock file again, another start
-            # could otherwise lock the new file exclusively, although a collector runs.
+            # Lock the directory itself first. While another collector creates a removed lock file again, a starting
+            # collector could otherwise lock the new file exclusively, although a collector runs.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Repair the table at a start, after a power cut or damage (rule 5 of `durable`).
+"""Repair the table at the start of a collector, after a power cut or damage (rule 5 of `durable`).
 
 After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and damaged
 files look alike. Recovery first determines the best repair for each problem, and changes nothing until all are known:
@@ -15,9 +15,9 @@ spool positions go back with the versions, so each collector decodes its rows fr
 log entry that can neither be restored nor removed causes a StoreError, which explains what to do, and nothing is
 changed.
 
-A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. For all
-other files, it checks only the size and the magic bytes. `upkeep` verifies a file before a merge, and all files once a
-day. If the process is killed at any step, the next start continues the repair.
+A starting collector reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older
+files. For all other files, it checks only the size and the magic bytes. `upkeep` verifies a file before a merge, and
+all files once a day. If the process is killed at any step, the next collector to start continues the repair.
 
 `EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
 """
@@ -239,14 +239,15 @@ def _is_ours(action: Action) -> bool:
 
 
 READ_MAX = 32 * 2**20
-"""Maximum number of bytes of data files, besides those of the newest versions, whose checksums a start verifies.
+"""Maximum number of bytes of data files, besides those of the newest versions, whose checksums a starting collector
+verifies.
 
 Computing these checksums takes 0.03 s of CPU, and the files must be read from disk.
 """
 
 
 class TableRecovery(msgspec.Struct):
-    """The repairs that a start has made to the table.
+    """The repairs that a starting collector has made to the table.
 
     All lists are empty if nothing was damaged. `reasons` are messages for users.
     """

@@ -242,7 +242,7 @@ class Table:
         return self._table.file_uris()
 
     def prepare(self, batch: Batch) -> PreparedRows:
-        """Make the rows of the next commit ready for `land`. Another thread may call `land` meanwhile.
+        """Prepare the rows of the next commit, which `land` makes. Another thread may call `land` meanwhile.
 
         Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, after which the
         process must end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
@@ -366,9 +366,9 @@ class Table:
         """Upgrade the table to the current schema, with one commit for each step. Return the steps.
 
         The upgrade is durable on return. Raise FullError if the disk is full, or StoreError if a step fails for another
-        reason. The table then has the schema before or after a step, and the next start continues. Raise FencedError if
-        another instance of this collector has written to the table, or SyncError if a sync fails. The process must then
-        end.
+        reason. The table then has the schema before or after a step, and the next start of a collector continues the
+        upgrade. Raise FencedError if another instance of this collector has written to the table, or SyncError if a
+        sync fails. The process must then end.
         """
         taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
