@@ -2,8 +2,8 @@
 
 A file is compared with the other given files, and with the files that earlier imports read:
 
-- Copy: both files have the same content, and the same metadata files beside them (`Files.documents`). The file is left
-  out, whatever its directory.
+- Copy: both files have the same content, and the metadata files in the directory of one have the same content as those
+  in the directory of the other (`Files.documents`). The file is left out, whatever its directory.
 - Later state: the content of the file begins with the content of the other file, and both are the same file. They are
   the same file if they have the same inode, or if their names belong to one stream (`Files.copy`). The file is read
   again, and its new session replaces the earlier session.
@@ -14,9 +14,9 @@ A file is compared with the other given files, and with the files that earlier i
 So a repeated import stores nothing, unless a file has changed.
 
 Many traces begin alike, so equal first bytes prove little. Two files in different directories are one stream only if at
-least `HEAD` bytes are equal. The same holds for two files of which one has the name of a rotated or packed copy of the
-other (`originals`), unless all bytes are equal. To save time, whole contents are compared only if the first bytes and,
-for uncompressed files, the sizes are equal.
+least `HEAD` bytes are equal. The same holds for two files of which one has a name that log rotation or compression
+gives to a copy of the other (`originals`), unless all bytes are equal. To save time, whole contents are compared only
+if the first bytes and, for uncompressed files, the sizes are equal.
 """
 
 from __future__ import annotations
@@ -457,9 +457,9 @@ def _content(path: str, limit: int) -> bytes | None:
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
     """Return whether two files may contain the same stream, according to their paths without `.gz`.
 
-    The paths must be equal, or one path must be a possible name of a rotated or packed copy of the other (`originals`).
-    Such a copy must also have enough equal first bytes: their number `size` must be at least `HEAD` or equal to
-    `whole`, the size of the longer file."""
+    The paths must be equal, or one path must be a name that log rotation or compression gives to a copy of the other
+    (`originals`). Such a copy must also have enough equal first bytes: their number `size` must be at least `HEAD` or
+    equal to `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

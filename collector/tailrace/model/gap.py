@@ -59,7 +59,8 @@ class Finding(NamedTuple):
     (kind `heal`).
 
     `seq` is the number of the first event. It is None for a producer without sequence numbers; `id` may then identify
-    the missing record. `reason` is a `model.gap.Reason`. The reason of a heal is that of the gap.
+    the missing record. `reason` is a `model.gap.Reason`. The reason of a heal is the reason of the gap that it takes
+    back.
     """
 
     kind: str

@@ -131,8 +131,8 @@ class Filters(NamedTuple):
         return Window(self.selection, since, until)
 
     def rows(self, view: View) -> RowCondition:
-        """Return these conditions as an SQL condition for one view. If the view has no column `time`, `since` and
-        `until` apply to the times of the rows' sessions."""
+        """Return the conditions of these filters as one SQL condition for a view. If the view has no column `time`,
+        `since` and `until` apply to the times of the rows' sessions."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
             *_equal("name", self.name),

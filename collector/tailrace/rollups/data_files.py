@@ -113,8 +113,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Find and cache the sidecars (precomputed sums) of these data files, and forget all other data files. Return
-        the cached files that have a sidecar, by the path of the data file."""
+        """Find and cache the sidecars (precomputed sums) of the given data files, and forget all other data files.
+        Return the cached files that have a sidecar, by the path of the data file."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:

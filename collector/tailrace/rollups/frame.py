@@ -234,8 +234,8 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have these numbers in `FrameTexts`, each text once. Also return, for each number, the
-        index of its text in this list."""
+        """Return the texts that have the given numbers in `FrameTexts`, each text once. Also return, for each number,
+        the index of its text in this list."""
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:

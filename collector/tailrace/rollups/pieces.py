@@ -102,8 +102,8 @@ class FrameTexts:
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have these numbers as a list, each text once. Also return, for each number, the index
-        of its text in this list. Several numbers may have the same text."""
+        """Return the texts that have the given numbers as a list, each text once. Also return, for each number, the
+        index of its text in this list. Several numbers may have the same text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]

@@ -153,7 +153,7 @@ class KeptBlocks:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges) -> RowBlock | None:
-        """Return a cached block that has all rows of these files in the ranges `asked`, or None if there is none."""
+        """Return a cached block that has all rows of the given files in the ranges `asked`, or None if there is none."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked):
                 self._blocks.append(self._blocks.pop(place))
@@ -191,7 +191,7 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return SQL for the rows of these data files, which can follow FROM in a statement.
+        """Return SQL for the rows of the given data files, which can follow FROM in a statement.
 
         For a table behind a URL, register the files in DuckDB as the relation `name`."""
         if self._table.local:

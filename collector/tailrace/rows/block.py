@@ -52,7 +52,7 @@ class Integers(NamedTuple):
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's values in the rows with these indices; None for a row without a value."""
+        """Return this column's values in the rows with the given indices; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
@@ -76,7 +76,7 @@ class Words(NamedTuple):
         return _masked(found, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's texts in the rows with these indices; None for a row without a text."""
+        """Return this column's texts in the rows with the given indices; None for a row without a text."""
         codes, texts = memoryview(self.codes).cast("B").cast("i"), self.texts
         return _of_rows(rows, self.valid, lambda row: texts[codes[row]])
 
@@ -111,7 +111,7 @@ class Texts(NamedTuple):
         return _masked(texts, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's texts in the rows with these indices; None for a row without a text."""
+        """Return this column's texts in the rows with the given indices; None for a row without a text."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
 

@@ -281,7 +281,7 @@ class ListRecords(Records):
         return [ListRecords([column[begin:stop] for column in self.columns])]
 
     def pick(self, rows: Sequence[int]) -> Chunk:
-        """Return the records with these indices, which must be ascending, as a chunk."""
+        """Return the records with the given indices, which must be ascending, as a chunk."""
         if not rows or rows[-1] - rows[0] == len(rows) - 1:
             return self.slice(rows[0], rows[-1] + 1) if rows else []
         return [ListRecords([[column[row] for row in rows] for column in self.columns])]
