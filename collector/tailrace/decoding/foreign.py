@@ -199,7 +199,7 @@ def _is_old_heph(head: bytes) -> bool:
         return False
     size = _prefix(head, at)[1]
     if at + size > len(head):
-        return False  # an incomplete event does not show which layout it has
+        return False  # An incomplete event does not show whether it has the layout of early 2021 or the current one.
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # No packet of the old layout follows.

@@ -65,7 +65,7 @@ FORMAT = Format(
             # backslash. The tracer does not escape backslashes. The backslash may be a character of the string or begin
             # an escape.
             "backslash",
-            "bare_nan",  # A number is written as nan or inf.
+            "bare_nan",  # Each comment describes a record with this flaw: a number is nan or inf.
             "duplicate_key",  # Two fields have the same key.
             "glued",  # The record follows a truncated record on the same line.
             "invalid_utf8",  # A string is not UTF-8.

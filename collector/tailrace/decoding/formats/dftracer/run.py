@@ -435,7 +435,9 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            self.ids.returned = False  # the gap `NO_END` replaces the gap for ids that came twice
+            self.ids.returned = (
+                False  # the gap `NO_END` of unknown size replaces the gap for ids that came twice
+            )
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 

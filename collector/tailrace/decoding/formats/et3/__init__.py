@@ -23,9 +23,9 @@ FORMAT = Format(
             "hex_numbers",  # The line has hexadecimal numbers where ET3 has decimal ones.
             # The line's time is earlier than the time that the clock had reached when the line arrived.
             "late",
-            "repeated_time",  # An entry or exit has the time of an earlier entry or exit.
-            "unknown_record",  # No version of the format has lines with this letter.
-            "unmatched_end",  # No open frame on the stack has the exit's method.
+            "repeated_time",  # Flaw of an entry or exit with the time of an earlier one.
+            "unknown_record",  # Flaw of a line with a letter that no version has.
+            "unmatched_end",  # Flaw of an exit whose method no open frame has.
         }
     ),
     malformed=frozenset(

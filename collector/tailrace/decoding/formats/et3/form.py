@@ -79,7 +79,8 @@ were a time, so many successive lines would be missing, which does not occur."""
 
 
 class OtherFormError(ValueError):
-    """Signals that the form of a line differs from the form of its trace: lines end with a clock or with a thread."""
+    """Signals that a line has another form than its trace. Lines of one form end with a clock, lines of the other form
+    with a thread."""
 
 
 LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
@@ -270,7 +271,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def death(self, time: int) -> int:
         if self.mixed or time > TIME_MAX:
-            return time  # the time is damaged or from another clock, so it must not move this clock
+            return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
         if 0 <= time < self.time:
             self._behind()
         elif self.trusted:

@@ -50,11 +50,11 @@ FORMAT = Format(
             "bad_json",
             "invalid_utf8",
             "lone_surrogate",
-            "hex_number",  # A number is written as 0x…
+            "hex_number",  # A line is malformed for this reason if it has a number such as 0x1F.
             "missing_key",
             "not_a_number",
             "not_an_object",
-            "nul_bytes",  # A line begins with NUL bytes.
+            "nul_bytes",  # A line is malformed for this reason if it begins with NUL bytes.
             "too_deep",
             "too_long",
             "truncated",

@@ -30,8 +30,8 @@ FORMAT = Format(
             "mark_conflict",  # Two metadata files give the same mark different names.
             # The event belongs to an earlier run, whose file a later run overwrote only in part.
             "stale_tail",
-            "unknown_event",  # The event has an unknown model, category or value.
-            "unmatched_end",  # The event ends a span, but no open span matches it.
+            "unknown_event",  # Flaw of an event with an unknown model, category or value.
+            "unmatched_end",  # Flaw of an event that ends a span, if no open span matches.
         }
     ),
     malformed=frozenset(
