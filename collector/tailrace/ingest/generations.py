@@ -295,7 +295,7 @@ class Generations:
         """Continue on this connection an announced session that began on another connection. The record with the
         announcement is at `offset` in this connection's bytes."""
         own, info = self.current.state, self._state.info
-        # Add the connection first: otherwise `_set_aside` might drop the session.
+        # Add the connection to the session before the call of `_set_aside`, which might otherwise drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
         anonymous = self.previous if self._state.doubt else self.current
         if anonymous and not anonymous.state.id:
