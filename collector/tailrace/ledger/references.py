@@ -135,7 +135,8 @@ class References:
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the stream and its number of awaited records: other records refer to them, and they have not arrived.
+        """Yield the session's stream and its number of awaited records: other records refer to them, and they have not
+        arrived.
 
         Yield nothing if there are none.
         """
@@ -185,8 +186,8 @@ class References:
         elif finding.events <= self.state.claimed:
             self.state.claimed -= finding.events
         else:
-            # Report no late record: the missing record was part of a gap of unknown size, which cannot be reduced by
-            # one.
+            # Report no heal for the late record: the missing record was part of a gap of unknown size, which cannot be
+            # reduced by one.
             return
         self.findings.append(finding)
 

@@ -226,8 +226,8 @@ class _Side:
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add the session if no ids before its piece (part of the run) are known; otherwise remove it. Also remove
-        other sessions for which such ids are known now, and return these.
+        """Add the session to `alone` if no ids before its piece (part of the run) are known; otherwise remove it from
+        there. Also remove other sessions for which such ids are known now, and return these.
 
         `own` is the lowest id of the piece. `edge` is the lowest id of the run, or None if the run's first event has
         arrived. Remove sessions with an id above `edge`; if `edge` is None, remove all."""
