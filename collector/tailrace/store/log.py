@@ -385,7 +385,7 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            # Remove the temporary file that a killed process may have left.
+            # Remove the temporary file that a killed process may have left while it rewrote the journal.
             new.unlink(missing_ok=True)
             with new.open("xb") as file:
                 for line in changed:

@@ -422,7 +422,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            # A killed collector has left `ports.json`, and the running one has not written its own yet.
+            # A killed collector has left this `ports.json`, and the running collector has not written its own yet.
             return {}
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
