@@ -138,7 +138,8 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):
         missing.setdefault(session, {})[reason] = count
-    # The view `sessions` would also look up names in the producers' metadata, which would double the time.
+    # The view `sessions` is not used, because it would also look up names in the producers' metadata, which would
+    # double the time of the query.
     rows = f"""
         SELECT f.peer, c.format, source, session, c.events, c.unknown::TINYINT FROM part.session_counts AS c
         LEFT JOIN part.origins AS f USING (source, session)

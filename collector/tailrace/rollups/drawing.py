@@ -144,7 +144,9 @@ class LaneStack:
         while row < len(ends) and ends[row] > begin:
             row += 1
         if row == len(ends):
-            if row == DEEPEST:  # No deeper row exists, so spans in the deepest row may overlap.
+            if (
+                row == DEEPEST
+            ):  # The drawing has no deeper row, so spans in the deepest row may overlap.
                 row -= 1
                 ends[row] = max(ends[row], end)
                 return row

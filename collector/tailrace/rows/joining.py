@@ -181,7 +181,7 @@ class Coding:
         unknown texts to the dictionary. A row without a text gets the code 0."""
         codes, texts = self._codes, words.texts
         if not active():
-            # each text occurs in some row, because the list was made from the rows
+            # Each text in the list occurs in some row, because the list was made from the rows.
             known = [codes.setdefault(text, len(codes)) for text in texts]
             if known == list(range(len(texts))):
                 return words.codes
