@@ -127,8 +127,8 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """Number of times that the process had no free file descriptor for a commit, for an upkeep, or for reading the
-        log from disk.
+        """Number of times that the process had no free file descriptor for a commit, for an upkeep (merges and clean-up
+        of the table), or for reading the log from disk.
         """
 
     def committed(self, seconds: float, rows: int) -> None:

@@ -103,7 +103,8 @@ class Result:
         """Return all rows as an Arrow table. The metadata of its schema states under `tailrace.completeness` what is
         missing, as JSON.
 
-        If upkeep deletes files while they are read, read the newest snapshot instead."""
+        If upkeep (merges and clean-up of the table) deletes files while they are read, read the newest snapshot
+        instead."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self.batches().read_all()
