@@ -99,9 +99,10 @@ def losses(
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
 
-    `noted` is the number of rows by group (source, format, session, stream and kind) that the journal states for the
-    file, or None. `sessions` are the sessions in the other files of the table. `same` maps a column to its value if all
-    rows of the file have the same value in this column. These values come from the statistics in the Delta log.
+    `noted` is the number of rows by group (source, format, session, stream and kind) that the table's journal states
+    for the file, or None. `sessions` are the sessions in the other files of the table. `same` maps a column to its
+    value if all rows of the file have the same value in this column. These values come from the statistics in the Delta
+    log.
     """
     if noted is not None:
         return list(_by_stream(noted))

@@ -259,7 +259,7 @@ class LocalVersions:
         self._checkpoint = version
 
     def sync(self, version: int) -> None:
-        """Sync all versions up to `version`, and add them to the journal. Raise SyncError if a sync fails.
+        """Sync all versions up to `version`, and add them to the table's journal. Raise SyncError if a sync fails.
 
         If the journal cannot be written, the next call tries again.
         """

@@ -182,7 +182,8 @@ def is_parquet(path: Path) -> bool:
 
 
 NAME = "_journal"
-"""Name of the journal's file. Delta's vacuum does not remove it, because the name begins with an underscore."""
+"""Name of the file of the journal (a second record of the table's versions and checksums). Delta's vacuum does not
+remove it, because the name begins with an underscore."""
 
 LOCK = "journal.lock"
 """Name of a lock file in the store. A process locks it while it writes the journal (copies of the Delta log's entries,
@@ -192,7 +193,7 @@ _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """CRC-32 and size (bytes) of a file, as recorded in the journal."""
+    """CRC-32 and size (bytes) of a file, as recorded in the table's journal."""
 
     crc: int
     size: int
@@ -204,7 +205,7 @@ Group = tuple[str, str, str, str, str]
 GROUPS_MAX = 1000
 """Maximum number of groups in a data file (rows with equal source, format, session, stream and kind).
 
-If a file has more, the journal does not record its number of rows in each group.
+If a file has more, the table's journal does not record its number of rows in each group.
 """
 
 
@@ -216,8 +217,8 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class JournalContent(NamedTuple):
-    """The content of the journal: `entries` are log entries by version, `files` are checksums by path, `rows` are
-    numbers of rows by path and `Group`, and `damaged` is the number of damaged lines.
+    """The content of the table's journal: `entries` are log entries by version, `files` are checksums by path, `rows`
+    are numbers of rows by path and `Group`, and `damaged` is the number of damaged lines.
     """
 
     entries: dict[int, bytes]
@@ -235,14 +236,14 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        # Inode of the journal, and the offset behind the last line whose version was added to `_noted` (the versions
-        # that the journal has)
+        # Inode of the table's journal, and the offset behind the last line whose version was added to `_noted` (the
+        # versions that the journal has)
         self._seen = 0, 0
         self._noted: set[int] = set()
 
     def read(self) -> JournalContent:
-        """Return the content of all undamaged lines. A missing journal is empty. Raise OSError if it cannot be
-        read."""
+        """Return the content of all undamaged lines of the journal. A missing journal is empty. Raise OSError if it
+        cannot be read."""
         entries: dict[int, bytes] = {}
         files: dict[str, Checksum] = {}
         rows: dict[str, Counter[Group]] = {}
@@ -255,8 +256,8 @@ class Journal:
         return JournalContent(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add to the journal the log entries of `versions`, and the checksums of the data files that these versions
-        added.
+        """Add to the table's journal the log entries of `versions`, and the checksums of the data files that these
+        versions added.
 
         With `merges`, also add the checksums of files whose rows come from earlier files. Otherwise skip such files:
         the upkeep that wrote them adds their checksums itself. Raise OSError if the journal or a file cannot be
@@ -266,8 +267,8 @@ class Journal:
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add to the journal the missing log entries of `versions`, and the checksums of the data files that these
-        versions added. Skip data files into which upkeep merged earlier files.
+        """Add to the table's journal the missing log entries of `versions`, and the checksums of the data files that
+        these versions added. Skip data files into which upkeep merged earlier files.
 
         Several collectors call this method for the same versions. A lock makes sure that each version gets only one
         line. Raise OSError if the journal or a data file cannot be accessed.
@@ -280,21 +281,21 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add to the journal the number of rows of each group (equal source, format, session, stream and kind) in a
-        data file, unless there are more than `GROUPS_MAX` groups.
+        """Add to the table's journal the number of rows of each group (equal source, format, session, stream and kind)
+        in a data file, unless there are more than `GROUPS_MAX` groups.
 
         Raise OSError if the journal cannot be written."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
-        """Add to the journal the checksums of files in the table's directory. Raise OSError if that fails."""
+        """Add to the table's journal the checksums of files in the table's directory. Raise OSError if that fails."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Remove from the journal all facts about files that no longer exist, and the log entries of versions that the
-        Delta log no longer has.
+        """Remove from the table's journal all facts about files that no longer exist, and the log entries of versions
+        that the Delta log no longer has.
 
         Raise OSError if the journal cannot be rewritten.
         """
@@ -309,8 +310,8 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove from the journal the log entries of `versions`. These versions were removed from the table, and new
-        versions will get the same numbers.
+        """Remove from the table's journal the log entries of `versions`. These versions were removed from the table,
+        and new versions will get the same numbers.
 
         Raise OSError if the journal cannot be rewritten.
         """
@@ -345,8 +346,8 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read the lines that were added to the journal since the last call. Add their versions to `_noted`, the
-        versions that the journal has."""
+        """Read the lines that were added to the table's journal since the last call. Add their versions to `_noted`,
+        the versions that the journal has."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -360,7 +361,7 @@ class Journal:
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
     def _append(self, lines: list[JournalLine]) -> None:
-        """Append lines to the journal, and sync it."""
+        """Append lines to the table's journal, and sync it."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._append_locked(lines)
 

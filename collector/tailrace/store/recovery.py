@@ -86,8 +86,8 @@ class EndOfLog:
     def repair(self, above: list[int], base: int, journal: JournalContent) -> EndRepair:
         """Remove damaged versions, if the spools of their writers still have the rows.
 
-        `above` are the versions above the checkpoint `base`; `journal` is the content of the journal. Raise StoreError,
-        and change nothing, if a damaged log entry can neither be restored nor removed.
+        `above` are the versions above the checkpoint `base`; `journal` is the content of the table's journal. Raise
+        StoreError, and change nothing, if a damaged log entry can neither be restored nor removed.
         """
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
@@ -255,7 +255,7 @@ class TableRecovery(msgspec.Struct):
     versions: list[int] = []
     """Versions that were removed from the log."""
     restored: list[int] = []
-    """Versions whose log entries were restored from their copies in the journal."""
+    """Versions whose log entries were restored from their copies in the table's journal."""
     checkpoints: list[int] = []
     """Versions whose checkpoints were removed."""
     aside: list[str] = []

@@ -85,12 +85,12 @@ class Turn(Protocol):
         ...
 
     def check(self, table: DeltaTable) -> None:
-        """Raise LockedError if another upkeep has taken the lease from this one."""
+        """Raise LockedError if another upkeep (merges and clean-up) has taken the lease from this one."""
         ...
 
     def give_back(self) -> None:
-        """End the lease of an upkeep whose process has ended without giving the lease back. Raise StoreError or
-        FullError if that fails."""
+        """End the lease of an upkeep (merges and clean-up) whose process has ended without giving the lease back. Raise
+        StoreError or FullError if that fails."""
         ...
 
     def read(self) -> UpkeepState: ...
@@ -235,7 +235,7 @@ class RemoteTurn:
         )
 
     def _taken_since(self, table: DeltaTable) -> int:
-        """Return the start time (Unix ns) of the upkeep that holds the lease, or 0 if none does."""
+        """Return the start time (Unix ns) of the upkeep (merges and clean-up) that holds the lease, or 0 if none does."""
         since = self._holder(table)
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 

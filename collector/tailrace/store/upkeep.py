@@ -206,7 +206,7 @@ class Plan(NamedTuple):
 
 
 class UpkeepReport(msgspec.Struct):
-    """The results of one upkeep.
+    """The results of one upkeep (merges and clean-up).
 
     `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run,
     with reasons. `held` explains why days older than `retention_age` are kept. `damaged` has a message for each damaged
@@ -225,7 +225,8 @@ class UpkeepReport(msgspec.Struct):
 
 
 def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
-    """Return the steps of an upkeep (merges and clean-up) that are due at `now` (Unix ns) for a table with these files."""
+    """Return the steps of an upkeep (merges and clean-up) that are due at `now` (Unix ns) for a table with the given
+    files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -248,7 +249,7 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep is due at `now` (Unix ns) for a table with these files.
+    """Return whether an upkeep (merges and clean-up) is due at `now` (Unix ns) for a table with the given files.
 
     The result depends only on the table and the last upkeeps, not on the caller. A small table without an
     earlier upkeep waits until the table has `CROWDED` files.
@@ -261,7 +262,7 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs.
+    """Return whether an upkeep (merges and clean-up) of the store `path` is due and none runs.
 
     Also return the long time without rows (`Jump`) because of which days older than `retention_age` are kept, or None.
     Change nothing and take no lease. Raise StoreError if the table is not readable.
@@ -336,7 +337,8 @@ def run(
 
 
 class _Upkeep:
-    """The steps of an upkeep. Each method returns whether its step succeeded; a failed step is left to the next run."""
+    """The steps of an upkeep (merges and clean-up). Each method returns whether its step succeeded; a failed step is
+    left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
         self.report = UpkeepReport()
@@ -427,7 +429,7 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Add to the journal the versions that a step of the upkeep has written.
+        """Add to the table's journal the versions that a step of the upkeep has written.
 
         Also add the checksum of each new file, and its number of rows in each group (equal source, format, session,
         stream and kind).

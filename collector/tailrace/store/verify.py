@@ -64,8 +64,8 @@ def stat_damage(path: Path, size: int) -> str | None:
 def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     """Return a description of the damage of a data file in the table `root`, or None if the file is undamaged.
 
-    `noted` is the file's checksum in the journal, or None. Raise StoreError or OSError if the file cannot be read for
-    another reason than damage.
+    `noted` is the file's checksum in the table's journal, or None. Raise StoreError or OSError if the file cannot be
+    read for another reason than damage.
     """
     path = root / file.path
     if reason := stat_damage(path, file.size):
@@ -117,7 +117,8 @@ class StoreVerification(msgspec.Struct):
     """The result of the verification of a store.
 
     `files` is the number of data files of the table. `verified` is the number of those whose content has the checksum
-    in the journal. `unverifiable` is the number of those that are readable, but have no checksum in the journal.
+    in the table's journal. `unverifiable` is the number of those that are readable, but have no checksum in the
+    journal.
     """
 
     files: int = 0
@@ -127,8 +128,8 @@ class StoreVerification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> StoreVerification:
-    """Verify all files of a store, a directory or URL. Raise StoreError if the store has no table or is not
-    readable."""
+    """Verify that all files of a store, a directory or URL, are unchanged since they were written. Raise StoreError if
+    the store has no table or is not readable."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
