@@ -213,7 +213,7 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line of a file that contains a record. Raise OSError if the file cannot be read."""
+    """Yield the hash of each line with a record in a file. Raise OSError if the file cannot be read."""
     for line in lines(file):
         record = line.strip(b" \t\r,[]")
         if record:

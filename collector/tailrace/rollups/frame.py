@@ -136,8 +136,8 @@ def frame(
     """Return all that a timeline draws in a window of time that is `pixels` wide on the screen. If `lanes` is None,
     draw all lanes.
 
-    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep has deleted files of the table
-    during the read, and ValueError for an empty window."""
+    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep (merges and clean-up) has
+    deleted files of the table during the read, and ValueError for an empty window."""
     if window.end <= window.begin or pixels < 1:
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)

@@ -207,7 +207,7 @@ class RowSource:
 
 
 def pattern(path: str) -> str:
-    """Return an SQL literal with a glob pattern that matches exactly this path."""
+    """Return an SQL literal with a glob pattern that matches exactly the path `path`."""
     return quote(literal(path))
 
 
