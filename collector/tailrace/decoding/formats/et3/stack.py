@@ -13,15 +13,16 @@ THREADS_MAX = 512
 """Maximum number of threads whose open frames are stored."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods of one thread in `Stacks.passed`. Beyond the maximum, all entries of the thread are
-dropped."""
+"""Maximum number of methods of one thread for which `Stacks.passed` counts removed frames. Beyond the maximum, all
+counts of the thread are dropped."""
 
 OpenFrame = tuple[str, int, bool]
 """An open frame: its method, its number, and whether its begin record lacks the name of the method."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Memory (bytes) of an open frame or of a method in `Stacks.passed`, and memory (bytes) of a thread."""
+"""Memory (bytes) of an open frame or of a method for which `Stacks.passed` counts removed frames, and memory (bytes) of
+a thread."""
 
 
 class Stacks(msgspec.Struct):

@@ -204,7 +204,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Decode bytes at `at` that are not a complete event of a usual size.
+        """Decode bytes at `at` that are not a complete event of at most `SHORT` bytes.
 
         Return the number of decoded bytes, or 0 if more input is necessary."""
         have = len(data) - at
