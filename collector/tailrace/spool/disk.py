@@ -133,7 +133,7 @@ class FileSystem:
         path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def make_way(self, path: Path) -> None:
-        """Rename a directory or another non-file that exists at the path of a file."""
+        """Rename a directory or another non-file at the path of a file, so that the file can be created."""
         make_way(path)
 
     def free(self, directory: Path) -> int:
