@@ -356,7 +356,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a format's files in directories. Paths are absolute, with "/" as separator.
 
     `stream(path)`: whether the file name is a possible name of a stream.
-    `documents(path)`: the paths of the files that describe a stream, relative to the stream's directory.
+    `documents(path)`: the paths of the documents (files that describe a stream, such as metadata files), relative to
+    the stream's directory.
     `described(path)`: the path of the only stream that a document describes, otherwise "".
     `group(path)`: the group of a stream: the streams of one program execution, which share names and a clock.
     `copy(path)`: a key that is equal for a file and its moved or compressed copy. Two files with equal keys are one stream

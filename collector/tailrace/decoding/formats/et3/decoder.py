@@ -2,7 +2,8 @@
 
 The module `events` describes the rows, and the module `line` the lines. Lines have one of two forms, which look alike:
 the form of the specification or the form of the existing agents. The module `form` determines the form of a trace, and
-describes the clock, threads and losses of each form. The module `maps` reads the names in a trace's documents.
+describes the clock, threads and losses of each form. The module `maps` reads the names in a trace's documents (files
+that map numbers to names).
 
 A session is one file. The first record is the session record `trace`, which states the form of the lines and that the
 clock is logical. The decoder holds back lines until the form is known: usually at the second entry or exit, and at the

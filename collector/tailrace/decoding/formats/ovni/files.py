@@ -56,8 +56,8 @@ def _recognises(path: str, head: bytes) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the paths of the documents that describe a stream: those of its thread, its process and its trace. Paths
-    are relative to the stream's directory."""
+    """Return the paths of the documents (metadata files and the table of clock offsets) that describe a stream: those
+    of its thread, its process and its trace. Paths are relative to the stream's directory."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
         return "stream.json", f"../../../{OFFSETS}"

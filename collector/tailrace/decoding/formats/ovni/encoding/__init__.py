@@ -1,4 +1,5 @@
-"""Turn ovni records back into streams, byte for byte, and into the documents of the streams.
+"""Turn ovni records back into streams, byte for byte, and into the documents of the streams (metadata files and the
+table of clock offsets).
 
 The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose
 streams are written. If the original table had no line for a host, the written table gets the first lines of the
