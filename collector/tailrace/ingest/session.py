@@ -269,7 +269,8 @@ class Session:
         self.state.received += size
         self.state.last = now
 
-    # Methods that process changes, documents and losses of the session's file
+    # Methods that process changes and losses of the session's file, and the documents (such as metadata files) beside
+    # it
 
     def file(self, facts: FileFacts | None, now: int) -> None:
         """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests (has
