@@ -131,7 +131,8 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        # Ignore that the peer has not sent its alert `close_notify` yet.
+        # Ignore that the peer has not sent the TLS alert `close_notify` yet: the connection is closed without waiting
+        # for it.
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         return self._outgoing.read()
@@ -214,7 +215,7 @@ class Connection:
         self.active_at = 0.0
         """Time (seconds of trio's clock) at which data was last received."""
         self.reason = "stop"
-        """The reason why the connection ended, for the row of the session's end."""
+        """Why the connection ended. The row about the end of its session states this reason."""
         self.ready = False
         """Whether `put_back` has stored bytes. The next `receive` returns these bytes without reading the socket."""
         self.opening: bytes | None = b""
@@ -246,7 +247,7 @@ class Connection:
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        # Store bytes that arrived together with the end of the handshake
+        # Keep bytes that the peer has sent together with the end of its handshake
         self.put_back(*channel.receive())
 
     def receive(self) -> tuple[bytes, str | None]:
@@ -374,9 +375,9 @@ class GreetingRefusedError(Exception):
 
 
 def greets(guard: Guard) -> bool:
-    """Return whether a listener with this access control requires TLS or a token from its peers.
+    """Return whether peers of a listener with this access control need TLS or a token.
 
-    Then a connection gets its session only after both are checked.
+    If so, a connection gets its session only after they are checked.
     """
     return guard.certificates is not None or guard.tokens is not None
 

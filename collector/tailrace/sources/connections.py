@@ -88,12 +88,12 @@ class Listener(Protocol):
     It is well below the size of the socket's buffer, because the writer blocks when the buffer is full.
     """
     look_seconds: float
-    """Interval (seconds) between two calls of `renewed` while no client connects."""
+    """Interval (seconds) between two checks whether clients can still reach the listening socket (`renewed`), while no
+    client connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """Yield a listening socket and its address as text; close the socket at the end. Raise OSError if the address
-        is not available.
-        """
+        """Yield a listening socket and its address as text; close the socket at the end of the `with` block. Raise
+        OSError if the address is not available."""
         ...
 
     def renewed(self) -> socket.socket:
@@ -173,7 +173,8 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            # Cancel the wait of the receiving task. It then waits again, with the new timeout.
+            # Wake the receiving task, which waits for at most the old `idle_timeout`. It then waits again, with the new
+            # one.
             self._waiting.cancel()
 
     def cut(self, number: int, reason: str) -> None:
@@ -195,7 +196,7 @@ class ConnectionSource:
         self._figures.problems, self._figures.certificate_expires = guard.problems, guard.expires
         return self._figures
 
-    # Methods that accept connections
+    # The following methods accept connections.
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
         """Return the socket at which the source must listen from now on.
@@ -289,11 +290,11 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        # Ignore that another task may close the connection while bytes are sent
+        # Ignore that another task may close the connection while this task sends its buffered bytes
         with suppress(trio.ClosedResourceError):
             await connection.send_rest()
 
-    # Methods that receive from accepted connections
+    # The following methods receive from accepted connections.
 
     async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
         """Receive from all connections, until cancelled."""

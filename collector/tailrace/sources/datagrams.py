@@ -318,7 +318,7 @@ class SystemSocket:
     """Pause (seconds) between two reads: zero, because the kernel's queue might overflow during a pause."""
 
     def stop(self) -> None:
-        """Do nothing, because no thread reads the socket."""
+        """Do nothing, because no thread reads a socket of this kind."""
 
 
 class PumpedSocket(SystemSocket):

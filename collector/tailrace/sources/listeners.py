@@ -202,7 +202,7 @@ def _accepting(path: Path, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # The kernel creates the file with the socket's own mode, reduced by the umask. So the file never has more
-        # permissions than `mode`.
+        # permissions than the configured `mode`.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()
@@ -250,7 +250,7 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            # The backlog is full. So a process listens.
+            # The connection was refused because the backlog is full. So a process listens at the socket.
             return True
     return True
 

@@ -130,9 +130,9 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def named(sock: socket.socket) -> str:
-    """Return the address of a bound socket as text.
+    """Return the address of a bound socket as text, in a form to which programs on this host can connect.
 
-    Programs on this host can connect to it in this form, even if the socket is bound to all addresses.
+    This works even if the socket is bound to all addresses.
     """
     name = sock.getsockname()
     return f"localhost:{name[1]}" if _device(sock) == LOOPBACK else join(name)
@@ -435,11 +435,12 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
-        # If `ours` is a socket for both IPv4 and IPv6, its IPv4 peers have addresses of IPv6 form
+        # If the collector's socket (`ours`) accepts both IPv4 and IPv6, its IPv4 peers have addresses of IPv6 form
         far = (far[0], bytes(len(near[1])))
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    # A socket that is bound to all addresses has no address of its own. Use the peer's, since both are on this host.
+    # A socket that is bound to all addresses has no address of its own. Use the peer's address, because both sockets
+    # are on this host.
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM

@@ -240,9 +240,8 @@ class SourceFigures(msgspec.Struct):
     buffer_bytes: int = 0
     buffer_asked: int = msgspec.field(default=0, name="buffer_asked_bytes")
     files: int = 0
-    """Number of files that the source knows: those that it follows, those that wait, and those that it has read to
-    their end.
-    """
+    """Number of files that the source knows: those that it follows, those that wait to be followed, and those that it
+    has read to their end."""
     files_ended: int = 0
     """Number of files that the source has read to their end.
 

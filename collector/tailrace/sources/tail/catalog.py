@@ -115,13 +115,13 @@ class Catalog:
         return self._by_node.get(node)
 
     def akin(self, path: str) -> list[Followed]:
-        """Return the known files that may be copies or originals of the file at a path. Their paths give the same key
-        (`Files.copy`)."""
+        """Return the known files that may be copies or originals of the file at a path, because `Files.copy` gives the
+        same key for their paths as for this path."""
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may be copies or originals of the file at a path. Their paths give the same key
-        (`Files.copy`)."""
+        """Return the ended files that may be copies or originals of the file at a path, because `Files.copy` gives the
+        same key for their paths as for this path."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
@@ -166,8 +166,7 @@ class Catalog:
         return None if file.location.path == before else before
 
     def move(self, file: Followed, path: str, now: float) -> None:
-        """Record a file's new path. A possible copy (`Phase.COPY`) stays in its group, which contains its possible
-        original."""
+        """Record a file's new path. A possible copy (`Phase.COPY`) stays in the group of its possible original."""
         key = self.remove(file)
         file.moved(path)
         self.add(file, now, key if file.phase is Phase.COPY else None)
@@ -181,8 +180,8 @@ class Catalog:
         """Compare `file` with `other` a step further. Return whether `file` is proven to be a copy of `other`, or None
         while the comparison is unfinished (see `Followed.proves`). Raise OSError if a file cannot be read.
 
-        The checksum of one file at a time is computed, because this may need an inflater (decompressor). While it is
-        another file's, return True without a proof, so that `file` waits."""
+        Only one file's checksum is computed at a time, because this may need an inflater (decompressor). While another
+        file's checksum is computed, return True without a proof, so that `file` waits."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -226,7 +225,7 @@ class Catalog:
         while len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
 
-    # Methods that set and return the times of the files' checks
+    # The following methods set and return the times at which files are checked.
 
     @property
     def next_due(self) -> float:
@@ -262,7 +261,7 @@ class Catalog:
             file.interval = poll
         else:
             file.interval = min(max(2 * file.interval, poll), self.idle_interval(len(self)))
-        # Check many files at the same time, because a wake-up costs as much as ten checks.
+        # Let the checks of many files fall due together, because a wake-up costs as much as ten checks.
         tick = file.interval / TICKS
         self.check_at(file, math.ceil((now + file.interval) / tick) * tick)
 
@@ -277,7 +276,7 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
     A file must wait if a possible original is followed or was found first. A file must also wait if its content is
     shorter than the first bytes of an ended file and equals their beginning: it may be the beginning of a copy."""
-    # This call also checks other files for changes, which may end their sessions.
+    # `_has_original` also checks other files for changes, which may end their sessions. So call it first.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
     ended = ended_like(catalog, file)
@@ -295,7 +294,7 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # `other` may have changed since its last check.
+            # Check `other` for changes before it is compared, because it may have changed since its last check.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 found = _may_repeat(catalog, file, other, now)
@@ -349,7 +348,7 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # the next check of that file reports the error if it persists
+        return False  # ignore the error: if it persists, the next check of `file` reports it
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
@@ -361,7 +360,7 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
     try:
         return relation(file.head(), head) != "other"
     except OSError:
-        return False  # the file was removed and cannot be read
+        return False  # `file` was removed and cannot be read, so nothing can be compared
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
@@ -369,7 +368,7 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
     another file at their path."""
     found = []
     for other in catalog.relatives(file):
-        with suppress(OSError):  # ignore the error, because the next check of that file reports it
+        with suppress(OSError):  # ignore the error, because the next check of `other` reports it
             if other.location.gone is None and other.look(now):
                 found.append(other)
     return found
@@ -428,9 +427,10 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         if not _is_alike(other, head):
             continue
         try:
-            other.look(now)  # the known file may have changed since its last check
+            other.look(now)  # Check `other` for changes before it is compared
         except OSError:
-            return True  # `other` cannot be read now; its next check reports the error
+            # claim the file until `other` can be read again; the next check of `other` reports the error
+            return True
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -450,7 +450,7 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
             if relation(file.head(), head) != "other":
                 return True
         except OSError:
-            continue  # the file was removed and cannot be read
+            continue  # `file` was removed and cannot be read, so it is no possible copy
     return False
 
 

@@ -44,7 +44,7 @@ class ContentView(NamedTuple):
     """The state of an open file, and whether a reader may pass holes (ranges to which nothing was written).
 
     Without `past_holes`, the reader stops before a hole, because the writer may still fill the hole. With `past_holes`,
-    it stops only before a hole at the end of a file that is not `final`."""
+    it stops only before a hole at the end of a file that may still change (not `final`)."""
 
     fd: int
     size: int
@@ -111,7 +111,8 @@ class RawBytes:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return size
-            self._extent = range(offset, size)  # the file system does not support holes
+            # without support for holes, all bytes up to the end count as data
+            self._extent = range(offset, size)
         return self._extent.start
 
 
@@ -264,7 +265,8 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # the caller received this event when the bytes were first decompressed
+            # the caller received this event when the bytes were first decompressed, so do not return it again
+            return b""
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -295,7 +297,7 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 def head(fd: int) -> bytes:
     """Return the first bytes of a file's content; decompress them if the file is compressed. Raise OSError if the file
     cannot be read."""
-    # A single read call, because the file may be growing between two calls.
+    # Use a single read call: the file may grow between two calls, so that their results would not fit together.
     begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
     if kind is not Compressed:
@@ -390,7 +392,8 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # Detect changes in the middle of the read bytes, of which only a checksum is known
+    # The following methods compare the checksum of all bytes that were read, to detect changes between the remembered
+    # first and last bytes.
 
     @property
     def is_being_checked(self) -> bool:
@@ -485,7 +488,8 @@ def _behind_hole(fd: int) -> bytes:
         if error.errno not in {
             errno.ENXIO,
             errno.EINVAL,
-        }:  # ENXIO: the file has no data; EINVAL: the file system does not support holes
+            # ENXIO means that the file has no data, and EINVAL that the file system does not support holes
+        }:
             raise
         data = 0
     return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]

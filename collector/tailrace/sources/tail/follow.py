@@ -129,7 +129,7 @@ class Followed:
         self._written_at: int | None = None
         """The file's modification time (Unix ns), as the last check found it."""
         self._is_moved = False
-        """Whether the next check must pass on the documents beside the file's new path."""
+        """Whether the next check must pass the metadata files beside the file's new path to the session."""
         self._touched = False
         """Whether the file's modification time has changed but not its size, so that bytes which were read may have
         been overwritten."""
@@ -210,13 +210,13 @@ class Followed:
         now_as = signature(found)
         changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
-            return True  # the size has changed because another file is at the path now
+            return True  # the size differs because another file is at the path now
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # Compare the file once more when it has stopped changing, because a further change within the resolution of
-            # the file's times would not show.
+            # Once the file has stopped changing, compare it once more: its times do not show a further change within
+            # their resolution.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
@@ -232,7 +232,7 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self._is_moved and self.location.gone is None:
-            # If the path had got other content, the check has ended the session, to which the documents do not belong.
+            # If the path has other content now, the check has ended the session. The documents are not the session's.
             self._is_moved = False
             self.handoff.documents(self.location.path)
         return replaced
@@ -258,7 +258,7 @@ class Followed:
         try:
             return not at.is_readable or self._has_read(at.open(), at.path)
         except OSError:
-            return True  # the next check of the file compares the contents, or reports the error
+            return True  # the next check of `other` compares the contents, or reports the error
 
     def become(self, other: Followed) -> None:
         """Continue this file's session with the path, descriptor and size of `other`, which is the same file."""
@@ -393,7 +393,7 @@ class Followed:
                 self._proof = CopyProof(fd)
             return self._proof.step(fd, self.size, other, other._part)
         except OSError:
-            self._proof = None  # release the inflater (decompressor); a later check begins again
+            self._proof = None  # release the inflater; a later call begins the comparison anew
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
@@ -414,7 +414,7 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            # Ignore the error, because the next check of that file reports it.
+            # Ignore an error of `other`, because the next check of `other` reports it.
             with suppress(OSError):
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
@@ -451,10 +451,10 @@ class Followed:
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
             if kind is Compressed:
-                return True  # the file must wait for its turn to get an inflater (decompressor)
+                return True  # wait for a turn to get an inflater (decompressor)
         part = self._part
         if part.reader is None:
-            return False  # too few bytes to know whether the file is compressed
+            return False  # the file has too few bytes to know whether it is compressed
         waited = self._desk.clock.monotonic() - self.location.changed_at
         past_holes = self.final or waited >= self._desk.config.hole_timeout
         piece = part.reader.next(ContentView(fd, self.size, past_holes, self.final))
@@ -535,7 +535,7 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Read the size again, later than `head` and `last`: the file may have been truncated or rewritten meanwhile.
+        # Read the size after `head` and `last`, because the file may have been truncated or rewritten meanwhile.
         self.size = self._system.fstat(fd).st_size
         if (
             part.is_compressed_earlier
@@ -560,7 +560,7 @@ class Followed:
         part = self._part
         same = part.check_more(fd)
         if same is False:
-            # The file may have been replaced or rewritten since the last check.
+            # The file may have been replaced or rewritten since the last check, so examine it again.
             self._examine(self._system.fstat(fd).st_size)
             if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)

@@ -290,7 +290,8 @@ class Location:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
             except OutsideError:
-                # The configured patterns have changed, so the path is outside all roots now.
+                # The configured patterns have changed, so that the path is outside all roots now. Ask the system
+                # directly.
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
@@ -333,7 +334,7 @@ class Location:
             return False
         if self.gone is None and self._closed_as == signature(found):
             return True
-        # A later file may have been given the inode of a deleted file.
+        # Open the file to recognise it: a later file may have been given the inode of a deleted file.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
                 self.open()
@@ -351,15 +352,16 @@ class Location:
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return False  # somebody deleted the file after the caller had checked it
+            # somebody deleted the file after the caller had checked it, so no later file is known
+            return False
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False
         self.lose_path("replaced", now)
         return True
 
     def _is_later(self, birth: int) -> bool:
-        """Return whether a file with the same inode and this creation time was created after this
-        file. Return False if a time is unknown."""
+        """Return whether a file with the same inode and the creation time `birth` is a later file than this one. Return
+        False if a creation time is unknown."""
         return bool(self.birth and birth) and birth != self.birth
 
     def lose_path(self, reason: str, now: float) -> None:

@@ -53,7 +53,8 @@ WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
 """Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
 
-# The phase after each event, by the phase before the event. An event cannot happen in a phase that is not listed.
+# The phase of a file after each event, by its phase before the event. An event cannot happen in a phase that is not
+# listed for it.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),

@@ -61,7 +61,8 @@ class Complaints:
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def leads_outside(self, path: str) -> None:
-        """Count each link that leads out of all roots once, and log the first few links."""
+        """Count each link that leads out of all roots (the directories within which files may be read) once. Log the
+        first few of these links."""
         if path in self._outside:
             return
         if len(self._outside) == OUTSIDE_MAX:
@@ -199,7 +200,7 @@ class Search:
 
     def covers(self, path: str) -> bool:
         """Return whether the last search would have found a file at this path, because it could read all directories
-        above."""
+        above it."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -218,8 +219,8 @@ class Search:
             root = pattern.root
             found = self._stat(root)
             if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-                # The root and the directory above it are missing, so a file system may be unmounted. If only the root
-                # were missing, it would have been deleted.
+                # Count the files of the pattern as not searched: its root and the directory above the root are missing,
+                # so a file system may be unmounted. A missing root alone means that somebody deleted it.
                 self._unseen.add(root)
             if found is not None and stat.S_ISDIR(found.st_mode):
                 yield from self._descend(pattern, seen)
@@ -244,7 +245,7 @@ class Search:
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
         while places or links:
-            # Search directories before links, so that a file is found at its own path.
+            # Search directories before links. A file that a link also leads to is then found at its own path.
             is_link = not places
             path, wanted = (places or links).pop()
             if is_link or len(visited) % BREATH == BREATH - 1:
@@ -376,10 +377,12 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of remembered files whose content is not of the source's format: in `_strange`, and in `_settled`.
+"""Maximum number of files in `_strange`, and of files in `_settled`: remembered files whose content is not of the
+source's format.
 
 Any other such file is checked again whenever its directory is listed. If a pattern matches its name only by wildcards,
-it is checked at most once in `YOUNG` seconds."""
+it is checked at most once in `YOUNG` seconds.
+"""
 YOUNG = RELIST
 """Time (seconds) for which a changed file counts as young: its writer may still be writing the first record. Each
 search checks a changed young file again. An older file is checked at most once in this time, if its name matches only
@@ -434,7 +437,7 @@ class Discovery:
 
     def covers(self, path: str) -> bool:
         """Return whether the last search would have found a file at this path, because it could read all directories
-        above."""
+        above it."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
@@ -471,7 +474,7 @@ class Discovery:
         If a known file was moved to this path, also check the path at which it was before, because another file may be
         there now."""
         vacated: str | None = path
-        # A loop instead of a recursion, because a log rotation may move a thousand files.
+        # Use a loop and no recursion, because a log rotation may move a thousand files.
         while vacated is not None:
             path, vacated = vacated, None
             before = self._catalog.at(path)
@@ -539,7 +542,8 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if not isinstance(error, MISSING):
-                # An unreadable file of another user may not be meant for this source, so count its error only once.
+                # Count the error of an unreadable file only once, because a file of another user may not be meant for
+                # this source.
                 if is_new or strange.spelled:
                     self._complaints.failed(name_of(error))
                 self._remember(strange, None)

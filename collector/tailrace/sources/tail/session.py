@@ -78,8 +78,8 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the running process that writes a file, or None if it is not certain that it does.
-        `birth` is the file's creation time (Unix ns, or 0)."""
+        """Return the running process that writes a file, or None if no process certainly does. `birth` is the file's
+        creation time (Unix ns, or 0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
             return None
@@ -137,7 +137,7 @@ class Writers:
             booted = int(_after(Path(self._proc, "stat"), "btime")[0])
         except (OSError, ValueError, IndexError):
             return False
-        # The boot time has a resolution of one second.
+        # Assume the earliest possible boot time, because the kernel states it only in whole seconds.
         started = (booted - 1) * 10**9 + process.started * _TICK_NS
         return (
             owner == file.st_uid
@@ -417,7 +417,8 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # Search for the writer again: the process found before may be an earlier owner of the writer's PID.
+            # Search for the writer again: the process that was found before may be an earlier owner of the writer's
+            # PID, which the system has reused.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
             # Report the end of the process at the next check, because the process may have written to the file after

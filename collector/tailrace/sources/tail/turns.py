@@ -53,7 +53,7 @@ class Turns:
 
     def take(self, file: Followed) -> None:
         """Count a file as followed. The caller has checked the limit, unless the file continues an existing session:
-        such a file may exceed the limit."""
+        such a file is followed even beyond the limit."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
@@ -153,9 +153,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater (decompressor) until its end, because the last content comes only
-        # after all bytes were fed. A new inflater would not reach this content before the end, and the file would count
-        # as changed.
+        # A file that will not grow keeps its inflater (decompressor) until the end of the file, because the last
+        # content comes only after all bytes were fed. A new inflater would not reach this content before the end, and
+        # the file would count as changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -177,14 +177,15 @@ class Inflaters:
         self._leave(file)
 
     def _leave(self, file: Followed) -> None:
-        """Remove a file from `_later`. Remove all invalid entries from `_heap` if they are more than half of it."""
+        """Remove a file from `_later`, the files that wait because of `AGAIN_RATE`. Remove all invalid entries from
+        their queue `_heap` if they are more than half of it."""
         if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
             self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # Try the files that wait because of `AGAIN_RATE` first. Otherwise the files in `_line` could delay them for
-        # ever.
+        # Try the files that wait because of `AGAIN_RATE` first. Otherwise the files in `_line`, which wait in order of
+        # arrival, could delay them for ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:

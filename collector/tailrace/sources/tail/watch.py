@@ -210,14 +210,15 @@ class Watch:
         if (
             file.location.gone is None
             and not file.has_more
-            and not file.queued  # decompressed content may be left although all bytes of the file were read
+            # a `queued` file may have decompressed content left, although all its bytes were read
+            and not file.queued
             and not self._once
         ):
             if file.phase is Phase.FOLLOWED:
                 file.rest(now)
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
-                return  # nothing has changed, which is the most frequent case
+                return  # return early in the most frequent case, in which nothing has changed
         if file.phase in WAITING and not self._decide(file, now):
             return
         if not file.queued and self._is_over(file, now):
@@ -230,7 +231,7 @@ class Watch:
         then the caller must keep the file, even if it was deleted. Raise OSError if a file cannot be read."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            # Decide at a later check: the file is empty or unreadable, or waits for its turn (`files_max`).
+            # Keep the file and decide at a later check: it is empty or unreadable, or waits for its turn (`files_max`).
             return True
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -238,7 +239,8 @@ class Watch:
         if not self._once and (others := self._is_of_others(file)) != "no":
             return others == "yes"
         if self._has_later_relatives(file, now):
-            # First check these newly found files, of which this file may be a copy. Then check this file again.
+            # First check the files that were just found, because this file may be a copy of one of them. Then check
+            # this file again.
             self._catalog.check_at(file, self._clock.monotonic())
             return True
         begun, waits = None, catalog.is_part(self._catalog, file, now)
@@ -352,7 +354,8 @@ class Watch:
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            return False  # the file's unread bytes must be read first
+            # first decide whether to read the bytes of this file, which has not been followed so far
+            return False
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -408,7 +411,7 @@ class Watch:
         """Handle a file that was read whole. If more content may come, do nothing. Otherwise continue the file's
         session with a copy, or end the session if there is no copy. Raise OSError if a copy cannot be read."""
         if file.final:
-            # Search for a copy that continues the session. This is possible only after all content was read.
+            # Now that all content was read, search for a copy that continues the session.
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
                 self._close(file, gone or END_OF_FILE)
@@ -420,7 +423,8 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            # Another source knows a possible copy of this file, which may continue the session.
+            # Another source knows a possible copy of this file. Release the session, so that the other source can
+            # continue it.
             self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
