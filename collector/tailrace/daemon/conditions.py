@@ -39,8 +39,8 @@ async def watch_pending(ingest: Ingest, context: Context) -> None:
     Records that were dropped before the daemon started do not count.
     """
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
-    # By source: the monotonic time of the last dropped record, and the number of records dropped since the source's
-    # condition began.
+    # For each source: the monotonic time of its last dropped record, and the number of records dropped since its
+    # condition (the reported problem) began.
     since: dict[str, tuple[float, int]] = {}
     while True:
         now = context.clock.monotonic()

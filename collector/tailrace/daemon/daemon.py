@@ -118,8 +118,7 @@ class DaemonProgress(NamedTuple):
 
     def lives_on(self, before: DaemonProgress) -> bool:
         """Return whether the daemon has done anything since `before`: it committed rows, a disk or store refused an
-        operation, or `replayed` has grown.
-        """
+        operation, or the position `replayed` (see `DaemonProgress`) has grown."""
         return self[1:] != before[1:]
 
 
@@ -262,7 +261,7 @@ class Daemon:
     async def _decode(self) -> None:
         """Decode entries until cancelled.
 
-        If earlier starts ran out of memory, first wait for the time `Starts.rest`.
+        If earlier starts ran out of memory, first wait for `Starts.rest` seconds.
         """
         if self.starts and self.starts.rest:
             self.answering.set()
@@ -282,8 +281,8 @@ class Daemon:
     async def _finish(self) -> None:
         """Decode and commit all received bytes, as far as the time limit of a stop allows.
 
-        If all rows are committed, mark the collector as finished. An import with an open session is marked as
-        unfinished instead.
+        If all rows are committed, record on disk that the collector has finished. If an import has an open session,
+        record that it is unfinished instead.
         """
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
@@ -340,7 +339,8 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check for dropped records, once `replayed` is set."""
+        """Run the upkeep of the table and the check for dropped records. Begin once `replayed` is set: the ingest has
+        decoded all spool entries whose rows are in the table."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)

@@ -216,8 +216,8 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Decode the spool entries of an older version of Tailrace before any file is changed. If an entry cannot be
-            # read, the start fails here.
+            # If the table or the checkpoint is of an older version of Tailrace, decode the spool's entries before any
+            # file is changed. An unreadable entry then makes the start fail here.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
@@ -249,8 +249,8 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        # The introduction identifies the collector to readers of the store. Without it, they would believe that it runs
-        # on another host.
+        # The introduction is a file that identifies the collector to readers of the store. Without it, they would
+        # believe that it runs on another host.
         with suppress(TailraceError):
             introduce(directory, who)
         return open_table()

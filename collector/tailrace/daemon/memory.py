@@ -63,8 +63,8 @@ def bounds(config: Config) -> list[Bound]:
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # One batch fills while the previous one is written. For a store behind a URL, a third batch may wait in
-        # between.
+        # Count two batches: one fills while the previous one is written. For a store behind a URL, count a third one,
+        # which may wait in between.
         Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
@@ -73,7 +73,7 @@ def bounds(config: Config) -> list[Bound]:
         Bound("sessions", sum(_sessions(config, source) for source in sources)),
         Bound("streams", sum(_streams(config, source) for source in sources)),
         Bound("state", state),
-        # While the daemon writes or reads a checkpoint, the state is in memory a second time.
+        # Count the state twice, because a second copy is in memory while the daemon writes or reads a checkpoint.
         Bound("checkpoint", state),
         Bound("unfinished records", sum(_unfinished(source) for source in sources)),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),

@@ -181,8 +181,7 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 gets another port at each start. So its kept socket can be found only by name, not by
-            # address.
+            # Find the kept socket of a listener on port 0 only by its name: its port is another one after each start.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -380,8 +379,9 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read positions of the source's files are known only when all present spool entries are
-                    # decoded. The daemon's start need not wait for this: no bytes of the files are lost meanwhile.
+                    # Wait until all present spool entries are decoded, because the read positions of the source's files
+                    # are known only then. The daemon's start need not wait for this: no bytes of the files are lost
+                    # meanwhile.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)

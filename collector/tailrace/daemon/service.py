@@ -176,8 +176,8 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        # `degrade` writes to the log only when the condition begins. If the condition for failed reloads holds already,
-        # log the message here.
+        # If the condition (the reported problem) for failed reloads holds already, log the message here: `degrade`
+        # writes to the log only when a condition begins.
         if Condition.RELOAD in self._daemon.health.conditions:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)

@@ -142,7 +142,8 @@ class Starts:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # Only log the error, although the next start may then count this start as killed.
+                # Only log the error, although the next start may then count this start as killed: the file of this
+                # start remains.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
@@ -154,7 +155,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # `end` then keeps the file `starting`
+            self._start = None  # without `_start`, `end` keeps the file `starting`
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

@@ -164,8 +164,8 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths of spool and store first: acknowledgements that are taken from the ingest, but not sent, are
-        # lost.
+        # Check the paths of spool and store before acknowledgements are taken from the ingest, because those that are
+        # taken and not sent are lost.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

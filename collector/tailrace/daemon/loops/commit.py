@@ -166,7 +166,7 @@ class CommitLoop(Enum):
 
 
 class Stage(Enum):
-    """The state of a loop's current commit."""
+    """The state of the current commit of one of the two commit loops (`CommitLoop`)."""
 
     IDLE = auto()
     BUSY = auto()
@@ -226,7 +226,7 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return how urgently the other loops have requested a commit (`Demand`), and reset the request to `NOTHING`."""
+        """Return how urgently other loops have requested a commit (`Demand`), and reset the request to `NOTHING`."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken
@@ -257,7 +257,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """The methods of the table that the loops use (see `store.table.Table`). All of them block.
+    """The methods of the table that the commit loops use (see `store.table.Table`). All of them block.
 
     One thread calls `prepare`. Another thread calls `land` with the result, and calls `checkpoint` after every
     `checkpoint_every` commits.
@@ -274,7 +274,7 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The part of `store.quarantine.Quarantine` that the loops use. `keep` writes unreadable bytes; this blocks."""
+    """The method of the quarantine that the commit loops use: `keep` writes unreadable bytes, and blocks."""
 
     def keep(self, pieces: Iterable[QuarantinedBytes]) -> None: ...
 
@@ -379,10 +379,10 @@ class Committing:
                 # Write unreadable bytes to the quarantine before the rows that refer to them.
                 yield from insist(partial(self._quarantine.keep, batch.quarantined))
             rows = yield from insist(partial(self._table.prepare, batch))
-            del taken, batch  # Free the memory of the batch before the next wait.
+            del taken, batch  # free the memory of the batch before waiting for the landing loop
             yield Wait(flag=pipeline.free)
             self._prepared.append((rows, commit))
-            del rows, commit  # free the memory of the snapshot before the next wait
+            del rows, commit  # free the memory of the rows and the snapshot before the next batch
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
@@ -395,7 +395,7 @@ class Committing:
         while True:
             yield Wait(flag=self.pipeline.handed)
             rows, (position, snapshot, said_missing, begun) = self._prepared.pop()
-            # Check both before and after the commit that the store's paths lead to the opened table.
+            # Check that the store's paths lead to the opened table, both before and after the commit.
             yield from insist(self._names.check_store)
             yield from insist(partial(self._table.land, rows, position))
             yield from insist(self._names.check_store)
@@ -417,7 +417,7 @@ class Committing:
         """Commit all rows of the decoded entries, and save a checkpoint. Return early if the store is lost.
 
         The store is lost if its path no longer leads to the opened files. The loops `run` and `land` must be running.
-        With `last`, `relieve` requests no commit afterwards.
+        With `last`, later calls of `relieve` request no further commit.
         """
         self.relieve()
         self._ending = last

@@ -221,7 +221,8 @@ class Decoding:
     def reached(self, position: int) -> Steps[None]:
         """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
-            yield Wait(flag=self._turned)  # `_idle` may never be set if entries keep arriving
+            # do not wait for `_idle`, which may never be set if entries keep arriving
+            yield Wait(flag=self._turned)
 
     def run(self) -> Steps[None]:
         """Decode the spool's durable entries, one after the other, until this generator is closed."""
@@ -233,7 +234,7 @@ class Decoding:
             self._turn_began = self._context.clock.monotonic()
             try:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
-            except FullError:  # No file descriptor is free: wait for one.
+            except FullError:  # no file descriptor is free, so wait for one
                 self._context.figures.log_descriptors += 1
                 # Count a refusal, so that the watchdog sees activity: a restart would not free file descriptors.
                 self._context.health.refusals += 1
@@ -280,8 +281,8 @@ class Decoding:
         self._committing.between.over()
 
     def _look(self) -> None:
-        """Call the function `replayed` once, when the ingest has decoded all entries whose rows the table had at the
-        start."""
+        """Call the function `replayed`, which the creator of the loop has passed, once, when the ingest has decoded all
+        entries whose rows the table had at the start."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

@@ -255,8 +255,8 @@ class Loops:
         """
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # A session's number is the spool position of its first entry, and number 0 stands for the daemon itself. So
-        # append other entries before any session begins.
+        # Append these two entries before any session begins, because a session's number is the spool position of its
+        # first entry, and number 0 stands for the daemon itself.
         self.timekeeping.begin(ahead)
         self.spool.append(EntryKind.START, 0, __version__.encode())
         return ahead
@@ -289,7 +289,8 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # The spool releases a segment only once two checkpoints are at later positions.
+                # Request a checkpoint, because the spool releases a segment only once two checkpoints are at later
+                # positions.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
@@ -315,8 +316,8 @@ class Loops:
         def stop() -> None:
             if (
                 self.names.loss is None
-                # Append nothing to a spool whose path leads to another file. No start would read the entry, and its
-                # bytes would count as received but not in the table.
+                # Append nothing to a spool whose path no longer leads to the opened file. No later start of the daemon
+                # would read the entry, and its bytes would count as received but not in the table.
             ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
@@ -339,7 +340,7 @@ class Loops:
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
             with suppress(FullError, LostError):
-                # If shortening fails, the spool stays long, which does no harm.
+                # Ignore a failure of `seal`: the spool then stays long, which does no harm.
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)

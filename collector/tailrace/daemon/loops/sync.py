@@ -174,7 +174,8 @@ class Syncing:
         """Sync the spool until closed. Raise SyncError if a sync fails."""
         spool = self._spool
         while True:
-            # A full disk can get free space without a new entry in the spool, so try to sync at intervals.
+            # Try to sync at intervals even without a new entry in the spool, because a full disk may have free space
+            # again.
             yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
             yield Wait(self._context.config.spool.sync_interval, spool.urgent)
             spool.dirty.clear()

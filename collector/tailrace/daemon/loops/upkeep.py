@@ -50,7 +50,7 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
     Check at the start, after every `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were any commits.
     """
     while True:
-        # When the daemon stops, it does not wait for this check of a slow table.
+        # Abandon this check of the table when the daemon stops, because a slow table would delay the stop.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
             while not await once(store, context):
                 await pause(RETRY_SECONDS)
@@ -94,7 +94,7 @@ async def once(store: str, context: Context) -> bool:
             preexec_fn=_be_nice,
         )
         ended_well = result.returncode == 0
-    except OSError as error:  # The system cannot create a pipe or process.
+    except OSError as error:  # the system cannot create a pipe or process
         context.figures.upkeeps["failed"] += 1
         context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
