@@ -1,4 +1,4 @@
-"""Read the rows that an SQL statement returns page by page, while DuckDB computes further rows.
+"""Read the rows that an SQL statement returns page by page, while DuckDB computes the next rows.
 
 DuckDB does not convert all types to Python exactly: it cuts nanoseconds off, and turns months into days. Therefore
 DuckDB first converts all values to text, except numbers, truth values and text.
@@ -160,7 +160,7 @@ class ArrowAnswer:
             duckdb.Error,
             OSError,
             ValueError,
-        ) as error:  # pyarrow raises OSError and ValueError
+        ) as error:  # reading through pyarrow also raises OSError and ValueError
             raise _broken_off(error) from error
 
 

@@ -49,7 +49,8 @@ replaces, and those that read a copy of another session's file.
 """
 
 FEW_ROWS = "part.kept_few"
-"""Name of the table that holds all rows of rare kinds. The other tables in `KEPT` are filled from this table."""
+"""Name of the table that holds all rows of rare kinds, such as gaps, names and session rows. All other tables of copied
+rows (`KEPT`) are filled from this table."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
@@ -64,7 +65,7 @@ _MADE_OF = {
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""For each table in `KEPT`, the table from which it is filled. This other table must be filled first."""
+"""For each table of copied rows in `KEPT`, the table from which it is filled. This other table must be filled first."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -132,8 +133,8 @@ class ViewCatalog:
 
     def forget(self, stated: Stated | None = None) -> None:
         """Forget everything about the rows in the view `stored`, because it now shows another snapshot. `stated` has
-        the facts that the table's log states about this snapshot. The next statements fill the tables in `KEPT`
-        again."""
+        the facts that the table's log states about this snapshot. The next statements fill the tables of copied rows
+        (`KEPT`) again."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -155,8 +156,8 @@ class ViewCatalog:
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views, both those for users and the inner views. Raise DuckDB's errors if a data file cannot be
-        read."""
+        """Define all views: those for users, and the inner views on which they are built. Raise DuckDB's errors if a
+        data file cannot be read."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -210,8 +211,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one table of `KEPT` from `part.kept_few`, the table with the rows of rare kinds. If it is the table of
-        names, also fill `part.known`, in which views look up names."""
+        """Fill one of the tables in `KEPT`, which hold copied rows, from `part.kept_few`, the table with the rows of
+        rare kinds. If it is the table of names, also fill `part.known`, in which views look up names."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -225,7 +226,7 @@ class ViewCatalog:
         open spans, for which no row of the whole span is stored.
 
         Read only begin rows in `regions` (ranges of column values), or in the regions of earlier statements. Another
-        cursor may still run an earlier statement, which needs its rows."""
+        cursor may still run an earlier statement, which needs the rows of its regions."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -332,7 +333,7 @@ def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[st
 
 
 def _named_in(statement: str) -> Iterable[str]:
-    """Return the views, macros and tables of `KEPT` whose names occur as words in an SQL statement.
+    """Return the views, macros and tables of copied rows (`KEPT`) whose names occur as words in an SQL statement.
 
     Return all of them if the statement lists tables or views.
     """

@@ -170,8 +170,9 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet. Return ""
     if there are none. Also return "" for a local store: `live.ask` finds all of its collectors.
 
-    `here` has the identities of the collectors that can be asked directly. The warning names neither these collectors
-    nor those whose last run ended with a normal shutdown. Raise QueryError or StoreError if the table cannot be read.
+    `here` has the identities of the collectors on this host, which can be asked directly. The warning names neither
+    these collectors nor those whose last run ended with a normal shutdown. Raise QueryError or StoreError if the table
+    cannot be read.
     """
     if engine.table.local:
         return ""
@@ -189,7 +190,8 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the latest run of each collector that has heartbeats in the table, with its newest heartbeat."""
+    """Return the latest run of each collector that has heartbeats in the table, with the figures in its newest
+    heartbeat."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

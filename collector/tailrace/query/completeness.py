@@ -164,7 +164,7 @@ def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
 
 
 class CopiedFiles(NamedTuple):
-    """Followed files with the content of other files of their source, and the number of events in them."""
+    """Followed files whose content equals that of another file of the same source, and the number of events in them."""
 
     files: int
     events: int
@@ -175,8 +175,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
 
     Raise QueryError or StoreError if the table cannot be read.
     """
-    # First look for any copied file, because counting the events of all sessions reads the whole store. The catalog
-    # fills `part.kept_few`, because the SQL names this table, and then fills `part.copies` from it.
+    # First find out whether there is any copied file, because counting the events of all sessions reads the whole
+    # store. `part.kept_few` is named only to make the catalog fill it, and then `part.copies` from it.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}

@@ -89,8 +89,8 @@ class Engine:
         """Return a second engine on the same snapshot, to run a statement while rows of this engine's statement are
         still being read.
 
-        After one of the engines has moved to a newer snapshot, the other one finishes its running statement on the old
-        snapshot, and must not begin a new one. Closing this engine also ends the statements of the second one.
+        After one of the two engines has moved to a newer snapshot, the other one finishes its running statement on the
+        old snapshot, and must not begin a new one. Closing this engine also ends the statements of the second one.
         """
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
@@ -304,9 +304,9 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection the table's rows as the view `stored`, and set the variables `watched` and `watchers`. They
-    belong to one connection, so each connection needs this call.
-    """
+    """Give a connection the table's rows as the view `stored`. Also set two SQL variables: `watchers` names the running
+    collectors of the store, and `watched` states whether there are any. SQL variables belong to one connection, so each
+    connection needs this call."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -341,7 +341,7 @@ def on_current(
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
         except (duckdb.Error, OSError) as error:
-            # Also catch OSError, which a pyarrow dataset raises.
+            # Also catch OSError, which reading through a pyarrow dataset raises.
             if not overtaken(table):
                 raise refusal(error) from error
             if moved is not None:

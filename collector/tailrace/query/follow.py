@@ -133,7 +133,7 @@ _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "
 """
 
 LOOK_EVERY = 16
-"""Number of calls that find no next version in the log, after which the newest version is looked up.
+"""Number of calls of `poll` that find no next version in the log, after which the newest version is looked up.
 
 Usually the next version does not exist yet, but upkeep may also have deleted it.
 """
@@ -286,7 +286,7 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position in the session's bytes at which the record of a row ended."""
+    """Return the position in the session's bytes behind the record that a row describes."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

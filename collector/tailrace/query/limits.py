@@ -130,7 +130,7 @@ def _end_with(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[
         0
-    ]:  # The parent closed its end before the kernel began to watch the pipe.
+    ]:  # kill this process now: the parent closed its end before the kernel began to watch the pipe
         os.kill(os.getpid(), signal.SIGKILL)
 
 

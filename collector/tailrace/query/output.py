@@ -133,7 +133,7 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    # This also writes the end of the stream. If there are no rows, nothing else is written.
+    # Flush the end of the stream, which closing the writer has written. If there are no rows, this is the whole output.
     out.flush()
 
 

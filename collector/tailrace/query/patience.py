@@ -53,7 +53,7 @@ class Patience:
         except KeyboardInterrupt:
             while (
                 not future.done()
-            ):  # An interrupt between two statements has no effect, so repeat it.
+            ):  # repeat the interrupt, because an interrupt between two statements has no effect
                 self._engine.interrupt()
                 wait([future], EVERY_SECONDS)
             raise

@@ -256,7 +256,7 @@ class Worker:
             return None
         try:
             data = read_frame(self.answer)
-        except (EOFError, ValueError):  # ValueError: another thread has closed the pipe.
+        except (EOFError, ValueError):  # another thread has closed the pipe (ValueError)
             data = None
         if data is None:
             self.finish()
@@ -340,7 +340,7 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        # Without a further batch, either the answer is complete, or the process was killed between two batches.
+        # If there is no further batch, check how the process ended: it may have been killed between two batches.
         if batch is None:
             self._worker.finish()
         return batch

@@ -375,7 +375,7 @@ FROM part.moved
 sessions in the table.
 
 If a client's announcement arrives after its first events, it begins another session, which resumes the session of these
-events. The table then has the resumed session in the place of the other one."""
+events. The table then has the resumed session instead of the one that the announcement began."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -74,7 +74,7 @@ _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNORECASE)
 
 _EXPLAINED = (("what", "VARCHAR"), ("plan", "VARCHAR"))
-"""Columns of an EXPLAIN."""
+"""Name and DuckDB type of each column that the answer to an EXPLAIN statement has."""
 
 _LINE = re.compile(r"(?m)^LINE (\d+):")
 
@@ -109,7 +109,8 @@ def examine(
     except (
         duckdb.Error,
         ValueError,
-    ) as error:  # DuckDB's Python binding does not know this kind of statement (ValueError)
+        # DuckDB's Python binding raises ValueError for a kind of statement that it does not know
+    ) as error:
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
@@ -211,7 +212,7 @@ def _rows(
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
-        # Upkeep may have deleted the files of the snapshot. The statement is not at fault, and the caller tries again.
+        # Do not blame the statement: upkeep may have deleted the files of the snapshot. The caller then tries again.
         raise
     except duckdb.Error as error:
         raise QueryError(message(error)) from error
@@ -230,7 +231,8 @@ def _folded(name: str) -> str:
 
 
 def reads_only_views(tree: SyntaxNode) -> bool:
-    """Return whether a statement only selects rows from views for users, and from other such selections that it names.
+    """Return whether a statement only selects rows from views for users, and from selections of the same kind that its
+    WITH clause names.
 
     `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree contains
     a node that this module does not know.
@@ -251,7 +253,7 @@ def reads_only_views(tree: SyntaxNode) -> bool:
             path = [_folded(name) for name in node["qualified_name"]["path"]]
             if len(path) != 1 or path[0] not in named:
                 return False
-        # A name of a WITH clause stands for its selection only in what follows the clause's entry.
+        # Within a WITH clause, a name stands for its selection only in the entries after its own.
         for entry in (node.get("cte_map") or {}).get("map", ()):
             waiting.append((entry["value"], named))
             named |= {_folded(entry["key"])}
@@ -459,7 +461,8 @@ def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
             given: object = (
                 parameters[name] if isinstance(parameters, Mapping) else parameters[int(name) - 1]
             )
-        except (LookupError, ValueError):  # DuckDB itself reports that a parameter is missing.
+        # a missing parameter restricts nothing here; DuckDB itself reports it
+        except (LookupError, ValueError):
             return None
         return given if isinstance(given, int | str) and not isinstance(given, bool) else None
     literal = node.get("literal") or {}

@@ -166,7 +166,7 @@ class TableReader(TableSnapshot):
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
-        """Change the working directory of this process to `room`.
+        """Make the private directory `room` the working directory of this process.
 
         If the table is local, create a link to it there, so that DuckDB sees no other path of the host.
         """

@@ -59,7 +59,7 @@ no parent.
 
 class ViewColumn(NamedTuple):
     name: str
-    type: str  # Name of the column's type in DuckDB.
+    type: str  # name of the column's type in DuckDB
     meaning: str
 
 
