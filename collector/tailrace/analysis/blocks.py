@@ -1,12 +1,12 @@
-"""Measure how much a figure varies within one run, from blocks of time.
+"""Measure how much a figure of a group of spans, such as the mean duration, varies within one run.
 
-The time from the first to the last begin of a group's spans is cut into `BLOCKS` equal blocks. Random numbers with a
-fixed seed draw as many blocks as there are, with replacement, `DRAWS` times (bootstrap). Spans of one block stay
-together, because neighbouring spans depend on one another.
+The time from the first to the last begin of a group's spans is cut into `BLOCKS` equal blocks. A random generator with
+a fixed seed draws as many blocks as there are, with replacement, and repeats this `DRAWS` times (bootstrap). Spans of
+one block stay together, because neighbouring spans depend on one another.
 
 If blocks were independent, the variance of the figure among the draws would be the variance of the run's figure. Blocks
-depend on one another, too: a machine is slower for seconds or minutes, as its neighbours work. Therefore a run is taken
-to vary more than its draws do (`LASTING`).
+depend on one another, too: other work can make a machine slower for seconds or minutes. Therefore the variance of the
+draws is increased (`LASTING`).
 
 The database counts durations in classes, so that the memory does not grow with the number of spans.
 """
@@ -42,25 +42,28 @@ Reals = NDArray[np.float64]
 BLOCKS = 8
 
 FEWEST_BLOCKS = 6
-"""Least number of blocks with spans of a group."""
+"""Least number of blocks of time that must contain spans of a group. If fewer do, the noise of the group's figures is
+not measured."""
 
 LASTING = 0.5
-"""Variance of a run's figure, as a share of the variance of one block's figure. Independent blocks would make it 1/8.
-On a shared machine, that made 7 of 69 pairs of equal runs an alarm in p50, and this share 1."""
+"""Variance of a run's figure, as a share of the variance of one block's figure. If the 8 blocks were independent, it
+would be 1/8. On a shared machine, 1/8 falsely reported a changed median in 7 of 69 pairs of equal runs, and this share
+in 1."""
 
 DRAWS = 200
-"""Number of draws. The standard error of a figure is then exact to about 5 %."""
+"""Number of random draws of blocks. With it, the computed standard error of a figure is exact to about 5 %."""
 
 SEED = 20_261_129
 """Seed of the random numbers, so that a comparison that is repeated has the same answer."""
 
 FEWEST_SPANS = 30
-"""Least number of spans of a group in each run. A percentile also needs `FEWEST_BEYOND` spans above and below it."""
+"""Least number of spans of a group in each run. With fewer, noise is not measured from blocks of time. A percentile
+also needs `FEWEST_BEYOND` spans above and below it."""
 
 FEWEST_BEYOND = 5
 
 CLASSES = 128
-"""Number of classes of durations from a duration to its double: a class is 0.5 % wide."""
+"""Number of classes (ranges of durations) between a duration and its double: a class is 0.5 % wide."""
 
 NO_LOGARITHM = -1
 """Class of the durations of at most 0, which have no logarithm."""
@@ -73,11 +76,12 @@ def evidence(
     statistics: Iterable[SpanStatistics],
     figure: str,
 ) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return what one run shows about a figure of each group. `statistics` are those of the groups in the window.
+    """Return what one run shows about a figure of each group and the figure's noise. `statistics` has the figures of
+    each group of spans in the window.
 
-    The number of spans has no noise that blocks could show: it is compared as it is. Self time, minimum and maximum are
-    not figures of blocks, so that one run shows nothing about their noise. Raise QueryError or StoreError if the table
-    cannot be read."""
+    The number of spans counts as free of noise. The noise of self time, minimum and maximum cannot be measured from
+    blocks of time, so that the result for these is `Doubt.NOISE`. Raise QueryError or StoreError if the table cannot be
+    read."""
     chosen = {(each.group, each.unit): each for each in statistics}
     if figure == "count":
         return {key: _of_count(each) for key, each in chosen.items()}
@@ -102,7 +106,8 @@ def _of_count(each: SpanStatistics) -> Evidence | Doubt:
 
 
 def fewest(share: Fraction | None) -> int:
-    """Return how many spans a run needs at least. `share` is that of the percentile; None stands for the total."""
+    """Return the least number of spans of a group from which the noise of a figure is measured. `share` is the
+    percentile as a fraction (1/2 is the median); None stands for the total."""
     if share is None:
         return FEWEST_SPANS
     return max(FEWEST_SPANS, math.ceil(FEWEST_BEYOND / min(share, 1 - share)))
@@ -118,8 +123,9 @@ class Histogram(NamedTuple):
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile, and its degrees of freedom. `share` is that of the
-        percentile; None stands for the mean. Return None if too few blocks have spans."""
+        """Return the variance of the logarithm of a percentile, as random draws of blocks show it, and its degrees of
+        freedom. `share` is the percentile as a fraction; None stands for the mean. Return None if too few blocks have
+        spans."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:
@@ -134,7 +140,8 @@ class Histogram(NamedTuple):
         return of_block * LASTING, count - 1.0
 
     def _quantiles(self, drawn: Reals, share: float) -> Reals:
-        """Return the logarithm of a quantile of each draw. Durations within a class are taken to be evenly distributed."""
+        """Return, for each random draw of blocks, the logarithm of a quantile of the durations. Durations within a
+        class are taken to be evenly distributed."""
         sums = drawn.cumsum(axis=1)
         wanted = share * sums[:, -1]
         at = (sums < wanted[:, None]).sum(axis=1)

@@ -41,7 +41,7 @@ class Interval(NamedTuple):
     def words(self, spell: Callable[[int], str]) -> str:
         """Return the interval as text: a value, two values, `at least …`, `at most …` or `cannot be told`.
 
-        `spell` converts a value to text. If both values have the same unit, it appears once."""
+        `spell` converts a value to text. If both values have the same unit, the text has the unit once."""
         if self.low is not None and self.high is not None:
             return _range(spell(self.low), spell(self.high), self.low)
         if self.low:

@@ -63,12 +63,12 @@ class ChangeVerdict(StrEnum):
 
 
 class Doubt(StrEnum):
-    """Why a group is undecided."""
+    """Why the verdict about a group is undecided."""
 
     LOSS = "loss"
     """Missing events leave more than one verdict possible."""
     NOISE = "noise"
-    """Nothing that is missing would decide: the runs differ too much among themselves."""
+    """The runs vary too much for a verdict, even if no event were missing."""
     FEW = "few spans"
     """One run on each side has too few spans of the group to show how much the figure varies."""
     SOME = "some runs"
@@ -104,7 +104,8 @@ class GrowthInterval(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Return the quotient of the two ends as a logarithm. Return infinity if the growth has no bound on a side."""
+        """Return the width of the interval: the logarithm of (1 + greatest growth) / (1 + least growth). Return
+        infinity if the growth has no bound on a side."""
         if self.low is None or self.low <= -1 or self.high is None or math.isinf(self.high):
             return math.inf
         return math.log1p(self.high) - math.log1p(self.low)
@@ -125,8 +126,8 @@ ANY_GROWTH = GrowthInterval(None, None)
 
 
 class NoisyGrowth(NamedTuple):
-    """The growth of a figure in view of noise: the interval that the stored spans alone allow, and the interval that
-    missing events allow, too.
+    """The growth of a figure with an allowance for noise: the interval that follows from the stored spans alone, and
+    the wider interval that also allows for missing events.
 
     If noise could not be measured, `doubt` is the reason, and both intervals are unbounded."""
 
@@ -139,8 +140,9 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth leaves the verdict open: the missing events, if the stored spans alone have a verdict or
-        if the missing events widen the interval more than noise does."""
+        """Return why this growth allows no verdict: `doubt` if noise could not be measured. Otherwise, missing events if
+        the stored spans alone allow a verdict, or if these events widen the interval more than noise does. Else, noise.
+        """
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
@@ -165,7 +167,7 @@ class FigureChange(NamedTuple):
     elsewhere: bool
     """Whether one run has durations of the group only in a unit (`ns` or `ticks`) other than `unit`."""
     noise: NoisyGrowth | None = None
-    """The growth in view of noise. None: the runs are compared as they are."""
+    """The growth with an allowance for noise. None if noise is ignored and the figures are compared as they are."""
 
     @property
     def from_(self) -> int | None:
@@ -203,7 +205,7 @@ class FigureChange(NamedTuple):
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
             return GrowthInterval(None, None)
-        # Both lower bounds are at least 0. If the value before may be 0, the growth has no upper bound.
+        # Here, both lower bounds are at least 0. If the figure before may be 0, its relative growth has no upper bound.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
         high = None if after.high is None or before.low == 0 else _growth(before.low, after.high)
         return GrowthInterval(low, high)

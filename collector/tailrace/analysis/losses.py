@@ -68,8 +68,8 @@ OTHER_KINDS = ("annotation", "counter", "instant")
 """
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys that group spans and that gaps have, too. A gap counts only for groups of spans with the same values of these
-keys."""
+"""Keys by which spans can be grouped, and which gaps have, too. A gap counts only for groups of spans with the same
+values of these keys."""
 
 RENAMED = ("name", "category")
 """Keys for grouping spans. A separate record may contain a span's value of such a key. If this record is missing, the
@@ -227,7 +227,7 @@ def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
     sessions = sorted(session for (session,) in engine.rows(numbered, gaps.values))
     if not sessions:
         return RowCondition("FROM lost")
-    # The sessions are values, not a subquery, so that the engine can skip files.
+    # List the sessions as values and not as a subquery, so that DuckDB can skip data files.
     chosen = one_of("session", sessions)
     return RowCondition(_SINCE.format(sessions=chosen.sql), (since, *chosen.values))
 

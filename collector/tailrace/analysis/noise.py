@@ -1,6 +1,6 @@
 """Judge which changes between two runs are larger than noise.
 
-Two runs of an unchanged program differ. How much, is visible in two ways:
+Two runs of an unchanged program differ. Two methods show how much:
 
 - Repeated runs: each run is one measurement. The figures of the runs of a side differ by noise alone.
 - One run on each side: the run is cut into blocks of time, which are drawn with replacement again and again
@@ -14,7 +14,7 @@ verdict that holds for the whole interval is therefore a test: of a difference b
 within it.
 
 If events are missing, the interval is that of the worst case: it is widened by the bounds of each run's figure, and by
-what these bounds allow the runs to differ in addition.
+the additional noise that these bounds allow.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ most one comparison in 100 reports one."""
 
 
 class Evidence(NamedTuple):
-    """The logarithm of a figure of one group, as far as one side of a comparison shows it.
+    """Knowledge about the logarithm of a figure of one group, from the runs on one side of a comparison.
 
-    Without loss, `low` and `high` equal `mean`, and `slack` is 0. They are infinite if the figure has no bound."""
+    If no event is missing, `low` and `high` equal `mean`, and `slack` is 0. They are infinite if the figure has no
+    bound."""
 
     mean: float
-    """Mean over the side's runs, from their stored spans."""
+    """Mean of the logarithm over the side's runs, from their stored spans."""
     low: float
     high: float
-    """Least and greatest mean over the runs that the missing events allow."""
+    """`low` and `high` are the least and the greatest mean that the missing events allow."""
     variance: float
     """Variance of `mean`, from the stored spans."""
     slack: float
-    """Greatest amount by which the missing events can increase the standard error of the mean."""
+    """Greatest amount by which the missing events can increase the standard error of `mean`."""
     freedom: float
     """Number of degrees of freedom of `variance`."""
 
@@ -64,17 +65,18 @@ class Evidence(NamedTuple):
     def of_runs(
         cls, values: Sequence[int], bounds: Sequence[Interval], resolution: int = 0
     ) -> Self | None:
-        """Return the evidence of repeated runs. `values` and `bounds` have the figure of each run: its value by the
-        stored spans, and its interval.
+        """Return the evidence of repeated runs. `values` has each run's figure, computed from the stored spans, and
+        `bounds` the interval in which its true value lies.
 
-        `resolution` is the step of the clock: equal values may differ by less. Return None if a value has no logarithm."""
+        `resolution` is the step of the clock: the true value may differ from the recorded one by up to half a step.
+        Return None if a value has no logarithm."""
         if min(values) <= 0:
             return None
         logs = [math.log(value) for value in values]
         lows = [_log(each.low, -math.inf) for each in bounds]
         highs = [_log(each.high, math.inf) for each in bounds]
         count = len(values)
-        # A rounded value is evenly distributed around the true one.
+        # Add the variance of the rounding: a value rounded to `resolution` is evenly distributed around the true one.
         rounding = fmean((resolution / value) ** 2 / 12 for value in values)
         spread = [
             max(high - log, log - low) for low, log, high in zip(lows, logs, highs, strict=True)
@@ -105,18 +107,18 @@ def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
     between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
     by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
     freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest
-    # Eighths, rounded down, are near enough, and the numbers occur again.
+    # Round the degrees of freedom down to eighths, so that `student` can reuse cached results.
     margin = student(math.floor(freedom * 8) / 8, error) * math.sqrt(between)
     alone = _interval(b.mean - a.mean - margin, b.mean - a.mean + margin)
     if (a.low, a.high, b.low, b.high) == (a.mean, a.mean, b.mean, b.mean):
         return NoisyGrowth(alone, alone)
-    # The missing events may also change the number of degrees of freedom. The least possible number is assumed.
+    # Assume the least possible number of degrees of freedom, because the missing events may change this number, too.
     margin = student(fewest, error) * (math.sqrt(between) + math.hypot(a.slack, b.slack))
     return NoisyGrowth(alone, _interval(b.low - a.high - margin, b.high - a.low + margin))
 
 
 def _interval(low: float, high: float) -> GrowthInterval:
-    """Return the relative growths for two differences of logarithms."""
+    """Return the interval of a relative growth. `low` and `high` are its ends as differences of logarithms."""
     most = math.expm1(high) if high < 700 else None
     return GrowthInterval(max(math.expm1(low), -1.0) if low > -math.inf else -1.0, most)
 
@@ -139,8 +141,8 @@ Evident = Mapping[GroupUnit, Evidence | Doubt]
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes in view of noise. A group of only one side keeps its verdict, unless the repeated runs of this
-    side disagree about it."""
+    """Return the changes with an allowance for noise. A group of only one side keeps its verdict, unless the repeated
+    runs of this side disagree whether they have the group."""
     sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
     compared = sum(
         isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides
@@ -158,7 +160,8 @@ def _noise(
     if isinstance(a, Evidence) and isinstance(b, Evidence):
         return noisy_growth(a, b, error)
     doubts = [side for side in (a, b) if isinstance(side, Doubt)]
-    if change.before is None or change.after is None:  # `new` and `gone` do not depend on figures
+    # the verdicts `new` and `gone` do not depend on figures, so ignore the noise of figures
+    if change.before is None or change.after is None:
         doubts = [doubt for doubt in doubts if doubt in (Doubt.LOSS, Doubt.SOME)]
     return NoisyGrowth.unmeasured(doubts[0]) if doubts else None
 
@@ -171,7 +174,7 @@ class RepeatedRuns(NamedTuple):
     lacks: Sequence[Lacks]
 
     def groups(self) -> dict[GroupUnit, list[SpanStatistics]]:
-        """Return the statistics of each group, from those runs that have it."""
+        """Return the statistics of each group, from those runs that have the group."""
         found: dict[GroupUnit, list[SpanStatistics]] = {}
         for run in self.statistics:
             for each in run:
@@ -184,7 +187,7 @@ class RepeatedRuns(NamedTuple):
 
 
 def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two sides, as `changes` does, without a view to noise."""
+    """Return the changes of a figure for all groups of two sides, as `changes` does, without an allowance for noise."""
     before, after = ([_typical(runs) for runs in side.groups().values()] for side in (a, b))
     return changes(before, after, figure, (a.lack, b.lack))
 
@@ -192,12 +195,13 @@ def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[Figu
 def judged_by_runs(
     found: Sequence[FigureChange], a: RepeatedRuns, b: RepeatedRuns, figure: str
 ) -> list[FigureChange]:
-    """Return the changes in view of what the repeated runs of each side differ among themselves."""
+    """Return the changes with an allowance for noise, which is measured from the differences among the repeated runs of
+    each side."""
     sides = a.groups(), b.groups()
     steps = {}
     for key in {**sides[0], **sides[1]}:
         values = {_value(each, figure) for side in sides for each in side.get(key, ())} - {None}
-        # Durations that differ are rounded to the clock's step, of which all of them are multiples.
+        # Durations are rounded to the step of the clock. The greatest common divisor of the durations stands for it.
         exact = figure == "count" or len(values) == 1
         steps[key] = 0 if exact else math.gcd(*(value or 0 for value in values))
     evident = [
@@ -217,7 +221,7 @@ def _of_runs(
     known = [value for value in values if value is not None]
     intervals = [interval for interval in bounds if interval is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
-        return Doubt.NOISE  # Beside a figure of the other side, the verdict is `unknown`.
+        return Doubt.NOISE  # `verdict` is `unknown` if only the other side has this figure.
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
 
 

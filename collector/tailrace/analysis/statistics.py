@@ -197,7 +197,8 @@ def statistics(
     losses = Losses(engine, window, [key.word for key in by], whole)
     certain = not losses.none or any(row[len(by) + 1] for row in found)
     intervals = _intervals(engine, window, by, losses) if certain else {}
-    # A missing span of any group changes the self time of the spans around it.
+    # Treat the self times of all groups with this unit as uncertain, because a missing span of any group changes the
+    # self time of the spans around it.
     lossy = {unit for _, unit in intervals}
     if self_time and _unended(engine, window):
         lossy = {"ns", "ticks"}
