@@ -73,9 +73,9 @@ def _expect_signals(command: str) -> None:
 
     No signal may end this process with a traceback. A signal that the command will handle or ignore must not end it.
     """
-    # The parent process may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD. This process needs all three; SIGCHLD
-    # is needed to wait for child processes.
-    # Block SIGINT, too: a new interpreter (`isolate`) would set its own handler.
+    # Undo what the parent process may have set: it may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD, without
+    # which this process cannot wait for child processes. Block SIGINT, too: a new interpreter (`isolate`) would set its
+    # own handler.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),
@@ -125,7 +125,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         _warn(f"{program[0]}: {error.strerror}")
         status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     except ValueError as error:
-        # The name of the program contains a zero byte, so no such program exists.
+        # the name of the program contains a zero byte, so no such program exists
         _warn(f"{program[0]!r}: {error}")
         status = NO_PROGRAM
     os._exit(status)

@@ -140,7 +140,7 @@ def _lacking(config: Config) -> Iterator[str]:
     ]
     found = set()
     for place in places:
-        with suppress(OSError):  # Ignore the error here, because the start of the daemon reports it
+        with suppress(OSError):  # ignore the error here, because the start of the daemon reports it
             found.add(free_room(place).lack)
     yield from sorted(filter(None, found))
 

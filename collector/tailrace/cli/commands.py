@@ -85,20 +85,21 @@ class ExitCode(IntEnum):
     GOOD = 0
     FAILED = 1
     USAGE = 2
-    """The command line or the configuration is wrong."""
+    """Exit code if the command line or the configuration is wrong."""
     INCOMPLETE = 3
-    """The caller required complete data, and events are missing; or `tailrace diff` leaves a group undecided."""
+    """Exit code if the caller required complete data and events are missing, or if `tailrace diff` leaves a group
+    undecided."""
     LOSS = 4
-    """`tailrace run` or `tailrace import`: more events are missing than --max-loss allows, or the program was not
-    traced."""
+    """Exit code of `tailrace run` and `tailrace import` if more events are missing than --max-loss allows, or if the
+    program was not traced."""
     ADDRESS_UNAVAILABLE = 5
-    """A configured address is in use or does not exist on this host yet. A later start may succeed."""
+    """Exit code if a configured address is in use or does not exist on this host yet. A later start may succeed."""
     NO_PROGRAM = 127
-    """`tailrace run`: the program does not exist. A shell returns the same code."""
+    """Exit code of `tailrace run` if the program does not exist, as in a shell."""
     INTERRUPTED = 130
-    """Ctrl-C ended the command. A shell returns the same code for a program that SIGINT has ended."""
+    """Exit code if Ctrl-C ended the command. A shell returns it for a program that SIGINT has ended."""
     BROKEN_PIPE = 141
-    """Nobody reads the output any more. A shell returns the same code for a program that SIGPIPE has ended."""
+    """Exit code if nobody reads the output any more. A shell returns it for a program that SIGPIPE has ended."""
 
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)

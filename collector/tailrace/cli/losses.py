@@ -128,7 +128,7 @@ class GapTotals:
             yield page
 
 
-# Percentages are rounded down, so that only a complete stream shows 100 %.
+# Round percentages down, so that only a complete stream shows 100 %.
 STREAM_COLUMNS = """
 SELECT source, format, session, stream, events, missing,
   format('{:.4f} %', floor(completeness * 1e6) / 1e4) AS complete,

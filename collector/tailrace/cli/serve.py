@@ -125,7 +125,7 @@ def _as_stored(
 
     read = {name: source for name, source in status.sources.items() if source.seen_events}
     asking = {name for name, each in FORMATS.items() if asks(each.decoder(1, None))}
-    # Other collectors may have stored events of the same source, so this collector's counts of names do not suffice.
+    # Count the missing names in the table, because other collectors may have stored events of the same source.
     asked = [name for name, each in read.items() if each.format in asking]
     several = {n for n, each in read.items() if each.type == "tail" and each.sessions_opened > 1}
     names: dict[str, int | None] = dict.fromkeys(status.sources, 0)
@@ -136,7 +136,8 @@ def _as_stored(
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
         try:
             if asked and status.spool.committed < status.spool.end:
-                names |= dict.fromkeys(asked)  # unknown: the table lacks rows
+                # None (unknown), because the table does not have all rows yet
+                names |= dict.fromkeys(asked)
             elif asked:
                 names |= missing_names(engine, one_of("source", asked))
             if several:

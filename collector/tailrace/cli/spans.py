@@ -201,7 +201,8 @@ def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  #
 
 
 class SidesCommand(click.Command):
-    """A command whose operands are runs: those of A, `--`, and those of B. Without `--`, they are one of each."""
+    """A command whose operands are runs: those of A, `--`, and those of B. Without `--`, they are one run of A and one
+    of B."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -328,7 +329,7 @@ def diff_command(
     if junit is not None:
         junit.unlink(
             missing_ok=True
-        )  # a reader must not take an earlier report for the report of this comparison
+        )  # a reader must not take the report of an earlier comparison for that of this one
     if exact and len(paths[0]) > 1:
         raise click.UsageError("--exact needs one run on each side")
     by = parse(words)
@@ -579,7 +580,7 @@ ONE_RUN = (
 
 
 def _finite(end: float | None) -> float | None:
-    """Return the end of a growth. JSON has no infinity: return None."""
+    """Return an end of a growth interval for JSON, which has no infinity: None if the end is infinite."""
     return None if end is None or math.isinf(end) else end
 
 

@@ -82,7 +82,8 @@ def upkeep_command(
         click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
         return
     made_sidecars = 0
-    # Write roll-ups only for a local store. For a store at a URL, the viewer computes them on its own host.
+    # Write roll-ups (precomputed sums beside the table) only for a local store. For a store at a URL, the viewer
+    # computes them on its own host.
     if is_local(path):
         made_sidecars = waiting(
             "making roll-ups",
